@@ -1,6 +1,6 @@
-"""The plugin's hooks, which register metric DP's mechanisms, kinds, roles, commands, names, checks and templates.
+"""The plugin's hooks, which register the mechanisms, kinds, roles, commands, names, checks and templates of metric DP.
 
-Specs name their targets as strings, so registering a mechanism, kind, command or check does not import it.
+Specs name their targets as strings, so registering one does not import its target.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ __all__ = [
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the mechanisms: the optimal one, baselines, given matrices and prediction along traces."""
+    """Return the optimal mechanism, the baselines, the mechanism for given matrices, and prediction along traces."""
     return [
         MechanismSpec(
             name="optimal-lp",
@@ -120,7 +120,7 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the roles "distance" and "loss". A problem file names a registered kind for each role."""
+    """Return the roles "distance" and "loss", for each of which a problem file names a registered kind."""
     kinds = "privopt_metric_dp.problem.declared"
     return [
         RoleSpec(name="distance", base=f"{kinds}:DistanceKind", summary="a distance between records"),
@@ -146,7 +146,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the functions for building metric problems and certifying matrices that ``privopt`` exports."""
+    """Return the functions that ``privopt`` exports for building metric problems and certifying matrices."""
     parts = ("cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors")
     homes = dict.fromkeys(parts, "privopt_metric_dp.api.problem_parts")
     homes |= {"certify": "privopt_metric_dp.mechanisms.certify_matrix"}
@@ -155,7 +155,7 @@ def privopt_names() -> Sequence[NameSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the conformance kit's checks of metric mechanisms and of kinds of distance, loss and notion."""
+    """Return the conformance checks for metric mechanisms and for kinds of distance, loss and privacy notion."""
     kit = "privopt_metric_dp.kit"
     kinds = f"{kit}.check_kinds"
     return [
@@ -172,7 +172,7 @@ def privopt_checks() -> Sequence[CheckSpec]:
 
 @hookimpl
 def privopt_templates() -> Sequence[TemplateSpec]:
-    """Return two templates for new mechanism projects: one releases a matrix, and the other samples reports."""
+    """Return the two templates for new mechanism projects. One releases a matrix and the other samples reports."""
     template_files, package = ("example.toml", "mechanism.py", "kit.py"), "privopt_metric_dp"
     return [
         TemplateSpec(

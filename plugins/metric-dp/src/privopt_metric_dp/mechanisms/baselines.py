@@ -30,23 +30,24 @@ from privopt_metric_dp.solvers.exponential import exponential, largest_share
 
 
 class _ClosedForm(MetricMechanism[MetricProblem]):
-    """Base class for mechanisms whose matrix is a function of the problem, so that ``verify`` can recompute it."""
+    """Base class for mechanisms whose matrix is a function of the problem, which lets ``verify`` recompute it."""
 
     spare: ClassVar[str | None] = None
-    """The method whose matrix is released if a time limit ends the requested method early; None if there is none."""
+    """The method whose matrix is released instead if the requested method runs out of time, or None if there is none.
+    """
 
     def verify(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> list[str]:
-        """Run the checks of the base class, and compare the weights with those recomputed from the problem.
+        """Run the base class's checks, then compare the release's weights with weights recomputed from the problem.
 
         Returns:
-            A sentence about each fault.
+            One sentence per fault.
         """
         lines = super().verify(problem, release, result)
         if lines:
             return lines
         self.check_problem(problem, result.method)
-        # Whether a time limit ended the requested method cannot be verified, so if there was a limit, the matrix from
-        # either method is accepted.
+        # It cannot be verified whether the requested method ran out of time. If the run had a time limit, the matrix of
+        # either method is therefore accepted.
         methods = [result.method]
         if result.asked.time_limit is not None and self.spare is not None:
             methods.insert(0, self.spare)
@@ -58,17 +59,17 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
     def _is_reproduced_by(
         self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext
     ) -> bool:
-        """Return whether recomputing the matrix gives the weights of a release.
+        """Return whether recomputing the matrix reproduces the weights of a release.
 
         Args:
             problem: The loaded problem.
             release: The release to check.
-            context: The context, with the method to use and the gap of the run.
+            context: The method to use and the gap that the run requested.
         """
         z, remap = self.matrix(problem, context).z, problem.data.remap
-        # The repair does not change a matrix that is private once it has been rounded to integers. This is compared
-        # first, because the repair takes longer. It does not apply if a remap replaces outputs or if there is a row of
-        # zeros, which cannot be rounded.
+        # A matrix that satisfies the guarantee after rounding to integers is not changed by the repair. Plain rounding
+        # is tried first because the repair takes longer. This does not work if a remap replaces outputs, or if a row is
+        # all zeros and cannot be rounded.
         if not remap and z.any(axis=1).all() and _has_weights(round_to_weights(z), release):
             return True
         recomputed = MatrixRelease.from_matrix(z, problem.data, context)
@@ -78,7 +79,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
 
 
 def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
-    """Return whether a release has the given weights, apart from rounding errors in exp and log.
+    """Return whether a release has the given weights, up to rounding errors in exp and log.
 
     Args:
         weights: Array of shape (N, K) with integer weights.
@@ -86,15 +87,15 @@ def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
     """
     if np.array_equal(weights, release.weights):
         return True
-    # Another machine may round exp and log differently in the last bits, and the weights with them. No guarantee rests
-    # on this comparison: the certificate covers the integers themselves.
+    # exp and log may differ in the last bits on another machine, and so may the weights. No guarantee depends on this
+    # comparison, because the certificate covers the integers themselves.
     return np.allclose(weights / TOTAL, release.probabilities, rtol=DISTANCE_TOLERANCE, atol=DISTANCE_TOLERANCE)
 
 
 class Exponential(_ClosedForm):
-    """A mechanism with probabilities proportional to exp(-s epsilon d), for distances d from record to output.
+    """The exponential mechanism, with probabilities proportional to exp(-s epsilon d) at distance d from the record.
 
-    The factor s is 1/2. For the method "calibrated", s is the largest value for which the mechanism is private.
+    The factor s is 1/2 by default. The method "calibrated" uses the largest s for which the mechanism is private.
     """
 
     kit = "privopt_metric_dp.kit.profiles:EXPONENTIAL"
@@ -103,20 +104,20 @@ class Exponential(_ClosedForm):
     def first_offers(
         self, problem: MetricInstance[MetricProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return at most one function, which offers the exponential mechanism with half of epsilon (s = 1/2).
+        """Return a function that offers the mechanism with s = 1/2, for a calibrated run with a time limit.
 
-        The offered matrix is released if a time limit ends the search. If there is no limit, or if the requested method
-        itself uses half of epsilon, the sequence is empty.
+        The offered matrix is released if the calibration runs out of time. The sequence is empty if there is no time
+        limit or if the requested method itself uses s = 1/2.
         """
-        # The first of the offers, one output for all records, is left out, because it is not an exponential mechanism
-        # and verify() would refuse it.
+        # The first of these offers reports one output for all records. It is left out because it is not an exponential
+        # mechanism, so verify() would reject it.
         may_stop_early = context.method == "calibrated" and context.search_time.left < math.inf
         return make_first_offers(problem.data, incumbent, bounds=False)[1:] if may_stop_early else ()
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """Return the matrix for s = 1/2 or, for the method "calibrated", for the largest s that is private.
+        """Return a matrix with entries proportional to exp(-s epsilon d), with d the distance from record to output.
 
-        The entries are proportional to exp(-s epsilon d), where d is the distance from record to output.
+        The factor s is 1/2 or, for the method "calibrated", the largest value for which the matrix is private.
         """
         data, epsilon, epsilon_share = problem.data, float(problem.data.epsilon), 0.5
         if context.method == "calibrated":
@@ -126,11 +127,11 @@ class Exponential(_ClosedForm):
 
 
 _OVER: Final = {"planar": "points", "geographic": "points", "vector": "vectors", "plain": "ids alone"}
-"""The words for records in error messages, for each kind of places."""
+"""How error messages describe the records, by the kind of places (``records.kind``)."""
 
 LEAST: Final = Fraction(1, 10**150)
 GREATEST: Final = Fraction(10**150)
-"""With LEAST, the range of epsilon for which the integration of planar Laplace noise was tested."""
+"""The largest epsilon for which the integration of planar Laplace noise was tested. ``LEAST`` is the smallest."""
 
 
 class PlanarLaplace(_ClosedForm):
@@ -141,7 +142,7 @@ class PlanarLaplace(_ClosedForm):
     def takes(self, role: str, name: str) -> bool:
         """Return whether the mechanism supports a registered kind of distance, loss or privacy notion.
 
-        The only supported kinds of distance are straight-line and great-circle distances.
+        Among the kinds of distance, only straight-line and great-circle distances are supported.
 
         Args:
             role: "distance", "loss" or "notion".
@@ -150,11 +151,11 @@ class PlanarLaplace(_ClosedForm):
         return super().takes(role, name) and (role != "distance" or name in (Euclidean.kind, Haversine.kind))
 
     def check_problem(self, problem: MetricInstance[MetricProblem], method: str) -> None:
-        """Run the checks of the base class, and check that planar noise can be defined and integrated for the problem.
+        """Run the base class's checks, and check that planar noise is defined for the problem and can be integrated.
 
         Raises:
-            InputError: The mechanism does not support the kind of distance or places, epsilon is out of range, or a
-                check of the base class fails.
+            InputError: The mechanism does not support this kind of distance or places, epsilon is out of range, or one
+                of the base class's checks fails.
         """
         super().check_problem(problem, method)
         data = problem.data
@@ -198,9 +199,9 @@ class ConstOptProblem(MetricProblem):
 
 
 class ConstOptimal(MetricMechanism[ConstOptProblem]):
-    """A mechanism that optimises the entries within a radius of each record. Other entries have an exponential form.
+    """A mechanism that optimises entries near each record and fixes the form of all others (Imola et al., UAI 2022).
 
-    Source: Imola et al., UAI 2022.
+    An entry is near if its output is within the radius that the problem declares. All others have an exponential form.
     """
 
     problem_class = ConstOptProblem
@@ -208,14 +209,14 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     kit = "privopt_metric_dp.kit.profiles:CONST_OPT"
 
     def search(self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer the calibrated exponential mechanism, and then the solution of the const-opt LP.
+        """Offer the calibrated exponential mechanism, then the solution of the const-opt LP.
 
-        If the LP does not fit into memory, record a note instead of solving it.
+        If the LP does not fit into memory, it is not solved, and the search records a note that says so.
         """
         from privopt_metric_dp.mechanisms.const_opt import const_opt_bytes
 
         data = problem.data
-        # Without distances to outputs (`crossed`), there is no exponential mechanism.
+        # `crossed` says whether the distances from records to outputs are known. The exponential mechanism needs them.
         if data.crossed:
             epsilon_share = largest_share(data.to_outputs, float(data.epsilon), *data.standing)
             z = exponential(data.to_outputs, float(data.epsilon), share=epsilon_share)
@@ -227,7 +228,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
             incumbent.note(f"full (needs {needed / GB:.2g} GB of {context.free_memory / GB:.2g} left)")
 
     def matrix(self, problem: MetricInstance[ConstOptProblem], context: SolveContext) -> Matrix:
-        """Solve the const-opt LP, and return the resulting matrix."""
+        """Solve the const-opt LP and return the resulting matrix."""
         from privopt_metric_dp.mechanisms.const_opt import solve_const_opt
 
         return solve_const_opt(problem.data, problem.declared.const_opt.radius, context)

@@ -1,4 +1,4 @@
-"""The trusted part of metric DP mechanisms: it repairs and certifies candidates, and proves lower bounds."""
+"""The trusted part of metric DP mechanisms, which repairs and certifies candidates and proves lower bounds."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ __all__ = [
 ]
 
 Candidate = Floats | MatrixRelease
-"""A matrix of shape (N, K) to repair, or a release, which is used unchanged if it satisfies the privacy notion."""
+"""A matrix of shape (N, K), which is repaired, or a release, which is kept as it is if it satisfies the privacy notion.
+"""
 
 
 @frozen(eq=False)
 class Dual:
-    """Dual multipliers that can prove a lower bound on the loss.
+    """Dual multipliers that prove a lower bound on the loss.
 
     Attributes:
         multipliers: The multipliers of the privacy constraints.
-        over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an array
-            of shape (S,); None for all required pairs.
-        bound: The approximate lower bound that the multipliers prove; None if unknown.
+        over: The pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an array of
+            shape (S,). If None, they belong to all required pairs.
+        bound: An estimate of the lower bound that the multipliers prove, or None if it is unknown.
     """
 
     multipliers: Multipliers
@@ -53,11 +54,11 @@ class Dual:
 
 @frozen(eq=False)
 class CertifiedRelease:
-    """A certified release with details about its repair.
+    """A certified release, with details of how it was made.
 
     Attributes:
         release: The release.
-        details: Values that describe the repair and the remapping of outputs, for result.json.
+        details: Values for result.json that describe the repair and the remapping of outputs.
     """
 
     release: MatrixRelease
@@ -70,7 +71,7 @@ MatrixIncumbent = Incumbent[Candidate, Dual, CertifiedRelease]
 
 @frozen(eq=False)
 class MatrixCertifier:
-    """A certifier that repairs candidates to integer weights satisfying a privacy notion, and proves lower bounds.
+    """A certifier that repairs candidates to integer weights that satisfy a privacy notion, and proves lower bounds.
 
     Attributes:
         data: The data of the problem.
@@ -88,7 +89,7 @@ class MatrixCertifier:
         """Turn a candidate into a certified release.
 
         Returns:
-            The loss (negated if it is to be maximised), and the release.
+            The loss and the release. A loss that is to be maximised is negated.
 
         Raises:
             CertificationError: The repair failed, or the loss cannot be evaluated.
@@ -97,23 +98,23 @@ class MatrixCertifier:
         if release.repaired is not None:
             details["repair"] = release.repaired.details
         if self.data.remap:
-            # Replacing outputs by others is post-processing, so the guarantee still holds for the release.
+            # Replacing outputs is post-processing, so the guarantee still applies to the release.
             original, release = release, remap_outputs(release, self.loss, self.data)
             details["remap"] = {"loss_before": self.loss.state(original)[0], "loss_after": self.loss.state(release)[0]}
         value = self.loss.state(release)[0]
         if value is None or math.isnan(value):
             raise CertificationError("the release's objective could not be evaluated; nothing written")
-        # The search minimises in any case.
+        # The search always minimises.
         return (-value if self.loss.maximise else value), CertifiedRelease(release, details)
 
     def _certify_release(self, candidate: Candidate) -> MatrixRelease:
-        """Return the candidate unchanged if it is a release that satisfies the notion, or else repair it.
+        """Return a release that satisfies the notion unchanged, and repair any other candidate.
 
         Raises:
             CertificationError: The repair failed.
         """
-        # Integers that satisfy the notion are released unchanged. All others are converted to doubles and repaired,
-        # which would change even integers that satisfy it.
+        # Integers that satisfy the notion are released as they are. Everything else is repaired as doubles, and this
+        # conversion would change even integers that satisfy the notion.
         if isinstance(candidate, MatrixRelease):
             if self.constraint.measure(candidate).holds:
                 return candidate
@@ -125,10 +126,10 @@ class MatrixCertifier:
 
         Args:
             proof: The multipliers that a solver offered.
-            value: The best certified loss. No valid bound exceeds it.
+            value: The best certified loss, which no valid lower bound can exceed.
 
         Returns:
-            The lower bound that the multipliers prove, and the proof.
+            The proved lower bound, and the proof.
         """
         assert isinstance(self.loss, ExpectedLoss)  # only searches with this loss offer bounds
         with self.context.time_phase("verify"):
@@ -146,17 +147,17 @@ class MatrixCertifier:
 
 
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
-    """Wrap a search so that it accepts offers from solvers of the simplified instance ``Instance.of(data)``.
+    """Wrap a search so that it accepts offers from solvers that work on the simplified problem ``Instance.of(data)``.
 
-    The instance has a slightly smaller epsilon than the problem, and rounded distances. Bounds are evaluated with the
-    exact epsilon and distances, so the wrapper rescales the multipliers.
+    The simplified problem has a slightly smaller epsilon and rounded distances. Since bounds are evaluated with the
+    exact epsilon and distances, the wrapper rescales the solvers' multipliers.
 
     Args:
         data: The data of the problem.
-        offers: The search, which receives the scaled multipliers for the pairs in ``data.needed``.
+        offers: The search, which receives the rescaled multipliers for the pairs in ``data.needed``.
     """
     lengths, solved_epsilon = data.needed[1], Instance.reduce_epsilon(data.epsilon)
-    # The amount by which the log ratios with which bounds are evaluated exceed those in the instance. Without scaling
-    # down by exp(-gain), multipliers would prove little where epsilon d is large.
+    # How much the log ratios used to evaluate bounds exceed those in the simplified problem. Unless multipliers are
+    # scaled down by exp(-gain), they prove little where epsilon d is large.
     gain = float(data.epsilon) * data.metric.upper_distances(lengths) - solved_epsilon * lengths
     return offers.through("", lambda z: z, lambda multipliers: Dual(multipliers.freer(gain), data.needed))

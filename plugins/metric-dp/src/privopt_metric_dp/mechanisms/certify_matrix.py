@@ -1,4 +1,4 @@
-"""Measure how private a matrix is, and make a certified release from it, for ``privopt certify``."""
+"""Measure how private a matrix is and turn it into a certified release, for ``privopt certify``."""
 
 from __future__ import annotations
 
@@ -40,38 +40,41 @@ from privopt_metric_dp.proof import Proof
 __all__ = ["CertifiedMatrix", "certify", "measure", "repair", "with_matrix"]
 
 GIVEN: Final = "given"
-"""The name of the mechanism for given matrices, of its table in problem files, and of its entry in result details."""
+"""The name of the mechanism for given matrices, of its table in problem files, and of its key in the result's details.
+"""
 MEASURED: Final = "repair"
-"""The method of this mechanism that measures a matrix and repairs it if necessary."""
+"""The mechanism's method that measures a matrix and repairs it if necessary."""
 BOUNDED: Final = "bounded"
-"""The method of this mechanism that also searches for a lower bound."""
+"""The mechanism's method that also searches for a lower bound."""
 SEARCH_TIME_SHARE: Final = 0.9
-"""The fraction of the remaining time for the search for a bound. The rest is reserved for the proof."""
+"""The fraction of the remaining time that the search for a bound may take. The rest is reserved for the proof."""
 MATRIX_COPIES: Final = 5
-"""Number of arrays of the matrix's size in memory: the matrix, its file, costs, costs times prior, and weights."""
+"""The number of matrix-sized arrays held in memory: the matrix, its file, the costs, the costs times the prior, and the
+weights."""
 
 
 @frozen(kw_only=True)
 class CertifiedMatrix:
-    """The privacy and the expected loss of a matrix, measured exactly.
+    """The exactly measured privacy and expected loss of a matrix.
 
     Attributes:
-        epsilon: The smallest epsilon that the matrix satisfies for all required pairs, rounded up to a double; infinite
-            if it satisfies no epsilon. Because of rounding, it may exceed ``asked`` even if ``holds`` is True.
-        asked: The problem's epsilon, as the nearest double.
-        holds: Whether the matrix satisfies the problem's epsilon, decided exactly.
-        pair: The ids of the two records that attain ``epsilon``, with the one that has the larger probability first;
-            None if the rows of every required pair are equal, and for notions other than metric DP.
-        output: The id of the output that attains ``epsilon``; None if ``pair`` is None.
+        epsilon: The smallest epsilon that the matrix satisfies for all required pairs, rounded up to a double, or
+            infinity if it satisfies none. Because of this rounding, it may exceed ``asked`` even if ``holds`` is True.
+        asked: The problem's epsilon, rounded to the nearest double.
+        holds: Whether the matrix satisfies the problem's epsilon. This is decided exactly.
+        pair: The ids of the two records that determine ``epsilon``, beginning with the one with the larger probability.
+            None if the two rows of every required pair are equal, or if the notion is not metric DP.
+        output: The id of the output that determines ``epsilon``, or None if ``pair`` is None.
         loss: The expected loss of the matrix before any repair.
-        lower_bound: The proved lower bound on the loss of every mechanism that satisfies the problem's epsilon; None if
-            no bound was requested.
+        lower_bound: A proved lower bound on the loss of every mechanism that satisfies the problem's epsilon, or None
+            if no bound was requested or found.
         unit: The unit of epsilon.
         loss_unit: The unit of the loss and of the bound.
-        over: A description of the distances that were compared; empty for regions and for notions other than metric DP.
+        over: A description of the distances that were used. It is empty for regions and for notions other than metric
+            DP.
         stopped: Whether a limit ended the search for the bound early.
-        problem: The problem together with the matrix, for which ``privopt.solve("given", ...)`` makes a certified
-            release.
+        problem: The problem together with the matrix. ``privopt.solve("given", problem, ...)`` turns it into a
+            certified release.
     """
 
     epsilon: float
@@ -88,12 +91,12 @@ class CertifiedMatrix:
     problem: Problem = field(repr=False, eq=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that ``privopt certify --json`` prints. Infinite numbers remain floats."""
+        """Return the JSON object that ``privopt certify --json`` prints. Infinite values are kept as floats."""
         fields = ("epsilon", "asked", "holds", "pair", "output", "loss", "lower_bound")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """Return lines that compare the least epsilon with the requested one, and state the loss and any bound."""
+        """Return lines that compare the least epsilon with the requested one and report the loss and the bound, if any."""
         min_epsilon, target = self._format_epsilons()
         satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
@@ -108,11 +111,11 @@ class CertifiedMatrix:
         return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}"]
 
     def _format_epsilons(self) -> tuple[str, str]:
-        """Return the least and the requested epsilon as strings.
+        """Return the least epsilon and the requested epsilon as strings.
 
-        The least epsilon is rounded up to a double, so it may look larger than the requested epsilon even if the
-        requested epsilon is satisfied. The requested epsilon is then shown for both. If the requested epsilon is not
-        satisfied, the strings have enough digits to differ, which may be more than twelve.
+        The least epsilon is rounded up to a double, so it may seem to exceed the requested epsilon even if the matrix
+        satisfies it. In that case both strings show the requested epsilon. If the matrix does not satisfy the requested
+        epsilon, the strings have enough digits to differ, which may be more than twelve.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"
@@ -120,7 +123,7 @@ class CertifiedMatrix:
 
 
 def _all_digits(number: float) -> str:
-    """Format a double with enough digits to distinguish it from every other double."""
+    """Format a double with enough digits to tell it apart from every other double."""
     return repr(number).removesuffix(".0")
 
 
@@ -142,17 +145,17 @@ def certify(
     (False, ('r0c0', 'r0c1'), 1.098612)
 
     Args:
-        matrix: Array of shape (N, K), or the path to a ``.npy`` file with one. It contains probabilities or uint64
-            weights. Rows of probabilities are divided by their exact sums, and rows of weights must sum to 2**63.
+        matrix: Array of shape (N, K) with probabilities or uint64 weights, or the path to a ``.npy`` file that contains
+            one. Rows of probabilities are divided by their exact sums, and rows of weights must sum to 2**63.
         problem: A problem in memory, or the path to a problem file.
-        gap: The relative optimality gap at which the search for a lower bound on the loss ends; None for no bound.
-        time_limit: The time limit in seconds for the whole call; None for no limit.
+        gap: The relative gap to reach in a search for a lower bound on the loss. If None, there is no such search.
+        time_limit: The time limit for the whole call in seconds, or None for no limit.
         progress: See :class:`privopt.run.task.Options`.
 
     Raises:
         UsageError: An argument has an unsupported type, such as a DataFrame.
-        InputError: The matrix or the problem contains errors. Each error is reported as a fault.
-        StoppedError: The arrays do not fit into memory, or the time limit has passed.
+        InputError: The matrix or the problem contains errors, each of which is reported as a fault.
+        StoppedError: The arrays do not fit into memory, or the time limit expired.
     """
     for name, value, kinds, expectation in (
         ("matrix", matrix, (np.ndarray, PathLike, str), "an array, or the path of a .npy file"),
@@ -178,19 +181,20 @@ def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
     Args:
         matrix: The ``.npy`` file.
         source: The problem file.
-        options: The options. Only ``gap`` (None for no bound), ``time_limit``, ``memory``, ``solver`` and ``progress``
-            are used.
+        options: The options, of which only ``gap``, ``time_limit``, ``memory``, ``solver`` and ``progress`` are used.
+            If ``gap`` is None, no lower bound is searched for.
 
     Raises:
         UsageError: The solver is unknown, or the gap is out of range.
         InputError: The matrix or the problem contains errors.
-        StoppedError: The arrays do not fit into memory, or the time limit has passed.
+        StoppedError: The arrays do not fit into memory, or the time limit expired.
     """
     if options.gap is not None and (expectation := share(options.gap)):
         raise UsageError(f"gap must be {expectation}, got {options.gap:g}")
     registry().kind("solver", options.solver)
     with limit(options.time_limit):
         return _measure_given(with_matrix(source, matrix), source.name, options)
+    # `limit` suppresses the error raised when the time is up, so this line is reached only in that case.
     raise StoppedError("the time limit was reached before the matrix was measured")
 
 
@@ -200,7 +204,7 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
     Args:
         problem_file: The problem file, whose ``[given]`` table names the matrix.
         name: The name of the original problem file, for error messages.
-        options: The options that :func:`measure` received.
+        options: The options passed to :func:`measure`.
 
     Raises:
         InputError: The matrix or the problem contains errors.
@@ -211,7 +215,7 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
         method=MEASURED,
         solver=options.solver,
         gap=1e-6 if options.gap is None else options.gap,  # used only by the search for a bound
-        # By default, the limit is all memory that the program has or can still get.
+        # The default is all memory that the program already has or can still get.
         memory=resident() + available() if options.memory is None else options.memory * GB,
         progress=options.progress,
     )
@@ -220,7 +224,7 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
         assert isinstance(declared, GivenProblem)  # the mechanism's own class
         problem = mechanism.load(declared, name)
     data, (records, outputs) = problem.data, problem.data.shape
-    # 8 bytes for each double, and 40 for each pair: two indices, a distance and temporary arrays.
+    # A double takes 8 bytes. A pair takes 40, for two indices, a distance and temporary arrays.
     needed = 8.0 * MATRIX_COPIES * records * outputs + 40.0 * data.most_pairs
     if needed > context.free_memory:
         raise StoppedError(
@@ -240,8 +244,8 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
         pair=None if figures["pair"] is None else tuple(figures["pair"]),
         output=figures["output"],
         loss=figures["loss"],
-        # If the matrix satisfies epsilon, the bound applies to it too. Its loss and the bound are rounded to doubles in
-        # different ways, so the bound is lowered to the loss if it seems to exceed it.
+        # If the matrix satisfies epsilon, the bound applies to its loss too. The two are rounded to doubles in
+        # different ways, so a bound that seems to exceed the loss is lowered to the loss.
         lower_bound=bound if bound is None or not figures["holds"] else min(bound, figures["loss"]),
         unit=f"per {data.unit}",
         loss_unit=data.loss_unit,
@@ -263,10 +267,10 @@ def _search_bound(
         loss: The loss of the given matrix.
 
     Returns:
-        Two values: the proved bound, or None if no bound was proved; and whether a limit ended the search.
+        The proved bound, or None if no bound was proved, and whether a limit ended the search.
 
     Raises:
-        InputError: The privacy notion is not metric DP, the only notion for which bounds can be proved.
+        InputError: The privacy notion is not metric DP, which is the only notion with provable bounds.
     """
     privacy = mechanism.privacy(problem, BOUNDED)
     if not isinstance(privacy, MetricDP):
@@ -275,17 +279,17 @@ def _search_bound(
     data = problem.data
     certifier = MatrixCertifier(data, privacy, ExpectedLoss.of(data), context)
     incumbent: Incumbent[float, Dual, float] = Incumbent(_GivenLoss(certifier), context.gap)
-    # Solvers make offers through this view. It drops their matrices, because only the given matrix's loss counts, and
-    # passes on their multipliers unchanged.
+    # Solvers make their offers through this view. It discards their matrices, because only the loss of the given matrix
+    # counts, and passes their multipliers on unchanged.
     bounds: MatrixOffers = incumbent.through("", candidate=None, proof=lambda multipliers: multipliers)
-    # A view without candidates has a gap of its own, between the solvers' own matrices and their bounds.
+    # Since the view discards candidates, it cannot use the search's gap. Its own gap compares the solvers' own matrices
+    # with their bounds.
     bounds.gap = SOLVER_GAP_SHARE * context.gap
     answer = run_search(
         partial(search_structured, data, bounds, context),
         incumbent,
         Clock(SEARCH_TIME_SHARE * clock().left, clock()),
-        # The given matrix's loss is offered in place of a matrix. Without any candidate, run_search would raise an
-        # error.
+        # The loss of the given matrix stands in for a candidate, because run_search raises an error if there is none.
         first_offers=[lambda: incumbent.offer(GIVEN, candidate=loss, value=loss)],
     )
     return answer.bound, answer.stopped
@@ -293,24 +297,21 @@ def _search_bound(
 
 @frozen(eq=False)
 class _GivenLoss:
-    """A certifier for a search that only improves the lower bound.
-
-    Its only candidate is the loss of the given matrix.
-    """
+    """A certifier for a search that only improves the lower bound. Its only candidate is the loss of the given matrix."""
 
     certifier: MatrixCertifier
 
     def certify(self, candidate: float) -> tuple[float, float]:
-        """Return the loss of the given matrix, both as the certified value and in place of a release."""
+        """Return the given matrix's loss twice: as the certified value, and in place of a release."""
         return candidate, candidate
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
-        """Evaluate dual multipliers exactly, and return the bound that they prove, with the proof."""
+        """Evaluate dual multipliers exactly, and return the proved bound together with the proof."""
         return self.certifier.prove(proof, value)
 
 
 def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutcome:
-    """Write a certified release of a measured matrix. The matrix is repaired unless it satisfies the problem's epsilon.
+    """Write a certified release of a measured matrix, repairing the matrix unless it satisfies the problem's epsilon.
 
     Args:
         certified: The result of :func:`measure`.
@@ -319,22 +320,22 @@ def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutc
             proof.
 
     Raises:
-        PrivoptError: The solve failed. Nothing was written.
+        PrivoptError: The solve failed, and nothing was written.
     """
     method = MEASURED if options.gap is None else BOUNDED
     return solve_into(GIVEN, certified.problem.source, out, evolve(options, method=method))
 
 
 def with_matrix(source: File, matrix: File) -> File:
-    """Add a matrix to a problem, as a ``[given]`` table that names its file.
+    """Return a problem file with a ``[given]`` table that names a matrix.
 
     Args:
         source: The problem file.
         matrix: The file that contains the matrix.
 
     Returns:
-        The extended problem file. If ``source`` is not valid TOML, it is returned unchanged, so that its reader reports
-        the error later.
+        The extended problem file. If ``source`` is not valid TOML, it is returned unchanged, and whoever reads it
+        reports the error.
 
     Raises:
         InputError: The problem already contains a ``[given]`` table.
@@ -348,8 +349,8 @@ def with_matrix(source: File, matrix: File) -> File:
         expectation = "no such table (the matrix is given separately)"
         raise InputError([Fault(source.name, GIVEN, "a table", expectation)])
     name = Path(matrix.name).name
-    # The matrix must not get the name of another file that the problem names. In the problem's text, names are escaped
-    # as in JSON.
+    # The name must differ from those of all other files that the problem names. The problem's text escapes names as
+    # JSON does.
     while json.dumps(name)[1:-1] in text or name == source.name or name in source.in_memory:
         name = f"given-{name}"
     new_text = f"{text.rstrip()}\n\n{to_toml({GIVEN: {'matrix': name}})}"

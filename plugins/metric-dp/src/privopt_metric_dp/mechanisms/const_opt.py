@@ -1,20 +1,21 @@
-"""Const-opt: optimise entries within a radius by a linear program, and fix the form of the others (Imola et al. 2022).
+"""Const-opt, a linear program that optimises the entries near each record and ties all others (Imola et al. 2022).
 
 An entry z_ik is a free variable if output k is within the radius of record i. All other entries are tied: they are
-weighted sums z_ik = sum_f y_fk g_fik over forms f, with weights y_fk >= 0 that all records share. Let d_ik be the
-distance from record i to output k. There are two forms, and both satisfy the privacy constraints for every required
-pair and output:
+weighted sums z_ik = sum_f y_fk g_fik of forms f, with weights y_fk >= 0 that are the same for all records. Let d_ik be
+the distance from record i to output k. There are two forms, both of which satisfy the privacy constraint of every
+required pair for every output:
 
-- full: g_ik = exp(-eps d_ik), which is private by the triangle inequality. This form is much better, unless eps times
-  the distance between records is small. However, weights for which all rows sum to one need not exist.
-- half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. This form alone, with weights
-  of 1, is a mechanism, so the program is always feasible. The optimum is at least as good as the exponential mechanism,
-  apart from the entries that STEEPEST cuts off. The release is always at least as good, because the exponential
-  mechanism is offered too.
+- full: g_ik = exp(-eps d_ik), which is private by the triangle inequality. This form is much better than the other,
+  unless eps times the distances between records is small. However, there may be no weights for which all rows sum to
+  one.
+- half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. With weights of 1, this form
+  alone is a mechanism, so the program is always feasible. Its optimum is at least as good as the exponential mechanism,
+  except where STEEPEST caps a bound. The release is always at least as good, because the exponential mechanism is
+  offered too.
 
-Weighted sums of forms satisfy the constraints as well, so the program uses both forms at once. No privacy constraint is
-needed between two tied entries. A free entry needs only two constraints for all of its tied neighbours together: an
-upper and a lower bound.
+Weighted sums of forms satisfy the constraints too, so the program uses both forms at once. Two tied entries need no
+privacy constraint between them, and a free entry needs only two constraints, an upper and a lower bound, for all its
+tied neighbours together.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ __all__ = [
 
 FORMS = ("full", "half")
 _BLOCK = 1 << 22
-"""Number of pairs times outputs for which privacy constraints are built at once."""
+"""The number of pairs times outputs for which privacy constraints are built at a time."""
 STEEPEST = math.log(1e9)
-"""The largest exponent of a factor in the upper bound on a free entry. Larger factors are replaced by 1e9, which
-tightens the bound only if the weight is below 1e-9."""
+"""The largest exponent of a factor in the upper bound on a free entry. Capping larger factors at 1e9 tightens the bound
+only if the weight is below 1e-9."""
 NEGLIGIBLE_MASS = 2e-9
-"""The largest coefficient of a tied entry that is omitted from the constraint on a row sum. Solvers treat coefficients
-this small as 0, and the repair restores the row sums."""
+"""The largest coefficient of a tied entry that is left out of the row sum's constraint. Solvers treat such small
+coefficients as 0, and the repair restores the row sums."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -60,16 +61,16 @@ class TiedForm:
     """The arrays of a const-opt model with N records, K outputs and F forms.
 
     Attributes:
-        free: Boolean array of shape (N, K) that is True for free entries. All other entries are tied, that is, sums of
-            forms times weights.
-        exponents: Array of shape (F, N, K) with log g_fik, shifted for each form and output so that the largest
-            exponent of a tied entry is 0. A weight is therefore the form's largest contribution to any tied entry of
-            the output.
+        free: Boolean array of shape (N, K) that is True for free entries. All other entries are tied: each is a
+            weighted sum of the forms.
+        exponents: Array of shape (F, N, K) with log g_fik. For each form and output, the values are shifted so that the
+            largest one of a tied entry is 0. A weight is therefore the largest contribution of its form to any tied
+            entry for its output.
         upper_exponents: Array of shape (F, N, K) with exponents u_f: a free entry must be at most sum_f exp(u_f) y_f,
-            where y_f are the weights. They are inf if the record forms no required pair with a record whose entry is
-            tied.
+            where y_f are the weights. The exponent is inf if the record is in no required pair with a record whose
+            entry for this output is tied.
         lower_exponents: Array of shape (F, N, K) with exponents l_f: a free entry must be at least sum_f exp(l_f) y_f.
-            They are -inf if the record forms no required pair with a record whose entry is tied.
+            The exponent is -inf in the same case.
         rows: Array of shape (R, 3) with the indices i, j and k of the constraints z_ik <= exp(eps d_ij) z_jk in which
             both entries are free.
     """
@@ -82,11 +83,11 @@ class TiedForm:
 
     @property
     def forms(self) -> Floats:
-        """The forms g_fik as an array of shape (F, N, K), scaled as in ``exponents``, with 0 for free entries."""
+        """The forms g_fik as an array of shape (F, N, K), scaled as in ``exponents`` and set to 0 for free entries."""
         return np.exp(np.where(self.free, -np.inf, self.exponents))
 
     def matrix(self, z: Floats, weights: Floats) -> Floats:
-        """Assemble the obfuscation matrix from its free entries and the weights of the forms.
+        """Combine free entries and the forms' weights into the obfuscation matrix.
 
         Args:
             z: Array of shape (N, K) with the free entries. Other entries are ignored.
@@ -100,12 +101,12 @@ class TiedForm:
 
 
 def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pair_distances: Floats) -> TiedForm:
-    """Compute the arrays of a const-opt model: free entries, forms for tied entries, and privacy constraints.
+    """Determine the free entries, the forms and the privacy constraints of a const-opt model.
 
     Args:
         distances: Array of shape (N, K) with the distances from records to outputs. If they violate the triangle
-            inequality with some pair, forms use shortest path lengths along the pairs instead: the largest distances
-            that satisfy the inequality and do not exceed the given ones.
+            inequality for some pair, the forms use the largest distances that satisfy it and do not exceed the given
+            ones. These are shortest path lengths along the pairs.
         epsilon: Epsilon per unit of distance.
         radius: The largest distance at which entries are free. Distances are compared with the radius as doubles.
         pairs: Array of shape (P, 2) with the required pairs, or with a subset that implies the others.
@@ -122,24 +123,24 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
         )
     free = d <= radius
     exponents = _form_exponents(consistent(d, pairs, pair_distances), epsilon)
-    # Forms are scaled so that the largest tied entry for each form and output is 1. Weights then have the magnitude of
-    # probabilities. Without this they could be as large as exp(eps d), and solvers would lose digits in other numbers.
+    # For each form and output, the largest tied entry is scaled to 1, so that weights are of the same magnitude as
+    # probabilities. Otherwise they could be as large as exp(eps d), and solvers would lose digits elsewhere.
     max_exponents = np.where(free, -np.inf, exponents).max(axis=1, keepdims=True)
     exponents = exponents - np.where(np.isfinite(max_exponents), max_exponents, 0.0)
     upper_exponents, lower_exponents = np.full(exponents.shape, np.inf), np.full(exponents.shape, -np.inf)
     row_blocks = []
     for part in slices(len(pairs), d.shape[1], _BLOCK):
-        # Each pair gives two rows, one for each direction.
+        # Each pair gives two constraints, one per direction.
         for i, j in (pairs[part].T, pairs[part, ::-1].T):
-            # The largest allowed log ratio between the two records' rows.
+            # The largest log ratio that the guarantee allows between the two records' entries.
             budget = epsilon * pair_distances[part]
             row, k = np.nonzero(free[i] & free[j])
             row_blocks.append(np.column_stack([i[row], j[row], k]))
             row, k = np.nonzero(free[i] & ~free[j])
             for f in range(len(exponents)):
-                # z_ik is free and z_jk tied, so exp(-budget) z_jk <= z_ik <= exp(budget) z_jk bounds the free entry by
-                # the weights. For each form, the smallest upper and the largest lower factor imply the bounds from all
-                # other tied neighbours.
+                # z_ik is free and z_jk is tied, so exp(-budget) z_jk <= z_ik <= exp(budget) z_jk bounds the free entry
+                # by the weights. For each form, the smallest upper factor and the largest lower factor imply the bounds
+                # from all other tied neighbours.
                 tied = exponents[f, j[row], k]
                 np.minimum.at(upper_exponents[f], (i[row], k), budget[row] + tied)
                 np.maximum.at(lower_exponents[f], (i[row], k), tied - budget[row])
@@ -156,8 +157,8 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
 def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     """Return the const-opt linear program in the modelling language.
 
-    The variables are the free entries z of shape (N, K) and the weights y of shape (F, K). The weights determine the
-    tied entries.
+    The variables are the free entries z, of shape (N, K), and the weights y, of shape (F, K), which determine the tied
+    entries.
 
     Args:
         form: The arrays of the model.
@@ -169,12 +170,12 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     X, Y, F = IndexSet("X", data.records.ids), IndexSet("Y", data.outputs.ids), IndexSet("F", FORMS)
     i, j, k, f = Index("i", X), Index("j", X), Index("k", Y), Index("f", F)
     z = m.variable("z", X, Y, lower=0, upper=np.where(form.free, 1.0, 0.0))
-    # A weight is fixed to 0 if all entries for its output are free.
+    # A weight is fixed at 0 if all entries for its output are free.
     tied = (~form.free).any(axis=0)
     y = m.variable("y", F, Y, lower=0, upper=np.where(tied, 1.0, 0.0))
     forms = form.forms
     c, g = m.param("c", data.weighted), m.param("g", np.where(forms > NEGLIGIBLE_MASS, forms, 0.0))
-    # The loss counts all tied entries. Only the row sums omit negligible ones.
+    # The loss includes all tied entries. Only the row sums omit negligible ones.
     w = m.param("w", np.einsum("ik,fik->fk", data.weighted, forms))
     m.minimize(total(c[i, k] * z[i, k], over=(i, k)) + total(w[f, k] * y[f, k], over=(f, k)))
     m.require("mass", Eq(total(z[i, k], over=k) + total(g[f, i, k] * y[f, k], over=(f, k)), 1), forall=i)
@@ -182,10 +183,10 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     if len(form.rows):
         row = Le(z[i, k], exp(float(data.epsilon) * d[i, j]) * z[j, k])
         m.require("geo-ind", row, forall=(i, j, k), where=form.rows)
-    # The free entries with a tied neighbour, which are the same for all forms.
+    # The free entries that have a tied neighbour, which are the same for every form.
     bound = np.argwhere(np.isfinite(form.upper_exponents[0]))
     if len(bound):
-        # A smaller factor makes the upper bound stricter, so the cap at STEEPEST may increase the loss but never
+        # Lowering a factor only tightens the upper bound, so the cap at STEEPEST may increase the loss but never
         # weakens privacy.
         upper_factors = m.param(
             "up", np.where(np.isfinite(form.upper_exponents), np.exp(np.minimum(form.upper_exponents, STEEPEST)), 0.0)
@@ -197,7 +198,7 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
 
 
 def const_opt_bytes(data: MetricData, radius: float) -> float:
-    """Estimate the memory in bytes for the const-opt linear program and for the solver's copy in another process.
+    """Estimate the memory in bytes for the const-opt LP, including the copy in the solver's process.
 
     Args:
         data: The data of the problem.
@@ -205,8 +206,9 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
     """
     from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
 
-    # A pair has two rows with two coefficients each for every output at which both entries are free. The number of such
-    # outputs is estimated by the mean number of free entries in a row. The rest of the memory grows with the matrix.
+    # Each pair has two rows with two coefficients each for every output at which both of its entries are free. The mean
+    # number of free entries in a row serves as an estimate of how many such outputs there are. The rest of the memory
+    # grows with the matrix.
     near_count = float((data.to_outputs <= radius).mean()) * data.cost.size
     return BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near_count / len(data.records) + 8.0 * data.cost.size)
 
@@ -220,7 +222,7 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
         context: The solver, gap and limits of the run.
 
     Raises:
-        OutOfTime: The time limit passed before a feasible solution was found.
+        OutOfTime: The time limit expired before a feasible solution was found.
         SolverError: The solver crashed, or its solution violates the constraints.
     """
     from privopt_metric_dp.mechanisms.optimal_lp import by_any_solver
@@ -228,8 +230,8 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
     form = tied_form(data.to_outputs, float(data.epsilon), radius, *data.needed)
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the linear program, and solve it with the solver that the context ``how`` names."""
-        # check() raises OutOfTime if the time limit has passed. Its message names the step that was not reached.
+        """Build the linear program and solve it with the solver named in the context ``how``."""
+        # check() raises OutOfTime if the time limit has expired. The message says which step was not reached.
         check("the program was made")
         model = const_opt_model(form, data)
         check("the program was solved")
@@ -254,7 +256,7 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
 
 
 def _form_exponents(d: Floats, epsilon: float) -> Floats:
-    """Return the logarithms of the "full" and "half" forms, as an array of shape (2, N, K).
+    """Return the logarithms of the forms "full" and "half" as an array of shape (2, N, K).
 
     Args:
         d: Array of shape (N, K) with the distances from records to outputs.
@@ -263,6 +265,6 @@ def _form_exponents(d: Floats, epsilon: float) -> Floats:
     full = -epsilon * d
     half = 0.5 * full
     max_half = half.max(axis=1, keepdims=True)
-    # The largest exponent is factored out of the sum, which would otherwise underflow to 0 at large eps d.
+    # The largest exponent is factored out of the sum, which would otherwise underflow to 0 if eps d is large.
     normalised = half - max_half - np.log(np.exp(half - max_half).sum(axis=1, keepdims=True))
     return np.stack([full, normalised])

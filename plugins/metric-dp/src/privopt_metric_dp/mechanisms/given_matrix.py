@@ -1,4 +1,4 @@
-"""The ``given`` mechanism, which measures matrices from other programs and turns them into certified releases."""
+"""The ``given`` mechanism, which measures a matrix made by another program and turns it into a certified release."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from privopt_metric_dp.problem.declared import MetricProblem
 __all__ = ["Given", "GivenMatrix", "GivenProblem"]
 
 ROW_SUM: Final = 1e-6
-"""The largest accepted difference between 1 and the sum of a row of doubles. Solvers leave differences of this size."""
+"""The largest accepted difference between 1 and the sum of a row of doubles. Solvers leave differences of about this
+size."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -42,8 +43,8 @@ class GivenMatrix:
     """A matrix from another program, before any repair.
 
     Attributes:
-        values: Array of shape (N, K). It contains either uint64 weights, with rows that sum to 2**63, or doubles.
-            Doubles are divided by the exact sum of their row to obtain probabilities.
+        values: Array of shape (N, K) with uint64 weights, whose rows sum to 2**63, or with doubles. Dividing the
+            doubles by the exact sum of their row gives probabilities.
     """
 
     values: NDArray[Any] = field(repr=False)
@@ -53,13 +54,13 @@ class GivenMatrix:
         """Read a matrix from a ``.npy`` file and check every entry.
 
         Args:
-            file: The file, which contains uint64 weights or other numbers of at most 64 bits. Numbers other than uint64
-                are converted to doubles.
+            file: The file, which contains uint64 weights or other numbers of at most 64 bits. Other numbers are
+                converted to doubles.
             shape: The expected shape (N, K).
 
         Raises:
-            InputError: The shape or type is wrong, entries are NaN, negative or infinite, or rows have wrong sums. Each
-                error is reported as a fault.
+            InputError: The shape or type is wrong, an entry is negative, infinite or NaN, or a row has the wrong sum.
+                Each error is reported as a fault.
         """
         expectation = f"a .npy of probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
         try:
@@ -70,11 +71,11 @@ class GivenMatrix:
 
     @classmethod
     def of(cls, array: NDArray[Any], shape: tuple[int, int], name: str = "matrix") -> Self:
-        """Create an instance from an array, after checking every entry.
+        """Create an instance from an array after checking every entry.
 
         Args:
-            array: The matrix, which contains uint64 weights or other numbers of at most 64 bits. Numbers other than
-                uint64 are converted to doubles.
+            array: The matrix, which contains uint64 weights or other numbers of at most 64 bits. Other numbers are
+                converted to doubles.
             shape: The expected shape (N, K).
             name: The name of the matrix in faults.
 
@@ -95,7 +96,7 @@ class GivenMatrix:
         else:
             raise InputError([Fault(name, "", f"values of type {array.dtype}", expectation)])
         faults = _row_faults(values, name)
-        # A transposed square matrix would have a fault in nearly every row, so the one real mistake is named instead.
+        # A transposed square matrix would have a fault in nearly every row, so the actual mistake is reported instead.
         if faults and not _row_faults(values.T, name):
             turned = "a transposed matrix (its columns sum to 1, its rows do not)"
             faults = [Fault(name, "", turned, f"{expectation}, a row for each record")]
@@ -109,17 +110,17 @@ class GivenMatrix:
 
     @cached_property
     def sums(self) -> list[Fraction]:
-        """The exact sum of each row, as a rational."""
+        """The exact sum of each row as a fraction."""
         return [Fraction(TOTAL)] * len(self.values) if self.exact else exact_sums(self.values)
 
     @cached_property
     def weights(self) -> Unsigned:
-        """Integer weights as an array of shape (N, K) whose rows sum to 2**63. Doubles are rounded to weights."""
+        """Array of shape (N, K) with integer weights, whose rows sum to 2**63. Doubles are rounded to weights."""
         return self.values if self.exact else read_only(round_to_weights(self.values))
 
     @property
     def rows(self) -> Floats:
-        """The matrix as an array of shape (N, K) with doubles, for solvers and the repair."""
+        """The matrix as an array of doubles of shape (N, K), for solvers and the repair."""
         return self.values / TOTAL if self.exact else self.values
 
     def measure_epsilon(
@@ -127,12 +128,13 @@ class GivenMatrix:
     ) -> LeastEpsilon:
         """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair that attains it.
 
-        The values are measured without rounding, with exact distances. For a region or a notion other than metric DP,
-        :attr:`weights` are measured instead, as in a certificate. The pair is None for such a notion.
+        The values are measured without rounding, using exact distances. In a region, or for a notion other than metric
+        DP, :attr:`weights` are measured instead, as they are in a certificate. For such a notion, the result contains
+        no pair.
 
         Args:
             data: The data of the problem.
-            privacy: The privacy notion of the problem; None for metric DP.
+            privacy: The problem's privacy notion. If None, it is metric DP.
             report: A function that is called with a description of each step.
         """
         if privacy is not None and not isinstance(privacy, MetricDP):
@@ -140,8 +142,8 @@ class GivenMatrix:
             worst = math.inf if certificate.worst is None else certificate.worst
             return LeastEpsilon(epsilon=worst, holds=certificate.holds is True)
         if data.region is None:
-            # All required pairs are measured. data.standing would leave out pairs that others imply, but some are
-            # implied only over rounded distances, and the distances here are exact.
+            # All required pairs are measured. The pairs in data.standing would not be enough: some of the pairs it
+            # leaves out are implied only by rounded distances, and the distances here are exact.
             pairs, distances = data.required
             exact = ExactDistances(
                 above=data.metric.upper_distances(distances), balls=lambda rows: data.metric.exactly(pairs[rows])
@@ -150,8 +152,8 @@ class GivenMatrix:
                 self.values, pairs, distances, data.epsilon, exact=exact, sums=self.sums, progress=report
             )
         region_certificate = certify_everywhere(self.weights, data.region, data.epsilon)
-        # If the certificate fails only narrowly, the least epsilon may be rounded to the allowed one. It is then stated
-        # as the next larger double.
+        # If the certificate fails only narrowly, the least epsilon may round to the allowed one, so the next larger
+        # double is reported.
         worst = (
             region_certificate.worst
             if region_certificate.holds
@@ -167,12 +169,12 @@ class GivenMatrix:
         )
 
     def loss(self, data: MetricData) -> float:
-        """Return the expected loss of the matrix under the prior and costs of a problem."""
+        """Return the matrix's expected loss under the problem's prior and costs."""
         return ExpectedLoss.of(data).loss_of_rows(self.values, self.sums)
 
 
 def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
-    """Return a fault for each entry that is not a probability, and for each row of valid entries with a wrong sum.
+    """Return a fault for each entry that is not a probability and for each row of valid entries that has the wrong sum.
 
     Args:
         values: Array of shape (N, K) with doubles, whose rows must sum to 1 up to ``ROW_SUM``, or with uint64 weights,
@@ -185,13 +187,13 @@ def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
     if values.dtype == np.uint64:
         wrong_rows = rows_with_wrong_sum(values).tolist()
         return [Fault(name, f"row {r} (from 0)", f"a sum of {sum(values[r].tolist())}", "2**63") for r in wrong_rows]
-    # Comparisons with NaN are false, so negated comparisons, here and for the sums below, find NaN as well.
+    # Comparisons with NaN are false, so the negated comparisons here and below also find NaN.
     is_invalid = ~(values >= 0) | ~np.isfinite(values)
     faults = [
         Fault(name, f"row {r}, column {c} (from 0)", repr(float(values[r, c])), "a probability, at least 0")
         for r, c in np.argwhere(is_invalid)[:100].tolist()
     ]
-    # The sums of rows with invalid entries may be NaN or overflow. Such rows are excluded.
+    # Rows with invalid entries are excluded, because their sums may be NaN or overflow.
     with np.errstate(invalid="ignore", over="ignore"):
         has_wrong_sum = ~(np.abs(values.sum(axis=1) - 1.0) <= ROW_SUM) & ~is_invalid.any(axis=1)
     return faults + [
@@ -202,7 +204,7 @@ def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
 
 @frozen(kw_only=True)
 class GivenTable:
-    """The keys of ``[given]``, which configure the ``given`` mechanism."""
+    """The keys of the ``[given]`` table, which configures the ``given`` mechanism."""
 
     matrix: File = key(help=".npy (N, K) of probabilities or of uint64 weights that sum to 2**63, made anywhere")
 
@@ -215,7 +217,7 @@ class GivenProblem(MetricProblem):
 
 
 class Given(MetricMechanism[GivenProblem]):
-    """A mechanism that certifies a matrix from another program, after a repair if necessary.
+    """A mechanism that certifies a matrix from another program, repairing it if necessary.
 
     Integer weights that satisfy the privacy notion are released unchanged. The method "bounded" also searches for a
     lower bound on the loss.
@@ -226,19 +228,19 @@ class Given(MetricMechanism[GivenProblem]):
     kit = "privopt_metric_dp.kit.profiles:GIVEN"
 
     def check_problem(self, problem: MetricInstance[GivenProblem], method: str) -> None:
-        """Run the checks of the base class, and check the matrix.
+        """Run the base class's checks, and check the matrix.
 
         Raises:
-            InputError: The matrix has the wrong shape, invalid entries or wrong row sums, or a check of the base class
-                fails.
+            InputError: The matrix has the wrong shape, invalid entries or wrong row sums, or one of the base class's
+                checks fails.
         """
         super().check_problem(problem, method)
         GivenMatrix.read(problem.declared.given.matrix, problem.data.shape)
 
     def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
-        """Return the matrix unchanged. The details contain the least epsilon that it satisfies.
+        """Return the matrix unchanged, with the least epsilon that it satisfies in the details.
 
-        Integer weights are also returned as a release, which is published unchanged if it satisfies the privacy notion.
+        Integer weights are returned as a release too, which is published as it is if it satisfies the privacy notion.
         """
         data = problem.data
         given_matrix = GivenMatrix.read(problem.declared.given.matrix, data.shape)
@@ -257,21 +259,21 @@ class Given(MetricMechanism[GivenProblem]):
         return Matrix(z=given_matrix.rows, release=release, solver={"name": "as given"}, details={"given": figures})
 
     def search(self, problem: MetricInstance[GivenProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer the matrix and, if the method is "bounded", lower bounds from structured solvers.
+        """Offer the matrix and, if the method is "bounded", lower bounds found by structured solvers.
 
         Structured solvers, such as column generation or an interior-point method, solve the LP for the optimal matrix
-        without building the whole LP in memory. Their matrices are not offered.
+        without building all of it in memory. The matrices they find are not offered.
 
         Args:
             problem: The problem with the matrix.
-            incumbent: The search, which certifies the matrix and proves the best bound among all offers.
+            incumbent: The search, which certifies the matrix and proves the best of the offered bounds.
             context: The method, gap and limits of the run.
         """
         from privopt_metric_dp.mechanisms.optimal_lp import search_structured
 
         super().search(problem, incumbent, context)
         if context.method == "bounded":
-            # This view of the search drops matrices, since only the given one may be released, and passes on
-            # multipliers.
+            # This view discards the solvers' matrices, since only the given one may be released, and passes multipliers
+            # on.
             only_bounds: MatrixOffers = incumbent.through("", candidate=None, proof=lambda multipliers: multipliers)
             search_structured(problem.data, only_bounds, context)

@@ -1,7 +1,7 @@
 """The ``optimal-lp`` mechanism, which minimises the expected loss by solving a linear program (LP).
 
-The whole LP has a variable for each record and output. Structured solvers, such as column generation and an
-interior-point method, solve it without building the whole LP in memory.
+The whole LP has one variable per record and output. Structured solvers, such as column generation and an interior-point
+method, solve it without building all of it in memory.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import Proof
 
 BYTES_A_NUMBER: Final = 180.0
-"""Bytes per coefficient of the whole LP in this process and the solver's together (tests/run/test_memory.py)."""
+"""Bytes per coefficient of the whole LP, in this process and the solver's together (see tests/run/test_memory.py)."""
 
 
 def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> dsl.Model:
-    """Return the LP that minimises the expected loss over all matrices that satisfy a notion (Bordenabe et al. 2014).
+    """Return the LP for the matrix with the least expected loss under a privacy notion (Bordenabe et al. 2014).
 
-    It minimises sum_ik p_i c_ik z_ik over z >= 0 with rows that sum to 1, subject to the privacy constraints of the
-    notion. If constraints add up along paths (:attr:`MatrixConstraint.along_paths`), implied pairs are omitted. A pair
-    is implied if a path of other pairs connects its records and is no longer than their distance, in exact arithmetic.
-    The release is always certified for all required pairs.
+    The LP minimises sum_ik p_i c_ik z_ik over all z >= 0 whose rows sum to 1, subject to the notion's privacy
+    constraints. If constraints add up along paths (:attr:`MatrixConstraint.along_paths`), implied pairs are left out. A
+    pair is implied if its records are connected by a path of other pairs that is no longer, in exact arithmetic, than
+    their distance. The release is always certified for all required pairs.
 
     Args:
         data: The data of the problem.
@@ -60,17 +60,17 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
 
 
 def full_bytes(data: MetricData) -> float:
-    """Estimate the memory in bytes for the whole LP and for the solver's copy in another process."""
+    """Estimate the memory in bytes for the whole LP, including the copy in the solver's process."""
     pairs, (records, outputs) = len(data.standing[0]), data.shape
-    # For each output, a pair has two rows with two coefficients each, and a record has a cost, a coefficient in its sum
-    # and a bound.
+    # For each output, a pair has two rows with two coefficients each, and a record has a cost, a coefficient in its row
+    # sum and a bound.
     return BYTES_A_NUMBER * outputs * (4.0 * pairs + 3.0 * records)
 
 
 def whole_program(
     data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
 ) -> Matrix:
-    """Solve the whole LP with CBC or HiGHS, and return the resulting matrix.
+    """Solve the whole LP with CBC or HiGHS and return the resulting matrix.
 
     Args:
         data: The data of the problem.
@@ -79,14 +79,14 @@ def whole_program(
         context: The solver, gap and limits of the run.
 
     Raises:
-        OutOfTime: The time limit passed before a feasible solution was found.
+        OutOfTime: The time limit expired before a feasible solution was found.
         SolverError: The solver crashed, or its solution violates the constraints.
     """
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the whole LP, and solve it with the solver that the context ``how`` names."""
+        """Build the whole LP and solve it with the solver named in the context ``how``."""
         model = optimal_model(data, privacy, utility)
-        # Building a large model may take longer than the time limit. If so, this raises OutOfTime.
+        # Building a large model may take longer than the time limit allows, in which case this raises OutOfTime.
         check("the model was made")
         how.report(f"model of {len(data.records):,} x {len(data.outputs):,}, {how.solver}")
         return Matrix.of(model.solve(how.solver, gap=how.gap), data, how)
@@ -95,20 +95,20 @@ def whole_program(
         return by_any_solver(solve, context)
     except SolverError as error:
         if not isinstance(privacy, MetricDP):
-            # Other methods solve only for metric DP, so there is none to recommend.
+            # The other methods support only metric DP, so there is none to recommend.
             raise
         raise SolverError(f"{error}; --method auto solves the same problem without a solver's help") from error
 
 
 def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext) -> Matrix:
-    """Solve an optimisation program with the requested solver. If that fails, try another registered solver.
+    """Solve an optimisation program with the requested solver. If that solver fails, try another one.
 
     Args:
-        solve: A function that takes a context and solves the program with the solver that the context names.
-        context: The context that names the requested solver.
+        solve: A function that takes a context and solves the program with the solver named there.
+        context: The context, which names the requested solver.
 
     Raises:
-        SolverDiedError: The process of the requested solver was killed. No other solver is tried.
+        SolverDiedError: The requested solver's process was killed. No other solver is tried.
         SolverError: Both solvers failed, or no other solver is registered.
     """
     from privopt.backends.choose import names
@@ -116,7 +116,7 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
     try:
         return solve(context)
     except SolverDiedError:
-        # Whatever killed the process, such as a lack of memory, would probably stop the next solver too.
+        # Whatever killed the process, such as a lack of memory, would probably kill the next solver's too.
         raise
     except SolverError as error:
         next_solver = next((name for name in names() if name != context.solver), None)
@@ -130,37 +130,36 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
 
 
 def search_structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *, method: str = "auto") -> None:
-    """Run structured solvers that offer matrices and dual multipliers to a search.
+    """Run structured solvers, which offer matrices and dual multipliers to a search.
 
     Args:
         data: The data of the problem.
         offers: The search, which receives the offers and determines the gap to reach.
-        context: The context of the run. Solvers are limited by its free memory.
-        method: The name of a structured solver, or "auto" to run all that suit the problem in sequence. Later solvers
-            then use the results of earlier ones.
+        context: The context of the run. Its free memory limits the solvers.
+        method: The name of a structured solver, or "auto" to run all suitable solvers one after another. Later solvers
+            then start from the results of earlier ones.
 
     Raises:
-        OutOfTime: The time limit has passed. Earlier offers remain valid.
+        OutOfTime: The time limit expired. Earlier offers remain valid.
         SolverError: The requested method does not apply. The message names alternatives.
     """
     from privopt_metric_dp.solvers.auto import begins_with_star, search
     from privopt_metric_dp.solvers.instance import Instance
 
-    # If the star solver comes first, the caller waits for it even beyond the time limit (`run_search`), so the limit
-    # may have passed by now.
+    # If the star solver comes first, `run_search` waits for it even beyond the time limit, which may therefore have
+    # expired by now.
     with clock().without_deadline() if begins_with_star(*data.shape, method) else nullcontext():
         instance = Instance.of(data)
     search(instance, instance_view(data, offers), lambda: context.free_memory, method)
 
 
 PRICED_PER_OUTPUT: Final = 6
-"""Maximum number of priced records (those with dual multipliers) per output for which a bound over all streets is
-computed. With more of them, it would take too long.
-"""
+"""The largest number of priced records (those with dual multipliers) per output for which a bound over all streets is
+computed. With more of them, the computation would take too long."""
 OVER_ALL: Final = 2.0
-"""The optimality gap at which the search for a bound over all streets ends, as a multiple of the requested gap.
+"""The gap at which the search for a bound over all streets ends, as a multiple of the requested gap.
 
-It is coarse, because this bound is not requested and takes long to compute. For 5,000 nodes in Helsinki with 960
+It is coarse because this bound is not requested and takes long to compute. For 5,000 nodes in Helsinki with 960
 outputs, a gap of 4 % took 95 s, and after 220 s the gap was still 3.8 %.
 """
 CHOICE_TIME_SHARE: Final = 0.3
@@ -168,25 +167,24 @@ CHOICE_TIME_SHARE: Final = 0.3
 
 
 class Optimal(MetricMechanism[D], Generic[D]):
-    """Base class for mechanisms that minimise the expected loss by the whole LP or by structured solvers."""
+    """Base class for mechanisms that minimise the expected loss with the whole LP or with structured solvers."""
 
     any_notion = frozenset({"full"})
     closed_forms = frozenset({"auto", "star"})
     falls_back = True
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
-        """Solve the whole LP, which has a variable for each record and output, and return the resulting matrix."""
+        """Solve the whole LP, which has one variable per record and output, and return the resulting matrix."""
         return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Solve the whole LP if it is requested and fits into memory, or else run structured solvers.
+        """Solve the whole LP if it is requested and fits into memory, and otherwise run structured solvers.
 
         For a privacy notion other than metric DP, the whole LP is solved even if it does not seem to fit.
         """
         if context.method != "full":
             search_structured(problem.data, incumbent, context, method=context.method)
-        # The structured solvers solve only for metric DP. For any other notion, the whole LP is solved, however large
-        # it is.
+        # Structured solvers support only metric DP. For any other notion, the whole LP is solved, however large it is.
         elif full_bytes(problem.data) <= context.free_memory or not isinstance(self.privacy(problem, "full"), MetricDP):
             super().search(problem, incumbent, context)
         else:
@@ -195,15 +193,15 @@ class Optimal(MetricMechanism[D], Generic[D]):
 
 
 MIN_ADVANTAGE: Final = 0.02
-"""The fraction by which the estimated loss of noise without a mesh must be lower for the noise to be recommended."""
+"""The fraction by which noise without a mesh must reduce the estimated loss before it is recommended."""
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
     """Return a sentence if planar noise at the true position would have a clearly smaller loss than the release.
 
-    The noise is compared after its outputs are remapped, and must be better by at least :data:`MIN_ADVANTAGE`. The
-    comparison is made only in a triangulated plane, and only if the loss is the distance and the problem does not remap
-    outputs. In all other cases, the sequence is empty.
+    The noise is compared after its outputs are remapped, and its loss must be smaller by at least
+    :data:`MIN_ADVANTAGE`. The comparison is made only in a triangulated plane, if the loss is the distance and the
+    problem does not remap outputs. Otherwise, the sequence is empty.
     """
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
     from privopt_metric_dp.region.region import Plane
@@ -230,12 +228,12 @@ class OptimalLP(Optimal[MetricProblem]):
     chooses = True
 
     def meaning(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return the sentences from the base class, plus one if noise without a mesh would have a smaller loss."""
+        """Return the base class's sentences, and one more if noise without a mesh would have a smaller loss."""
         sentences = super().meaning(problem, release, result)
         return (*sentences, *_compare_with_noise(problem, result))
 
     def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
-        """Choose the outputs: the records that are reported most often in a rough solution for a sample of records."""
+        """Choose as outputs the records that are reported most often in a rough solution for a sample of the records."""
         from privopt_metric_dp.solvers.choose_outputs import choose_outputs
 
         time = Clock(CHOICE_TIME_SHARE * context.search_time.left, clock())
@@ -247,8 +245,8 @@ class OptimalLP(Optimal[MetricProblem]):
         """Prove a lower bound for mechanisms that may report any point on the streets.
 
         This is possible if losses are path lengths along streets with few junctions. Only junctions, dead ends and
-        records that divide long streets have dual multipliers. Every other record lies on a piece of street between two
-        of these (docs/reference/proof.md, "Over all streets").
+        records that divide long streets have dual multipliers. Every other record lies on a stretch of street between
+        two of these (docs/reference/proof.md, "Over all streets").
 
         Returns:
             The proof and its bound, or None if the conditions are not met or no multipliers were found in time.
@@ -274,7 +272,7 @@ class OptimalLP(Optimal[MetricProblem]):
             return None
         if multipliers is None:
             return None
-        # The stated loss, above which rounding must not raise the stated bound.
+        # The stated loss. The stated bound must not be rounded to a value above it.
         value = loss.state(release)[0] or 0.0
         with context.time_phase("verify"):
             return prove_over_streets(

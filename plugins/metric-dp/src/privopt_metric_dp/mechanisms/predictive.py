@@ -1,4 +1,4 @@
-"""The ``predictive`` mechanism for traces: an optimal matrix combined with a private test for repeating reports."""
+"""The ``predictive`` mechanism for traces, which combines an optimal matrix with a private test for repeating reports."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["Predictive"]
 
 
 class Predictive(MetricMechanism[PredictiveProblem]):
-    """A mechanism that repeats its last report until a private test finds the report too far off, and then draws anew.
+    """A mechanism that repeats its last report until a private test finds it too far off, and then draws a new one.
 
-    The mechanism follows Chatzikokolakis et al. (PETS 2014), except that it tests reports with the sparse vector
-    technique. Any number of tests before a fresh report therefore costs the same epsilon.
+    The mechanism follows Chatzikokolakis et al. (PETS 2014), but tests reports with the sparse vector technique. The
+    epsilon of a fresh report therefore does not depend on how many tests precede it.
     """
 
     problem_class = PredictiveProblem
@@ -41,7 +41,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     )
 
     def load(self, declared: PredictiveProblem, file: str) -> MetricInstance[PredictiveProblem]:
-        """Load the problem, and check that the total budget is large enough for one report.
+        """Load the problem, and check that the total budget covers at least one report.
 
         Raises:
             InputError: The files contain faults, or the total budget is smaller than epsilon.
@@ -56,13 +56,13 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def search(
         self, problem: MetricInstance[PredictiveProblem], incumbent: MatrixOffers, context: SolveContext
     ) -> None:
-        """Run the structured solvers, which offer matrices for fresh reports and lower bounds."""
+        """Run the structured solvers, which offer matrices for fresh reports, and lower bounds."""
         from privopt_metric_dp.mechanisms.optimal_lp import search_structured
 
         search_structured(problem.data, incumbent, context)
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[PredictiveProblem]) -> MatrixRelease:
-        """Add the parameters of the test for repeating a report to a certified matrix for fresh reports."""
+        """Add the parameters of the test for repeating a report to the certified matrix for fresh reports."""
         terms = problem.declared.terms(problem.data)
         prediction = Prediction.of(problem.data, terms)
         return self.release_class.of(release, prediction=prediction, terms=terms)
@@ -75,12 +75,12 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Return the sentences from the base class, plus one that states the epsilon of fresh reports."""
+        """Return the base class's sentences, and one more about the epsilon of fresh reports."""
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:
-            # No test precedes the first report, so it costs only its own epsilon. Each later fresh report ends a
-            # segment of repeated reports and costs a segment's epsilon.
+            # The first report is not preceded by a test, so it costs only its own epsilon. Every later fresh report
+            # ends a segment of repeated reports, and the whole segment is charged for.
             moves = (terms.total - terms.report) // terms.segment
             afford = f" A budget of {float(terms.total):g} covers the first report and {number_of(moves, 'move')}."
         return [
@@ -97,9 +97,9 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     ) -> Mapping[str, Any]:
         """Return the parameters of the test that decides whether to repeat the previous report, for result.json.
 
-        They are the largest distance at which the previous report counts as good, and the mean absolute noise in the
-        threshold and in each test, about 1 divided by the respective epsilon. All values are in the unit of distance,
-        and depend only on the problem.
+        They are the largest distance at which the previous report counts as good, and approximate mean absolute values
+        of the noise in the threshold and in each test (1 divided by the respective epsilon). All are in the unit of
+        distance and depend only on the problem.
         """
         terms = problem.declared.terms(problem.data)
         return {

@@ -1,4 +1,4 @@
-"""The keys of the ``predictive`` mechanism in problem files, and their default values."""
+"""The keys of the ``predictive`` mechanism in problem files, with their defaults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from privopt_metric_dp.traces.prediction import Terms
 
 __all__ = ["PredictiveKeys", "PredictiveProblem"]
 
-# Shares of epsilon are multiples of an eighth, so that the last bit of a distance hardly ever changes a share.
+# The shares of epsilon are multiples of 1/8, so that a difference in the last bit of a distance hardly ever changes
+# them.
 _SHARE_PARTS = 8
 
 
@@ -60,13 +61,13 @@ class PredictiveProblem(MetricProblem):
     def terms(self, data: MetricData) -> Terms:
         """Return the epsilons, the largest distance at which a previous report counts as good, and the total budget.
 
-        Omitted keys get defaults, which ADR 16 explains.
+        Keys that the problem omits have the defaults explained in ADR 16.
 
         Args:
-            data: The data of the problem. Default epsilons depend on its mean distances.
+            data: The data of the problem. The default epsilons depend on its mean distances.
         """
         report, keys = Fraction(self.privacy.epsilon), self.predictive
-        # The default epsilon for thresholds and tests is computed only if one of the two keys is omitted.
+        # Thresholds and tests share a default epsilon, which is computed only if one of the two keys is omitted.
         part_epsilon = (
             report * _part_of_epsilon(report, data)
             if keys.test_epsilon is None or keys.threshold_epsilon is None
@@ -86,8 +87,8 @@ def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
     """Return the default epsilon of the threshold and of each test, as a fraction of a fresh report's epsilon.
 
     The fraction is a multiple of 1/8 from 1/2 to 1. It is the smallest one for which the default of ``good_within`` is
-    at most the mean distance from the records to the best single output, because a previous report farther away than
-    that is no better than that output. If no fraction is large enough, 1 is returned.
+    at most the mean distance from the records to the best single output, since a previous report that is farther away
+    is no better than that output. If no fraction is large enough, the result is 1.
 
     Args:
         report: The epsilon of a fresh report, per unit of distance.
@@ -95,11 +96,11 @@ def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
     """
     distances = data.to_outputs if data.region is None else data.distance.to_outputs()
     is_finite = np.isfinite(distances)
-    # The mean distance to the best single output. Where no path leads to an output, the largest finite distance counts.
+    # The mean distance to the best single output. If no path leads to an output, the largest finite distance is used.
     scale = float((data.prior @ np.where(is_finite, distances, distances[is_finite].max(initial=0.0))).min())
-    # With round numbers, such as a grid with whole kilometres, the limit can be met exactly. The margin decides such a
-    # tie in the same way on every machine, although the last bits of the mean may differ.
+    # With round numbers, as in a grid of whole kilometres, the mean can equal the limit exactly. The margin ensures
+    # that every machine then decides the same way, even if the last bits of the mean differ.
     scale *= 1.0 + 2.0**-30
     eighths = (Fraction(n, _SHARE_PARTS) for n in range(_SHARE_PARTS // 2, _SHARE_PARTS))
-    # 2 / report + 3 / (part report) <= scale, multiplied by the report's epsilon.
+    # The condition is 2 / report + 3 / (part report) <= scale, multiplied by the report's epsilon.
     return next((part for part in eighths if 2 + 3 / part <= report * Fraction(scale)), Fraction(1))

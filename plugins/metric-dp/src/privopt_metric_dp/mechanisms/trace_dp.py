@@ -1,4 +1,4 @@
-"""Metric DP for traces: the guarantee for a subject's sequence of reports, in which reports may repeat."""
+"""Metric DP for traces, a guarantee for a subject's whole sequence of reports, in which reports may repeat."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ _READ = (
 
 @frozen(kw_only=True, eq=False)
 class TraceRelease(MatrixRelease):
-    """A release with an obfuscation matrix for fresh reports, and the parameters of the test for repeating a report.
+    """A release that contains a matrix for fresh reports and the parameters of the test for repeating a report.
 
     Attributes:
         prediction: The parameters of the test. Sampling uses exactly the values that were certified.
-        terms: The epsilons for the parts of a segment, that is, of a fresh report with its repetitions; None if the
-            problem was not read.
+        terms: The epsilons of a segment (a fresh report with its repetitions), or None if the problem was not read.
         walks: The class of the sampler that draws reports along traces.
     """
 
@@ -52,7 +51,7 @@ class TraceRelease(MatrixRelease):
     walks: ClassVar[type[Walker]] = Walker
 
     def write(self, folder: Path) -> None:
-        """Write the matrix to mechanism.npz, and the parameters of the test to prediction.npz."""
+        """Write the matrix to mechanism.npz and the parameters of the test to prediction.npz."""
         super().write(folder)
         self.prediction.write(folder)
 
@@ -72,7 +71,7 @@ class TraceRelease(MatrixRelease):
 
     @property
     def walker(self) -> Walker | None:
-        """The sampler that draws reports along traces; None if ``terms`` is None."""
+        """The sampler that draws reports along traces, or None if ``terms`` is None."""
         if self.terms is None:
             return None
         return self.walks(weights=self.weights, prediction=self.prediction, terms=self.terms)
@@ -80,13 +79,13 @@ class TraceRelease(MatrixRelease):
 
 @frozen(kw_only=True)
 class TraceDP(MetricDP):
-    """Metric DP for fresh reports and for whole traces. The epsilon of a trace is summed over its segments.
+    """Metric DP for fresh reports and for whole traces. The epsilon of a trace is the sum over its segments.
 
     A segment is a fresh report with its repetitions. The guarantee is proved in docs/guide/repeated.md, "Prediction".
 
     Attributes:
         kind: The name of the notion.
-        terms: The epsilons for the parts of a segment.
+        terms: The epsilons of a segment.
     """
 
     kind: ClassVar[str] = "trace-dp"
@@ -95,15 +94,15 @@ class TraceDP(MetricDP):
 
     @classmethod
     def over(cls, data: MetricData, terms: Terms) -> Self:
-        """Return the notion for the required pairs of a problem, including the statement of its guarantee.
+        """Return the notion for a problem's required pairs, including the wording of its guarantee.
 
         Args:
             data: The data of the problem.
-            terms: The epsilons for a fresh report, a threshold, a test and a segment, and the limits.
+            terms: The epsilons of a fresh report, a threshold, a test and a segment, and the limits.
         """
         fresh = MetricDP.of(data)
         parts = {"threshold": terms.threshold, "test": terms.test, "segment": terms.segment}
-        # verify() compares these texts of exact decimals or fractions, because doubles would lose digits.
+        # These are texts of exact decimals or fractions because verify() compares them, and doubles would lose digits.
         texts = {name: exact_text(epsilon) for name, epsilon in parts.items()}
         texts["good_within"] = exact_text(terms.good_within)
         if terms.total is not None:
@@ -129,27 +128,27 @@ class TraceDP(MetricDP):
 
     @classmethod
     def keys(cls) -> None:
-        """Declare no keys, because problem files never name this notion.
+        """Declare no keys, because a problem file never names this notion.
 
-        They name metric DP, which mechanisms for traces replace with this notion.
+        The file names metric DP, which mechanisms for traces replace with this notion.
         """
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return sentences that state the guarantee for one fresh report, and what later reports cost."""
+        """Return sentences that explain the guarantee for one fresh report, and how much later reports cost."""
         segment = result.guarantee.extra["traces"]["segment"]
         later = f"This holds for a person's first report. Each later new report costs epsilon {segment}."
         return f"{super().promise(result)} {later}"
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return sentences that explain what ``verify`` checks about the guarantee, and what it does not check.
+        """Return sentences about what ``verify`` checks of the guarantee, and what it does not check.
 
-        The sentences for metric DP come first. They are followed by sentences about the noise in tests, and about the
-        number and times of reports, which are public.
+        The sentences for metric DP come first, followed by those about the noise in tests and about the number and
+        times of reports, which are public.
 
         Returns:
-            The sentences about what is checked, then those about what is not.
+            The sentences about what is checked, and those about what is not.
         """
         checked, unchecked = super().limits(result)
         checked.append("The noise of every test against how much distances to every output can differ, in rationals.")
@@ -160,16 +159,16 @@ class TraceDP(MetricDP):
         return checked, unchecked
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify fresh reports for all pairs, and the noise in tests for all outputs, in exact arithmetic."""
+        """Certify fresh reports for all pairs and the noise in tests for all outputs, in exact arithmetic."""
         fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:
             return evolve(fresh, holds=False, failures=(*fresh.failures, f"{ARTEFACT}: no test to certify"))
-        # A release without a test fails the certificate, since the guarantee for a trace rests on both.
+        # The guarantee for a trace requires both parts, so a release without a test fails the certificate.
         failures = release.prediction.failures(self.data, self.terms)
-        # A test compares the distance from the position to the last output with a threshold, both with noise. For each
-        # pair in `standing`, the pairs that imply all others, and each output, the noise must cover the difference of
-        # the two distances in whole steps. In a region, the triangle inequality bounds that difference by the distance
-        # between the two positions, so comparing the rates of the noise once is enough.
+        # A test compares the distance from the position to the last output with a threshold, and both contain noise.
+        # For each output and each pair in `standing` (the pairs that the certificate checks), the noise must cover the
+        # difference between the two distances in whole steps. In a region, the triangle inequality bounds this
+        # difference by the distance between the two positions, so a single comparison of the noise rates is enough.
         tests = 1 if self.data.region is not None else len(self.data.standing[0]) * release.prediction.steps.shape[1]
         return evolve(
             fresh,

@@ -1,4 +1,4 @@
-"""Load and check the files of a metric problem, and return their contents as arrays."""
+"""Load and check the files of a metric problem and return their contents as arrays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Gather:
-    """A collection of faults from independent steps, to report them together in one error.
+    """A collector for faults from independent steps, so that one error can report all of them.
 
     Attributes:
         file: The name of the problem file, for error messages.
@@ -36,12 +36,12 @@ class _Gather:
     """
 
     def __init__(self, file: str) -> None:
-        """Create an empty collection of faults for the problem file ``file``."""
+        """Create a collector without faults for the problem file named ``file``."""
         self.file = file
         self.faults: list[Fault] = []
 
     def add_fault(self, where: str, got: str, expectation: str) -> None:
-        """Record a fault at a key in the problem file.
+        """Record a fault for a key in the problem file.
 
         Args:
             where: The key, such as "utility.kind".
@@ -51,7 +51,7 @@ class _Gather:
         self.faults.append(Fault(self.file, where, got, expectation))
 
     def run_step(self, step: Callable[[], T]) -> T | None:
-        """Run a step and return its result. If it raises InputError, record the faults and return None."""
+        """Run a step and return its result. If it raises InputError, record the faults and return None instead."""
         try:
             return step()
         except InputError as error:
@@ -59,28 +59,28 @@ class _Gather:
             return None
 
     def stop_if_any(self) -> None:
-        """Raise InputError with all recorded faults, if there are any."""
+        """Raise InputError with all recorded faults if there are any."""
         if self.faults:
-            # Two steps that read the same file report the same faults, so duplicates are dropped.
+            # Steps that read the same file report the same faults, so duplicates are dropped.
             raise InputError(dict.fromkeys(self.faults))
 
 
 def load(problem: MetricProblem, file: str) -> MetricData:
     """Load and check all files that a metric problem names.
 
-    All independent steps run before an error is raised, so that one error can report many faults.
+    Independent steps all run before an error is raised, so that one error can report many faults.
 
     Args:
         problem: The parsed problem file.
         file: The name of the problem file, for error messages.
 
     Raises:
-        InputError: The files contain faults. The error reports all faults except those masked by others.
+        InputError: The files contain faults. The error reports all that were found, but a fault may hide others.
     """
     gather = _Gather(file)
     _check_keys(problem, gather)
-    # If the guarantee covers all points in a region (privacy.everywhere), `ground` is this region, and `records` are
-    # its vertices: the declared records first, then the added vertices.
+    # If the guarantee covers all points in a region (privacy.everywhere), `ground` holds that region and `records` are
+    # its vertices, with the declared records before those that the region adds.
     spaces, declared_records, ground = _read_spaces(problem, gather)
     utility, records = problem.utility, declared_records if ground is None else ground.records
     prior = gather.run_step(lambda: prior_of(utility.prior, declared_records))
@@ -89,7 +89,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     assert prior is not None  # gather has raised an error if it is missing
     metric = spaces.metric
     if ground is None and problem.distance.path_metric and problem.privacy.neighbours_within is None:
-        # Every pair is required here, but the guarantee would promise nothing about a pair at an infinite distance.
+        # Every pair is required here, but the guarantee would say nothing about a pair at an infinite distance.
         gather.run_step(lambda: _check_connected(metric, records, file))
     warnings = gather.run_step(lambda: _compare_lengths(problem, declared_records))
     choose_count = None if problem.outputs is None else problem.outputs.choose
@@ -97,13 +97,13 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         gather.add_fault(
             "outputs.choose", f"{choose_count:,} of {len(records):,} records", f"a number up to {len(records):,}"
         )
-    # Distances to outputs are known if the outputs are the records, or if the metric was given outputs of its own.
+    # Distances to outputs are known if the outputs are the records, or if the metric was created with separate outputs.
     crossed = spaces.own or not metric.own_outputs
     if not crossed and utility.measures_outputs:
         gather.add_fault(
             "distance.output_matrix", "nothing", "the distances to outputs from which the loss is computed"
         )
-    # A loss that is read from a file has no values for the vertices that a region adds.
+    # A loss read from a file has no values for the vertices that a region adds.
     if len(records) > len(declared_records) and not utility.measures_outputs:
         added_count = len(records) - len(declared_records)
         actual = f"{utility.kind}, losses of {len(declared_records)} records, with {added_count} added vertices"
@@ -117,21 +117,21 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     if utility.per_km is not None and loss_unit != "km":
         gather.add_fault("utility.per_km", f"a loss in {loss_unit}", "a loss in km")
     gather.stop_if_any()
-    # `spread` is the distribution of people over a region. Without it, people are only at the declared records, so the
-    # prior of the vertices that a region adds is 0.
+    # `spread` is the distribution of people over a region. If it is None, people are only at the declared records, so
+    # the vertices that a region adds have a prior of 0.
     prior = np.concatenate([prior, np.zeros(len(records) - len(declared_records))])
 
     def choose_rows(rows: Ints) -> MetricData:
-        """Return the problem's data with the given records as outputs. ``rows`` contains their indices."""
-        # The outputs are now only some of the records, so the metric must measure distances to these.
+        """Return the problem's data with the records at the indices ``rows`` as outputs."""
+        # The outputs are now a subset of the records, so the metric must measure distances to that subset.
         outputs, metric = declared_records.select(rows), spaces.metric.towards(rows)
         return make_data(evolve(spaces, outputs=outputs, own=False, metric=metric))
 
     def make_data(spaces: Spaces) -> MetricData:
-        """Return the data of the problem for the records and outputs in ``spaces``.
+        """Return the problem's data for the records and outputs in ``spaces``.
 
-        Losses are computed on first access, and so are the distances in the privacy constraints if there is a region,
-        because not every command needs them.
+        Losses, and in a region also the distances in the privacy constraints, are computed on first access, because not
+        every command needs them.
         """
         metric = spaces.metric
         return MetricData(
@@ -174,33 +174,34 @@ def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) ->
         ground: The region with its vertices, or None for a problem without a region.
 
     Returns:
-        Without a region, the bounds unchanged. In a region, an array of shape (N,) or (N, 1). Each entry is the sum of
-        the largest of all bounds and 2^-40 times the record's largest cost, which covers rounding errors in the means.
+        The bounds unchanged if there is no region. In a region, an array of shape (N,) or (N, 1). Each entry is the
+        largest of all given bounds plus 2^-40 times the record's largest cost, which covers the rounding errors in the
+        averages.
     """
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 
 
 def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, RegionVertices | None]:
-    """Read records and outputs, and create the region between them if ``privacy.everywhere`` requests one.
+    """Read the records and outputs, and create the region between them if ``privacy.everywhere`` requests one.
 
     Args:
         problem: The parsed problem file.
-        gather: The collection to which faults are added.
+        gather: The collector to which faults are added.
 
     Returns:
-        Three values: the records and outputs for which losses are computed, the declared records, and the region or
-        None. In a region, losses are computed for all vertices, beginning with the declared records.
+        The records and outputs for which losses are computed, the declared records, and the region or None. In a
+        region, losses are computed for all vertices, of which the declared records are the first.
 
     Raises:
-        InputError: Recorded faults prevent the next step from running. The error reports all of them.
+        InputError: Faults found so far make the next step impossible. The error reports all of them.
     """
     distance, listed, file = problem.distance, problem.outputs, gather.file
-    # Whether the outputs are the records, as they are until outputs have been chosen among the records.
+    # Whether the outputs are the records. If outputs are to be chosen among the records, this is the case until then.
     has_own_outputs = listed is None or listed.choose is not None
     records = gather.run_step(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
     outputs = records
     if listed is not None and not has_own_outputs:
-        # Records and outputs lie on the same plane, whose unit the problem states with the records.
+        # Records and outputs lie in the same plane, whose unit is declared with the records.
         listed = evolve(listed, unit=problem.records.unit)
         outputs = gather.run_step(lambda: space_of(listed, "outputs", file, ids_alone=distance.ids_alone))
     gather.stop_if_any()
@@ -211,7 +212,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
         ground = gather.run_step(lambda: distance.ground(records, privacy.epsilon, privacy.split_km, file))
         gather.stop_if_any()
     vertices = records if ground is None else ground.records
-    # Vertices that a region adds have rows but are not outputs: only the declared records are.
+    # Vertices that a region adds have rows in the matrix but are not outputs. Only the declared records are.
     has_own_outputs = has_own_outputs and len(vertices) == len(records)
     chosen_outputs = None if has_own_outputs else outputs
     metric = gather.run_step(
@@ -226,7 +227,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
 
 
 def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Spaces) -> Metric:
-    """Return the metric for privacy constraints between a region's vertices: shortest-path distances along its edges.
+    """Return the metric for the privacy constraints in a region, with shortest-path distances along its edges.
 
     Args:
         problem: The parsed problem file.
@@ -242,13 +243,13 @@ def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Sp
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
-    """Record a fault for each key that contradicts another key or requires a key that is missing.
+    """Record a fault for each key that contradicts another key or requires a missing one.
 
     No files are read.
 
     Args:
         problem: The parsed problem file.
-        gather: The collection to which faults are added.
+        gather: The collector to which faults are added.
     """
     distance, outputs = problem.distance, problem.outputs
     for name, actual, expectation in distance.faults(own_outputs=outputs is None or outputs.choose is not None):
@@ -276,8 +277,8 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | None:
     """Return the uniform distribution of people over a region, or None if the problem has a prior over the records.
 
-    The distribution is uniform by area or by street length. A uniform distribution over the vertices would depend on
-    how the region is divided.
+    The distribution is uniform in area or in street length. One that is uniform over the vertices would depend on how
+    the region is divided.
     """
     from privopt_metric_dp.problem.loss_over_region import spread_evenly
 
@@ -291,14 +292,14 @@ def _compute_cost(
 ) -> Floats:
     """Compute the loss of each output for each record.
 
-    In a region, the records are its vertices. If people are spread over the region, the loss at a vertex is averaged
-    over those snapped to it.
+    In a region, the records are its vertices. If people are spread over the region, the loss at a vertex is the average
+    over the people who are snapped to it.
 
     Args:
         problem: The parsed problem file, which declares the kind of loss.
         spaces: The N records and K outputs.
-        ground: The region whose vertices are the records, if the guarantee covers all points in it; otherwise None.
-        spread: The distribution of people over the region; None if there is a prior over the records.
+        ground: The region whose vertices are the records if the guarantee covers all points in it, or else None.
+        spread: The distribution of people over the region, or None if there is a prior over the records.
 
     Returns:
         Array of shape (N, K) with the loss from releasing output k for record i.
@@ -311,9 +312,9 @@ def _compute_cost(
     raw_cost = np.asarray(utility.cost(spaces))
     if raw_cost.dtype.kind not in "biuf":
         raise RegistryError(f"utility.kind {utility.kind}: cost() must return real numbers, got {raw_cost.dtype}")
-    # A kind of loss from another package may return anything, so type, shape and finiteness are checked here for all.
-    # The view is for `MetricData.cost`, which makes its array read-only: it shares the metric's own table, which is
-    # read-only already, but copies a view of a writeable array, so that a plugin's own array stays writeable.
+    # A kind of loss from another package may return anything, so the type, shape and finiteness are checked here for
+    # all kinds. The view matters to `MetricData.cost`, which makes its array read-only. It copies a view of a writeable
+    # array, so a plugin's own array stays writeable, but it shares the metric's own table, which is read-only already.
     cost = np.asarray(raw_cost, dtype=np.float64).view()
     shape = (len(spaces.records), len(spaces.outputs))
     if cost.shape != shape:
@@ -327,8 +328,8 @@ def _compute_cost(
     from privopt_metric_dp.problem.loss_over_region import expected_cost
 
     vertex_masses = spread.vertex_masses(len(spaces.records))[:, None]
-    # expected_cost() weights the losses by each vertex's probability. `MetricData.weighted` will multiply them by it
-    # again, as the prior, so they are divided by it here. Vertices that are never drawn cost nothing.
+    # expected_cost() multiplies the losses by each vertex's probability. `MetricData.weighted` multiplies them by it
+    # again, as the prior, so they are divided by it here. Vertices with probability 0 get a loss of 0.
     expected = expected_cost(spread, ground.region, utility, problem.distance, spaces, cost)
     return np.divide(expected, vertex_masses, out=np.zeros(shape), where=vertex_masses > 0)
 
@@ -336,7 +337,8 @@ def _compute_cost(
 def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
     """Return warnings about road lengths that are implausible given the positions of the records."""
     edges = (getattr(problem.distance, "edges", None), getattr(problem.utility, "edges", None))
-    # The keys are the files' contents, so that a file named by both distance and loss is compared and reported once.
+    # The dictionary is keyed by the files' contents, so that a file named by both distance and loss is compared only
+    # once.
     files = {file.contents: file for file in edges if isinstance(file, File)}
     return tuple(warning for file in files.values() for warning in compare_lengths(file, records))
 
@@ -362,11 +364,11 @@ def _check_connected(metric: Metric, records: Space, file: str) -> None:
 
 
 SUM_TOLERANCE: Final = 1e-6
-"""The largest accepted difference between 1 and the sum of a prior."""
+"""The largest accepted difference between 1 and the sum of the prior probabilities."""
 
 
 def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space:
-    """Return the ids and coordinates of the places that ``[records]`` or ``[outputs]`` declares.
+    """Return the ids and coordinates of the places declared in ``[records]`` or ``[outputs]``.
 
     Args:
         places: The parsed table.
@@ -377,7 +379,7 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
     Raises:
         InputError: A file contains faults, or the declared sizes are not positive.
         DoesNotHoldError: A release is being verified, and the problem declares more places than the release contains
-            (:func:`check_places`).
+            (see :func:`check_places`).
     """
     if places.unit is not None:
         space = space_of(evolve(places, unit=None), table, file, ids_alone=ids_alone)
@@ -402,7 +404,8 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
         if places.ids is not None and len(ids) != len(vectors):
             raise InputError([Fault(places.ids.name, "", f"{len(ids)} ids", f"{len(vectors)}, one for each vector")])
         return Space(ids=ids.tolist(), coordinates=vectors, kind="vector", source=places.vectors.name)
-    # The only key left is `count`, for ids without coordinates. The number is checked before the ids are created.
+    # The only remaining key is `count`, which declares ids without coordinates. The count is checked before the ids are
+    # created.
     check_places(places.count or 0, f"{file}: {table}.count")
     return Space(ids=[str(number) for number in range(places.count or 0)], kind="plain", source=file)
 
@@ -418,7 +421,7 @@ def prior_of(prior: File | None, records: Space) -> Floats:
         Array of shape (N,) with the probabilities, divided by their sum.
 
     Raises:
-        InputError: The file contains faults, or the sum of its probabilities differs from 1 by more than
+        InputError: The file contains faults, or the sum of the probabilities differs from 1 by more than
             ``SUM_TOLERANCE``.
     """
     count = len(records)
@@ -433,7 +436,7 @@ def prior_of(prior: File | None, records: Space) -> Floats:
 
 
 D = TypeVar("D")
-"""The class of a parsed problem file: :class:`MetricProblem`, or another class that a mechanism's ``load`` accepts."""
+"""The class of a parsed problem file: :class:`MetricProblem` or another class supported by a mechanism's ``load``."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -441,10 +444,10 @@ class MetricInstance(Generic[D]):
     """A parsed metric problem together with the contents of its files.
 
     Attributes:
-        declared: The parsed problem file: a :class:`MetricProblem`, a subclass with additional keys for a mechanism, or
-            another class that the mechanism's own ``load`` supports.
+        declared: The parsed problem file. It is a :class:`MetricProblem`, a subclass with additional keys for a
+            mechanism, or another class supported by a mechanism's own ``load``.
         _data: The contents of the files as arrays, with all possible outputs.
-        _chosen: A list that holds the data for the chosen outputs once they have been chosen, and is empty until then.
+        _chosen: A list that is empty until outputs have been chosen, and then contains the data for the chosen outputs.
     """
 
     declared: D
@@ -453,14 +456,15 @@ class MetricInstance(Generic[D]):
 
     @property
     def data(self) -> MetricData:
-        """The contents of the files as arrays. If outputs are to be chosen, they include only the chosen outputs.
+        """The contents of the files as arrays. If outputs are to be chosen, only the chosen outputs are included.
 
         Until outputs have been chosen, records that are far apart from each other serve as outputs.
         """
         if self._data.choose is None:
             return self._data
         if not self._chosen:
-            # Before the choice, records far apart serve as outputs, so that checks which need any outputs can run.
+            # Records that are far apart serve as outputs before the choice, so that checks that need some outputs can
+            # run.
             self.choose(farthest(self._data.metric, self._data.choose))
         return self._chosen[0]
 
@@ -468,7 +472,7 @@ class MetricInstance(Generic[D]):
     def whole(self) -> MetricData:
         """The contents of the files as arrays, with all possible outputs.
 
-        If outputs are to be chosen, these are all records.
+        If outputs are to be chosen, all records are possible outputs.
         """
         return self._data
 
@@ -478,7 +482,7 @@ class MetricInstance(Generic[D]):
         return len(self._data.records), self._data.choose or len(self._data.outputs)
 
     def choose(self, rows: Ints) -> None:
-        """Set the chosen outputs to the records with the indices ``rows``, which must be in ascending order."""
+        """Make the records at the indices ``rows``, which must be in ascending order, the chosen outputs."""
         self._chosen[:] = [self._data.with_outputs(rows)]
 
     @classmethod
@@ -490,10 +494,10 @@ class MetricInstance(Generic[D]):
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The files contain faults. The error reports all faults except those masked by others.
+            InputError: The files contain faults. The error reports all that were found, but a fault may hide others.
         """
-        # cast() is for the type checker. Mechanisms with another class D have a `load` of their own and do not call
-        # this.
+        # cast() is for the type checker. Mechanisms with another class D have their own `load` and do not call this
+        # method.
         return cls(declared=declared, data=load(cast("MetricProblem", declared), file))
 
     def alike(self) -> tuple[Ints, Floats]:

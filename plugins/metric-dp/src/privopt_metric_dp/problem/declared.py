@@ -1,7 +1,7 @@
 """The classes that declare the keys of a metric problem file: places, distance, privacy notion and loss.
 
-:class:`MetricProblem` mirrors the problem file. :class:`MetricInstance` adds the contents of the files that the problem
-names. They are stored in :class:`MetricData` as read-only arrays: records, outputs, distances, required pairs, costs
+:class:`MetricProblem` mirrors the problem file, and :class:`MetricInstance` adds the contents of the files that it
+names. :class:`MetricData` holds these contents as read-only arrays: records, outputs, distances, required pairs, costs
 and prior.
 
 A kind of distance, loss or notion is an attrs class whose fields are the keys of a table in the problem file. Once a
@@ -55,7 +55,7 @@ __all__ = [
 
 
 def rounding(cost: Floats) -> Floats:
-    """Return a bound on the rounding errors in each record's costs: 2^-40 times its largest cost.
+    """Return a bound on the rounding errors in each record's costs, which is 2^-40 times its largest absolute cost.
 
     Args:
         cost: Array of shape (N, K) with the costs. They must be computed without cancellation, so that their relative
@@ -73,12 +73,12 @@ class Spaces:
 
     Attributes:
         records: The possible secrets.
-        outputs: The possible reports, which are the records if ``own`` is True.
+        outputs: The possible reports. If ``own`` is True, these are the records.
         own: Whether the outputs are the records.
         metric: The distances between records, and from records to outputs.
         file: The name of the problem file, for error messages.
-        listed: The number of declared records, which precede the vertices that a region adds; None if all records are
-            declared.
+        listed: The number of declared records, which come before the vertices that a region adds. If None, all records
+            are declared.
     """
 
     records: Space
@@ -91,13 +91,13 @@ class Spaces:
 
 @frozen(kw_only=True, eq=False)
 class RegionVertices:
-    """A region that contains the records, for a guarantee that covers all of its points.
+    """A region around the records, for a guarantee that covers all of its points.
 
     Attributes:
         region: The region. Its first vertices are the records.
         records: All vertices of the region as places. Vertices that are not records have new ids.
-        metric: A function that takes the outputs and returns the metric for losses, with distances from the vertices to
-            these outputs. Called with None, it takes the vertices as outputs.
+        metric: A function that takes the outputs and returns the metric for losses, which measures distances from the
+            vertices to these outputs. If the argument is None, the vertices are the outputs.
     """
 
     region: Region
@@ -111,12 +111,12 @@ class DistanceKind(ABC):
 
     Attributes:
         kind: The name of the kind in problem files.
-        places: The keys of ``[records]`` and ``[outputs]`` with which the kind can be used.
+        places: The keys of ``[records]`` and ``[outputs]`` that the kind supports.
         ids_alone: Whether points may have ids without coordinates.
-        path_metric: Whether distances are shortest path lengths. If so, all records must be connected unless only pairs
-            within a limit are required.
-        kit: The name ``"package.module:STRATEGY"`` of a Hypothesis strategy for problems with this kind, which
-            :mod:`privopt.testing.kit` uses.
+        path_metric: Whether distances are shortest path lengths. If they are, all records must be connected, unless the
+            guarantee is limited to pairs within some distance.
+        kit: The name of a Hypothesis strategy for problems with this kind, in the form ``"package.module:STRATEGY"``.
+            It is used by :mod:`privopt.testing.kit`.
     """
 
     kind: ClassVar[str]
@@ -132,9 +132,9 @@ class DistanceKind(ABC):
 
     @abstractmethod
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the distances between records, and from records to outputs.
+        """Return the metric that measures distances between records and from records to outputs.
 
-        Epsilon is stated per unit of these distances. If they are rounded, they must be rounded down.
+        Epsilon is per unit of these distances. If they are rounded, they must be rounded down.
 
         Args:
             records: The records.
@@ -147,13 +147,13 @@ class DistanceKind(ABC):
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
         """Return the region that a guarantee with ``privacy.everywhere`` covers.
 
-        The shortest path in the region between two records must not be longer than their distance. The base
-        implementation raises InputError; kinds of distance that support regions override it.
+        The shortest path in the region between two records must be no longer than their distance. The default
+        implementation raises InputError and is overridden by kinds of distance that support regions.
 
         Args:
             records: The records, which become the first vertices of the region.
             epsilon: Epsilon per unit of distance.
-            split_km: The length in km above which an edge is divided; None for the kind's default.
+            split_km: The length in km above which edges are divided, or None for the kind's default.
             file: The name of the problem file, for error messages.
 
         Raises:
@@ -163,18 +163,18 @@ class DistanceKind(ABC):
         raise InputError([Fault(file, "privacy.everywhere", actual, "streets, or points in a plane or on the earth")])
 
     def unit(self, records: Space) -> str:
-        """Return the name of the unit of distance in the singular. Epsilon is stated per this unit."""
+        """Return the name of the unit of distance in the singular. Epsilon is per this unit."""
         return "km"
 
     def way(self, records: Space) -> str:
         """Return the phrase that messages append to the unit of distance, such as "by road".
 
-        Ledgers add the epsilons of two releases only if their phrases are the same.
+        Ledgers add the epsilons of two releases only if these phrases are equal.
         """
         return f"by {self.kind} distance"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield each contradiction between keys as a tuple (key, actual value, expected value).
+        """Yield a tuple (key, actual value, expected value) for each contradiction between keys.
 
         Args:
             own_outputs: Whether the outputs are the records or are chosen among them.
@@ -186,14 +186,14 @@ class DistanceKind(ABC):
 class PerKm:
     """The cost of a kilometre in a familiar unit, such as minutes.
 
-    The loss is also shown in this unit, but no guarantee depends on it.
+    Losses are also shown in this unit. No guarantee depends on it.
     """
 
     cost: float = key(help="cost of a kilometre, in that unit", check=positive)
     unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
 
     def of(self, km: float) -> str:
-        """Return the cost of a loss of ``km`` kilometres as a string with the unit, for example "3.2 minutes"."""
+        """Return the cost of ``km`` kilometres as a string with the unit, such as "3.2 minutes"."""
         return f"{format_digits(self.cost * km)} {self.unit}"
 
 
@@ -205,15 +205,14 @@ class LossKind(ABC):
 
     Attributes:
         kind: The name of the kind in problem files.
-        of_distances: Whether the loss is a function of the distances from records to outputs alone, so that it can be
-            computed anywhere in a region.
-        prior: The file with the prior probabilities of the records; None for a uniform prior.
+        of_distances: Whether the loss depends only on the distances from records to outputs, so that it can be computed
+            at any point of a region.
+        prior: The file with the prior probabilities of the records, or None for a uniform prior.
         remap: Whether each output is replaced by the output with the least expected loss given the report and the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
         per_km: The cost of a kilometre of loss in another unit, or None.
-        kit: The name of a Hypothesis strategy for problems with this kind; see :class:`DistanceKind`. Without a
-            strategy, the conformance kit generates problems with other kinds of loss and then changes the kind to this
-            one.
+        kit: The name of a Hypothesis strategy for problems with this kind (see :class:`DistanceKind`). If it is empty,
+            the conformance kit generates problems with other kinds of loss and changes the kind to this one.
     """
 
     kind: ClassVar[str]
@@ -234,7 +233,7 @@ class LossKind(ABC):
     def cost(self, spaces: Spaces) -> Floats:
         """Return an array of shape (N, K) with the loss from releasing output k for record i.
 
-        Losses are not multiplied by the prior.
+        The losses are not multiplied by the prior.
 
         Raises:
             InputError: The loss cannot be computed for these places.
@@ -243,8 +242,8 @@ class LossKind(ABC):
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
         """Return an array of shape (N,) with bounds on how much each record's computed costs exceed the exact ones.
 
-        These bounds are subtracted from lower bounds on the expected loss. The default is 2^-40 times the record's
-        largest cost, which covers the rounding errors in sums without cancellation.
+        Lower bounds on the expected loss are reduced by these bounds. The default is 2^-40 times the record's largest
+        cost, which covers the rounding errors in sums without cancellation.
 
         Args:
             spaces: The N records and K outputs.
@@ -255,17 +254,17 @@ class LossKind(ABC):
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
         """Return upper bounds on how much the computed costs fall below the exact ones.
 
-        They determine how many digits of a lower bound are stated. By default, they equal the bounds that
-        :meth:`excess` returns for the same arguments.
+        They determine how many digits of a lower bound are shown. By default, they equal the bounds that :meth:`excess`
+        returns for the same arguments.
 
         Returns:
-            Array of shape (N, K), or (N, 1) if one bound holds for all costs of a record.
+            Array of shape (N, K), or (N, 1) if each bound applies to all costs of a record.
         """
         return self.excess(spaces, cost)[:, None]
 
     @abstractmethod
     def unit(self, distance: str) -> str:
-        """Return the name of the loss's unit in the plural, given the name of the unit of distance in the singular."""
+        """Return the name of the loss's unit in the plural, given the name of the distance's unit in the singular."""
 
     @property
     def measures_outputs(self) -> bool:
@@ -273,7 +272,7 @@ class LossKind(ABC):
         return True
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
-        """Yield each contradiction between keys as a tuple (key, actual value, expected value)."""
+        """Yield a tuple (key, actual value, expected value) for each contradiction between keys."""
         yield from ()
 
 
@@ -282,7 +281,7 @@ MAX_EPSILON: Final = Fraction(10**150)
 
 
 def _check_epsilon(value: Fraction) -> str | None:
-    """Return None if an epsilon per unit of distance is valid, or else a description of valid values."""
+    """Return a description of valid values if an epsilon per unit of distance is invalid, or None if it is valid."""
     return positive(value) or (None if value <= MAX_EPSILON else f"a number of at most {float(MAX_EPSILON):g}")
 
 
@@ -293,8 +292,9 @@ class MetricNotion:
     Attributes:
         kind: The name of the notion in problem files.
         epsilon: The exact epsilon per unit of distance.
-        neighbours_within: The largest distance at which a pair is required; None if every pair is required.
-        kit: The name of a Hypothesis strategy for problems with this notion; see :class:`LossKind`.
+        neighbours_within: The largest distance of a pair that the guarantee must cover, or None if it must cover every
+            pair.
+        kit: The name of a Hypothesis strategy for problems with this notion (see :class:`LossKind`).
     """
 
     kind: ClassVar[str]
@@ -324,28 +324,28 @@ class MetricPrivacy(MetricNotion):
 
 
 def _check_corner(value: tuple[float, ...]) -> str | None:
-    """Return None if the corner [lat, lon] of a grid is valid, or else a description of valid values."""
+    """Return a description of valid values if a grid's corner [lat, lon] is invalid, or None if it is valid."""
     if len(value) == 2 and -90 <= value[0] <= 90 and -180 <= value[1] <= 180:
         return None
     return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
 
 
 UNIT_NAME: Final = re.compile(r"[^\W\d_]{1,20}")
-"""A pattern for the names of units. They contain only letters, because strings such as "per band by road" are split at
+"""A pattern for the names of units. Only letters are allowed, because phrases such as "per band by road" are split at
 spaces."""
 
 MOST_RECORDS: Final = 10_000_000
-"""Maximum number of records or outputs. With more, not even the ids would fit into memory."""
+"""The largest number of records or outputs. With more, not even the ids would fit into memory."""
 
 
 def _check_count(value: int) -> str | None:
-    """Return None if a number of places is valid, or else a description of valid values."""
+    """Return a description of valid values if a number of places is invalid, or None if it is valid."""
     return None if 1 <= value <= MOST_RECORDS else f"a whole number from 1 to {MOST_RECORDS:,}"
 
 
 @frozen(kw_only=True)
 class Grid:
-    """The centres of the square cells of a rectangular grid, row by row from the south, with ids such as "r0c1"."""
+    """The centres of the square cells in a rectangular grid, row by row from the south, with ids such as "r0c1"."""
 
     rows: int = key(help="rows of cells, south to north", check=_check_count)
     cols: int = key(help="columns of cells, west to east", check=_check_count)
@@ -357,10 +357,7 @@ class Grid:
 
 @frozen(kw_only=True)
 class Mesh:
-    """The vertices of equilateral triangles that cover a region.
-
-    Their ids are 0, 1, ... row by row from the south-west.
-    """
+    """The vertices of equilateral triangles that cover a region, with ids 0, 1, ... row by row from the south-west."""
 
     region: File = key(help="GeoJSON: polygons in longitude and latitude, with holes and in several parts")
     side_km: float = key(help="side of a triangle", unit="km", check=positive)
@@ -369,7 +366,7 @@ class Mesh:
 
 @frozen(kw_only=True)
 class Places:
-    """Records or outputs, declared by exactly one key: grid, points, vectors, count, mesh or (outputs only) choose."""
+    """Records or outputs, declared by exactly one key: grid, points, vectors, count, mesh or, only for outputs, choose."""
 
     grid: Grid | None = key(None, help="even cells")
     points: File | None = key(None, help="CSV, Parquet or GeoJSON: id,lat,lon (degrees) or id,x,y (km), or id alone")
@@ -388,9 +385,9 @@ class Places:
     )
 
     def as_csv(self) -> Mapping[str, bytes]:
-        """Return the contents of the points file, converted to CSV, keyed by file name.
+        """Return the contents of the points file converted to CSV, keyed by file name.
 
-        The mapping is empty if there is no points file or if it is CSV already.
+        The mapping is empty if there is no points file or if it is already CSV.
         """
         csv_bytes = None if self.points is None else points_as_csv(self.points, self.columns)
         return {} if csv_bytes is None or self.points is None else {self.points.name: csv_bytes}
@@ -402,19 +399,19 @@ class Places:
 
 
 _GIVEN: Final = ("grid", "points", "vectors", "count", "mesh", "choose")
-"""The keys that declare places in [records] or [outputs]. Exactly one of them must be present."""
+"""The keys that declare places in [records] or [outputs], of which exactly one must be present."""
 
 
 def _check_places(value: Places) -> str | None:
     """Check that the keys of ``[records]`` or ``[outputs]`` are consistent.
 
     Returns:
-        None if they are, or else a description of valid tables, for a message of the form "expected ...".
+        None if they are consistent. Otherwise, a description of valid tables, for a message of the form "expected ...".
     """
     given_keys = [name for name in _GIVEN if getattr(value, name) is not None]
     if len(given_keys) != 1:
         return "exactly one of " + ", ".join(_GIVEN)
-    # The number of rows and the number of columns have been checked on their own. This checks the number of cells.
+    # Rows and columns have been checked separately. This checks the number of cells.
     if value.grid is not None and value.grid.rows * value.grid.cols > MOST_RECORDS:
         return f"a grid of at most {MOST_RECORDS:,} cells"
     if value.ids is not None and value.vectors is None:
@@ -425,10 +422,10 @@ def _check_places(value: Places) -> str | None:
 
 
 def _check_listed_places(value: Places) -> str | None:
-    """Check ``[records]``, which must not contain ``choose``.
+    """Check the ``[records]`` table, in which ``choose`` is not allowed.
 
     Returns:
-        None if the table is valid, or a description of valid tables.
+        None if the table is valid, or else a description of valid tables.
     """
     if value.choose is not None:
         return "places, not a number of those to choose"
@@ -440,24 +437,24 @@ def _check_listed_places(value: Places) -> str | None:
 
 
 def _check_output_places(value: Places) -> str | None:
-    """Check ``[outputs]``, which must not contain ``unit``.
+    """Check the ``[outputs]`` table, in which ``unit`` is not allowed.
 
     Returns:
-        None if the table is valid, or a description of valid tables.
+        None if the table is valid, or else a description of valid tables.
     """
     return "unit only in [records], for both" if value.unit is not None else _check_places(value)
 
 
 @frozen(kw_only=True)
 class ConstOpt:
-    """The keys of ``[const-opt]``, which configure the ``const-opt`` mechanism."""
+    """The keys of the ``[const-opt]`` table, which configures the ``const-opt`` mechanism."""
 
     radius: float = key(help="beyond it the exponential form", unit="units of distance", check=positive)
 
 
 @frozen(kw_only=True)
 class MetricProblem:
-    """A parsed problem file for metric DP. :meth:`MetricInstance.of` reads the files that the problem file names."""
+    """A parsed problem file for metric DP. :meth:`MetricInstance.of` reads the files that it names."""
 
     records: Places = key(help="the secrets", check=_check_listed_places)
     outputs: Places | None = key(

@@ -1,4 +1,4 @@
-"""The built-in kinds of distance, which a problem file names in ``[distance]``."""
+"""The built-in kinds of distance, one of which a problem file names in ``[distance]``."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from privopt_metric_dp.space.roads import Roads, read_roads
 __all__ = ["Euclidean", "Graph", "Haversine", "Table"]
 
 _UNNAMED = "unit of distance"
-"""The words used for a unit of distance that the problem does not name."""
+"""The name for a unit of distance that the problem does not state."""
 
 
 @frozen(kw_only=True)
 class Euclidean(DistanceKind):
-    """Straight-line distance between planar points (by default in km) or between vectors."""
+    """Straight-line distance between planar points, by default in km, or between vectors."""
 
     kind: ClassVar[str] = "euclidean"
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "mesh"})
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the Euclidean metric, in the unit of the coordinates (km by default for points)."""
+        """Return the Euclidean metric in the unit of the coordinates, which is km by default for points."""
         return EuclideanMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers: triangles between the records.
+        """Return the region that ``privacy.everywhere`` covers, which consists of triangles between the records.
 
         Args:
             records: The records, which become the first vertices of the region.
             epsilon: Unused for triangles.
-            split_km: The maximum length of a triangle side in km, beyond which triangles are refined; None for no
-                limit.
+            split_km: The largest allowed length of a triangle's side in km, or None for no limit. Triangles with longer
+                sides are refined.
             file: The name of the problem file, for error messages.
 
         Raises:
@@ -72,7 +72,7 @@ class Euclidean(DistanceKind):
 
 @frozen(kw_only=True)
 class Haversine(DistanceKind):
-    """Great-circle distance between geographic points, with an earth radius of 6371.0 km."""
+    """Great-circle distance between geographic points on a sphere with a radius of 6371.0 km."""
 
     kind: ClassVar[str] = "haversine"
 
@@ -81,16 +81,16 @@ class Haversine(DistanceKind):
         return HaversineMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers: triangles between the records in a map projection.
+        """Return the region that ``privacy.everywhere`` covers, which consists of triangles between projected records.
 
-        Projected distances do not exceed great-circle distances, so a guarantee per km in the plane also holds per km
-        on the earth. :meth:`DistanceKind.ground` describes the arguments.
+        Projected distances do not exceed great-circle distances, so a guarantee per km in the plane is also one per km
+        on the earth. See :meth:`DistanceKind.ground` for the arguments.
         """
         HaversineMetric(records)  # raises an InputError for planar points
         return _triangulate_plane(records, split_km, HaversineMetric, file)
 
     def way(self, records: Space) -> str:
-        """Return "as the crow flies", the phrase that messages append to the unit of distance."""
+        """Return "as the crow flies", which messages append to the unit of distance."""
         return "as the crow flies"
 
 
@@ -106,22 +106,22 @@ class Graph(DistanceKind):
     edges: File = key(help="CSV: from,to,km, or u,v,length (metres) of OSMnx; undirected")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the metric of shortest path lengths in km along the roads in ``edges``."""
+        """Return the metric of shortest path lengths, in km, along the roads in ``edges``."""
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers: all streets.
+        """Return the region that ``privacy.everywhere`` covers, which consists of all streets.
 
         Args:
             records: The records, each at a node of the road network.
-            epsilon: Epsilon per km, which determines the default for ``split_km``.
-            split_km: The length in km above which a street is divided into pieces; None for the default.
+            epsilon: Epsilon per km, which determines the default of ``split_km``.
+            split_km: The length in km above which a street is divided into pieces, or None for the default.
             file: The name of the problem file, for error messages.
         """
         from privopt_metric_dp.region.streets import streets_of
 
         vertices, region = streets_of(self.edges, records, epsilon, split_km, file)
-        # Losses are measured along the pieces of the divided streets, so that added vertices have distances too.
+        # Losses are measured along the pieces of the divided streets, because the added vertices need distances too.
         names = np.asarray(vertices.ids, dtype=np.str_)[region.simplices]
         roads = Roads(names[:, 0], names[:, 1], region.km, source=self.edges.name)
         return RegionVertices(
@@ -129,13 +129,13 @@ class Graph(DistanceKind):
         )
 
     def way(self, records: Space) -> str:
-        """Return "by road", the phrase that messages append to the unit of distance."""
+        """Return "by road", which messages append to the unit of distance."""
         return "by road"
 
 
 @frozen(kw_only=True)
 class Table(DistanceKind):
-    """Distances read from a matrix in a file."""
+    """Distances read from a matrix file."""
 
     kind: ClassVar[str] = "matrix"
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "count"})
@@ -145,7 +145,7 @@ class Table(DistanceKind):
     output_matrix: File | None = key(None, help=".npy (N, K), with [outputs]")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Read the distance matrices, and return them as a metric.
+        """Read the distance matrices and return them as a metric.
 
         Without ``output_matrix``, or if the outputs are the records, the metric has only distances between records.
 
@@ -165,11 +165,11 @@ class Table(DistanceKind):
         return _UNNAMED
 
     def way(self, records: Space) -> str:
-        """Return "by a table of distances", the phrase that messages append to the unit of distance."""
+        """Return "by a table of distances", which messages append to the unit of distance."""
         return "by a table of distances"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield a fault (key, actual, expected) if ``output_matrix`` is given but the problem lists no outputs."""
+        """Yield a fault (key, actual, expected) if ``output_matrix`` is present but the problem lists no outputs."""
         if self.output_matrix is not None and own_outputs:
             yield "output_matrix", "a file without [outputs]", "[outputs], or no such key"
 
@@ -177,12 +177,13 @@ class Table(DistanceKind):
 def _triangulate_plane(
     records: Space, split_km: float | None, kind: type[EuclideanMetric] | type[HaversineMetric], file: str
 ) -> RegionVertices:
-    """Return a region of triangles between places, with a metric for losses at its vertices.
+    """Return a region of triangles between places, with a metric for the losses at its vertices.
 
     Args:
-        records: The places in a plane or on the earth. Those on the earth are projected onto a plane.
-        split_km: The maximum length of a triangle side in km, beyond which triangles are refined; None for no limit.
-        kind: The class of the metric that losses use.
+        records: The places in a plane or on the earth. Places on the earth are projected onto a plane.
+        split_km: The largest allowed length of a triangle's side in km, or None for no limit. Triangles with longer
+            sides are refined.
+        kind: The class of the metric for losses.
         file: The name of the problem file, for error messages.
     """
     from privopt_metric_dp.region.mesh import refined_places

@@ -1,6 +1,6 @@
-"""The built-in kinds of loss, which a problem file names in ``[utility]``.
+"""The built-in kinds of loss, one of which a problem file names in ``[utility]``.
 
-The loss is the distance from record to output, an entry of a cost matrix from a file, or the error in travel distances.
+The loss is the distance from record to output, an entry of a cost matrix in a file, or the error in travel distances.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def normalise_weights(weights: npt.ArrayLike, *, source: str = "utility.targets"
     """Divide the weights of targets by their sum.
 
     Args:
-        weights: Array of shape (n_targets,) with non-negative numbers. A target with twice the weight is visited twice
+        weights: Array of shape (n_targets,) with non-negative weights. A target with twice the weight is visited twice
             as often.
-        source: The name for the targets in error messages.
+        source: The name of the targets in error messages.
 
     Raises:
         InputError: There are no weights, a weight is negative or not finite, or their sum is 0.
@@ -59,17 +59,17 @@ def travel_cost(
     *,
     source: str = "utility.targets",
 ) -> Floats:
-    """Return, for each record and output, the expected error in the travel distance to a random target.
+    """Return the expected error in the travel distance to a random target, for each record and output.
 
-    The error is c_ik = sum_l q_l |tc_il - tc_kl|, where target l has probability q_l and tc_il is the travel distance
-    from i to l (``privopt_metric_dp.space.roads.Roads.travel``).
+    The error is c_ik = sum_l q_l |tc_il - tc_kl|, where q_l is the probability of target l and tc_il is the travel
+    distance from i to l (``privopt_metric_dp.space.roads.Roads.travel``).
 
     Args:
         from_records: Array of shape (N, T) with the travel distance from each record to each target, in km.
-        from_outputs: Array of shape (K, T) with the travel distance from each output to each target, in km; None or the
-            same array if the outputs are the records.
-        weights: Array of shape (T,) with non-negative numbers on any scale. Targets with weight 0 may be unreachable.
-        source: The name for the targets in error messages.
+        from_outputs: Array of shape (K, T) with the travel distance from each output to each target, in km. If the
+            outputs are the records, it is None or the same array as ``from_records``.
+        weights: Array of shape (T,) with non-negative weights on any scale. Targets with weight 0 may be unreachable.
+        source: The name of the targets in error messages.
 
     Returns:
         Array of shape (N, K) with expected errors in km. If the outputs are the records, the array is exactly symmetric
@@ -77,11 +77,11 @@ def travel_cost(
 
     Raises:
         InputError: The shapes do not match, or a target with positive weight is at an infinite travel distance.
-
-    Notes:
-        Each of the N K T terms takes 0.23 ns of CPU time, or half as much if the outputs are the records. With N, K and
-        T all 1600, this is 0.96 s, or 0.49 s if the outputs are the records. The arrays contain N K + (N + K) T
-        numbers.
+        Notes:
+            Each of the N K T terms takes 0.23 ns of CPU time, or half as much if the outputs are the records. If N, K
+            and T are
+            all 1600, this is 0.96 s, or 0.49 s if the outputs are the records. The arrays contain N K + (N + K) T
+            numbers.
     """
     q = normalise_weights(weights, source=source)
     a = np.asarray(from_records, dtype=np.float64)
@@ -90,7 +90,7 @@ def travel_cost(
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(q) or b.shape[1] != len(q):
         actual = f"travel of shapes {a.shape} and {b.shape} for {len(q)} weights"
         raise InputError([Fault(source, "", actual, "one column per target")])
-    # Targets with weight 0 are left out. They may be unreachable, and 0 times an infinite length would be NaN.
+    # Targets with weight 0 are left out, because they may be unreachable and 0 times an infinite distance would be NaN.
     has_weight = q > 0
     shares = np.ascontiguousarray(q[has_weight])
     tables = [np.ascontiguousarray(table[:, has_weight]) for table in (a, b)]
@@ -105,7 +105,7 @@ def travel_cost(
     cost = np.zeros((len(a), len(b)))
     _sum_taxicab(tables[0], tables[1], shares, cost, is_square)
     if is_square:
-        # The lower triangle is copied from the upper one, so that the matrix is symmetric bit for bit.
+        # The lower triangle is copied from the upper one to make the matrix symmetric bit for bit.
         lower = np.tril_indices(len(a), -1)
         cost[lower] = cost.T[lower]
     return read_only(cost)
@@ -113,16 +113,16 @@ def travel_cost(
 
 @jit(fastmath={"reassoc"})
 def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None:  # pragma: no cover - compiled
-    """Add sum_l q_l |a_il - b_kl| to total_ik, working on tiles that fit into the cache.
+    """Add sum_l q_l |a_il - b_kl| to total_ik, in tiles that fit into the cache.
 
-    Differences are computed before they are multiplied by weights, because differences of integers are exact.
+    Differences are computed before they are multiplied by weights, because differences between integers are exact.
 
     Args:
         a: Array of shape (N, T) with the travel distances from records to targets.
         b: Array of shape (K, T) with the travel distances from outputs to targets.
         shares: Array of shape (T,) with the weights q.
         total: Array of shape (N, K) with the sums, which is modified in place.
-        upper: Whether to skip tiles that lie entirely below the diagonal, because the result is symmetric.
+        upper: Whether to skip tiles entirely below the diagonal, because the result is symmetric.
     """
     rows, width = a.shape
     columns = b.shape[0]
@@ -135,7 +135,8 @@ def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None: 
                     for k in range(k0, min(k0 + 32, columns)):
                         q = b[k, l0 : l0 + 512]
                         part = 0.0
-                        # The loop runs over slices from 0, because only such loops are compiled to vector instructions.
+                        # The loop starts from 0 on a slice, because only such loops are compiled to vector
+                        # instructions.
                         for t in range(len(p)):
                             part += weights[t] * abs(p[t] - q[t])
                         total[i, k] += part
@@ -146,7 +147,7 @@ _LOSSES_AT_ONCE = 1 << 16  # a block of losses that stays in the processor's cac
 
 @frozen(kw_only=True)
 class DistanceLoss(LossKind):
-    """A loss that is the distance from the record to the output."""
+    """A loss equal to the distance from record to output."""
 
     kind: ClassVar[str] = "distance"
     of_distances: ClassVar[bool] = True
@@ -160,13 +161,13 @@ class DistanceLoss(LossKind):
         return _check_reachable(spaces.metric.to_outputs(), spaces, "distance.edges")
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return 0 for each record: distances are rounded down, so they never exceed the exact ones."""
+        """Return 0 for each record, because distances are rounded down and therefore never exceed the exact ones."""
         return np.zeros(len(cost))
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
         """Return an array of shape (N, K) with bounds on how much each distance was rounded down.
 
-        A bound is the metric's upper bound on the exact distance minus the computed distance.
+        Each bound is the difference between the metric's upper bound on the exact distance and the computed distance.
         """
         short = np.empty(cost.shape)
         for part in slices(len(cost), cost.shape[1], _LOSSES_AT_ONCE):
@@ -180,13 +181,13 @@ class DistanceLoss(LossKind):
 
 @frozen(kw_only=True)
 class CostMatrix(LossKind):
-    """A loss that is read from a matrix in a file."""
+    """A loss read from a matrix file."""
 
     kind: ClassVar[str] = "matrix"
     file: File = key(name="cost", help=".npy (N, K): loss of releasing output k for record i")
 
     def cost(self, spaces: Spaces) -> Floats:
-        """Read an array of shape (N, K) with the losses from the file.
+        """Read the losses from the file as an array of shape (N, K).
 
         Raises:
             InputError: The array has the wrong shape or contains invalid numbers.
@@ -195,7 +196,7 @@ class CostMatrix(LossKind):
         return read_array(self.file, shape, what="costs", maximum=MAX_COORDINATE).copy()
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return 0 for each record: losses are rounded down to doubles, so they never exceed those in the file."""
+        """Return 0 for each record, because losses are rounded down and therefore never exceed those in the file."""
         return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
@@ -204,18 +205,19 @@ class CostMatrix(LossKind):
 
     @property
     def measures_outputs(self) -> bool:
-        """Always False, because losses from a file do not depend on distances to outputs."""
+        """Always False, because losses read from a file do not depend on distances to outputs."""
         return False
 
 
 @frozen(kw_only=True)
 class TravelCost(LossKind):
-    """A loss that is the expected error in the travel distance to a random target (LR-Geo, section 3).
+    """A loss equal to the expected error in the travel distance to a random target (LR-Geo, section 3).
 
     Attributes:
-        edges: The file of roads along which travel is measured; None to use the problem's distance.
+        edges: The file with the roads along which travel distances are measured. If None, the problem's distance is
+            used.
         directed: Whether the roads in ``edges`` are one-way.
-        targets: The file with the targets and their weights; None if all records are targets with equal weights.
+        targets: The file with the targets and their weights. If None, all records are targets with equal weights.
     """
 
     kind: ClassVar[str] = "travel-cost"
@@ -224,9 +226,9 @@ class TravelCost(LossKind):
     targets: File | None = key(None, help="CSV: id,weight; default: every record, equally")
 
     def cost(self, spaces: Spaces) -> Floats:
-        """Return an array of shape (N, K) with the losses c_ik = sum_l q_l |tc_il - tc_kl| (:func:`travel_cost`).
+        """Return an array of shape (N, K) with the losses c_ik = sum_l q_l |tc_il - tc_kl| (see :func:`travel_cost`).
 
-        Losses are in km if ``edges`` is given, or else in the problem's unit of distance.
+        Losses are in km if ``edges`` is given, and otherwise in the problem's unit of distance.
 
         Raises:
             InputError: A target is unknown, or cannot be reached from some record or output.
@@ -240,47 +242,47 @@ class TravelCost(LossKind):
 
         A loss is a sum of differences between path lengths. Differences between integer lengths are exact
         (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`). Other lengths have rounding errors, which matter
-        most in differences between similar lengths. The metric provides bounds on these errors.
+        most in differences between similar lengths. The metric or the roads provide bounds on these errors.
 
         Args:
             spaces: The N records and K outputs.
             cost: Array of shape (N, K) with the computed losses.
         """
         roads, targets, _ = self.travel_targets(spaces.records, spaces.metric)
-        # Rounding changes a sum of T products by less than (T + 16) 2^-51 times the sum.
+        # Rounding changes the sum of T products by less than (T + 16) 2^-51 times the sum.
         summed = np.abs(cost).max(axis=1) * ((len(targets) + 16.0) * 2.0**-51)
         if roads is not None and roads.integer_roads is not None:
-            # Paths are shorter than 2^50 units, and each declared length differs from its integer by at most 2^-100 of
-            # itself. 2^-39 units are far more than the sum of these errors.
+            # Paths are shorter than 2^50 units, and each declared length differs from its integer by a relative error
+            # of at most 2^-100. The sum of these errors is far below 2^-39 units.
             return np.asarray(summed + 2.0**-39 * float(roads.integer_roads[1]))
-        # Otherwise each path has its own error, the upper bound on its length minus the double, and the difference
-        # between two lengths is rounded as well.
+        # Otherwise each path has an error of its own, the upper bound on its length minus the double, and the
+        # difference between two lengths is rounded too.
         tables, weights, _, _ = self._travel_tables(spaces)
         has_weight, errors = weights > 0, []
         for table in tables:
             ways = table[:, has_weight]
             doubt = spaces.metric.upper_distances(ways) - ways if roads is None else ways * roads.doubt
             errors.append((doubt + 2.0**-52 * ways) @ weights[has_weight])
-        # The error in a record's paths and the largest error in any output's paths add up. If there is only one table,
-        # the outputs are the records. The last factor covers the rounding of these bounds.
+        # The error in the record's paths is added to the largest error in any output's paths. If there is only one
+        # table, the outputs are the records. The last factor covers the rounding of these bounds.
         return np.asarray((summed + errors[0] + errors[-1].max()) * (1.0 + 2.0**-20))
 
     def _travel_tables(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
         """Compute the travel distances from records and outputs to all targets.
 
         Returns:
-            A tuple of four values: a list of the travel distances from records, of shape (N, T), and, unless the
-            outputs are the records, those from outputs, of shape (K, T); the weights of the targets, of shape (T,); the
-            length of the unit in km if distances are integers, or else None; and the problem file's key for the roads,
-            for error messages.
+            A tuple of four values. The first is a list with the travel distances from records, of shape (N, T),
+            followed by those from outputs, of shape (K, T), unless the outputs are the records. The second contains the
+            weights of the targets, of shape (T,). The third is the length of the unit in km if distances are integers,
+            or else None. The fourth is the problem file's key for the roads, for error messages.
 
         Raises:
             InputError: A target is unknown, or cannot be reached from some record or output.
         """
         records, metric = spaces.records, spaces.metric
         roads, targets, weights = self.travel_targets(records, metric)
-        # Without a file of targets, all declared records are targets, but the vertices that a region adds are not. The
-        # weights of the declared records are therefore scaled to sum to 1.
+        # Without a targets file, only the declared records are targets, not the vertices that a region adds. The
+        # weights of the declared records are scaled so that they sum to 1.
         if self.targets is None and spaces.listed is not None:
             targets, weights = targets[: spaces.listed], weights[: spaces.listed] * (len(records) / spaces.listed)
         where = "distance.edges" if self.edges is None else "utility.edges"
@@ -298,11 +300,11 @@ class TravelCost(LossKind):
             if self.targets is not None:
                 ids = np.asarray(records.ids, dtype=np.str_)
                 positions = check_ids(self.targets, targets, ids, "id", "the id of a record")
-            # Distances are symmetric, so the transposed rows of the targets are the distances from all records to them.
+            # Distances are symmetric, so the targets' rows, transposed, are the distances from all records to them.
             tables = [metric.rows(positions).T]
             if not spaces.own:
                 tables.append(metric.to_outputs(positions).T)
-        # zip() is not strict, because there is only one table if the outputs are the records.
+        # zip() is not strict because there is only one table if the outputs are the records.
         for space, table in zip((records, spaces.outputs), tables, strict=False):
             unreachable = np.argwhere(~np.isfinite(table) & (weights > 0))
             if unreachable.size:
@@ -312,29 +314,29 @@ class TravelCost(LossKind):
         return tables, weights, unit, where
 
     def unit(self, distance: str) -> str:
-        """Return "km" if ``utility.edges`` is given, or else the plural of the unit of distance."""
+        """Return "km" if ``utility.edges`` is given, and otherwise the plural of the unit of distance."""
         return plural_unit(distance) if self.edges is None else "km"
 
     @property
     def measures_outputs(self) -> bool:
-        """Whether the loss depends on the problem's distances to outputs: True if ``edges`` is omitted."""
+        """Whether the loss depends on the problem's distances to outputs, which is the case if ``edges`` is omitted."""
         return self.edges is None
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
-        """Yield a fault (key, actual, expected) if ``directed`` is True without ``edges``."""
+        """Yield a fault (key, actual, expected) if ``directed`` is True but ``edges`` is omitted."""
         if self.directed and self.edges is None:
             yield "directed", "true without utility.edges", "roads that can be one-way, in utility.edges"
 
     def travel_targets(self, records: Space, metric: Metric) -> tuple[Roads | None, NDArray[np.str_], Floats]:
-        """Return the roads along which travel is measured, and the targets with their weights.
+        """Return the roads along which travel distances are measured, and the targets with their weights.
 
         Args:
-            records: The records. If there is no file of targets, all records are targets with equal weights.
-            metric: The metric that [distance] declares, whose roads are used if ``utility.edges`` is omitted.
+            records: The records. If there is no targets file, all records are targets with equal weights.
+            metric: The metric that [distance] declares. Its roads are used if ``utility.edges`` is omitted.
 
         Returns:
-            The roads, or None if neither the loss nor the distance has any; an array of shape (T,) with the ids of the
-            targets; and an array of shape (T,) with their weights, which sum to 1.
+            Three values: the roads, or None if neither the loss nor the distance has any, an array of shape (T,) with
+            the ids of the targets, and an array of shape (T,) with their weights, which sum to 1.
         """
         if self.targets is None:
             targets = np.asarray(records.ids, dtype=np.str_)
@@ -347,7 +349,7 @@ class TravelCost(LossKind):
 
 
 def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
-    """Check that all losses are finite, and return them unchanged.
+    """Return the losses unchanged after checking that all of them are finite.
 
     Args:
         cost: Array of shape (N, K) with the losses.
@@ -355,7 +357,7 @@ def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
         where: The problem file's key for the roads, for the error message.
 
     Raises:
-        InputError: A loss is infinite, because no path connects a record to an output.
+        InputError: A loss is infinite, because no path connects some record to some output.
     """
     if not np.isfinite(cost).all():
         i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
@@ -366,7 +368,7 @@ def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
 
 
 def _unreachable_fault(spaces: Spaces, where: str, actual: str, roads: Roads | None, ids: Sequence[str]) -> Fault:
-    """Return a fault for an infinite loss, which names the disconnected places.
+    """Return a fault for an infinite loss, naming the places that are not connected.
 
     Args:
         spaces: The records and outputs, with the name of the problem file.

@@ -1,15 +1,15 @@
 """The expected loss of a release for people anywhere in a region (docs/guide/everywhere.md, "Whose loss").
 
-A person's position X is uniform over the region. The mechanism snaps X to vertex c with probability lambda_c(X), and
-reports output k with probability z_ck. With the cost c(X, k) of reporting k at X, the expected loss is the sum over c,
-k of C_ck z_ck, where C_ck = E[lambda_c(X) c(X, k)]. This sum is linear in the matrix z, like the expected loss under a
-prior over records.
+A person's position X is uniform over the region. The mechanism snaps X to vertex c with probability lambda_c(X) and
+then reports output k with probability z_ck. If c(X, k) is the cost of reporting k at X, the expected loss is the sum of
+C_ck z_ck over all c and k, where C_ck = E[lambda_c(X) c(X, k)]. Like the expected loss under a prior over records, it
+is linear in the matrix z.
 
-A prior over the vertices would understate the loss. For example, consider an output that people at position x on a
-segment from 0 to 1 report with probability 1 - x and at cost x. Its contribution to the loss, x (1 - x), is 0 at both
+A prior over the vertices would understate the loss. For example, suppose that people at position x on a segment from 0
+to 1 report some output with probability 1 - x and at cost x. Its contribution to the loss, x (1 - x), is 0 at both
 ends, but 1/6 on average over the segment.
 
-If the loss is a function of distances, c(X, k) is computed at X. Other losses are known only at the vertices, and are
+If the loss is a function of distances, c(X, k) is computed at X. Any other loss is known only at the vertices and is
 interpolated linearly on each simplex.
 """
 
@@ -34,14 +34,14 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["Spread", "expected_cost", "spread_evenly"]
 
 MIN_PIECES: Final = 16
-"""Minimum number of pieces into which a street is divided. Each piece contains two quadrature points."""
+"""The smallest number of pieces into which a street is divided. Each piece contains two quadrature points."""
 
 MIN_PLANE_POINTS: Final = 20_000
-"""Minimum number of quadrature points in a plane. There are seven in each triangle, or in each of its equal parts."""
+"""The smallest number of quadrature points in a plane. Each triangle, or each of its equal parts, contains seven."""
 
 _BLOCK_POINTS: Final = 512  # points that are processed at once
-# The coordinate and the weight for each of the two rings in Radon's seven-point rule on a triangle, which is exact up
-# to degree 5.
+# The coordinate and the weight of each of the two rings in Radon's seven-point rule on a triangle, which is exact for
+# polynomials of degree at most 5.
 _FAR = (6 + math.sqrt(15)) / 21, (155 + math.sqrt(15)) / 1200
 _NEAR = (6 - math.sqrt(15)) / 21, (155 - math.sqrt(15)) / 1200
 
@@ -50,17 +50,17 @@ _NEAR = (6 - math.sqrt(15)) / 21, (155 - math.sqrt(15)) / 1200
 class Spread:
     """The distribution of people over a region, represented by Q weighted points of a quadrature rule.
 
-    Each point lies in a simplex with m vertices: a piece of street (m = 2) or a triangle (m = 3). The mechanism snaps
-    a position to one of these vertices, and then draws an output from the matrix row of that vertex.
+    Each point lies in a simplex with m vertices: a piece of a street (m = 2) or a triangle (m = 3). The mechanism snaps
+    a position to one of these vertices, and then draws an output from that vertex's row of the matrix.
 
     Attributes:
         corners: Array of shape (Q, m) with the vertex indices of each point's simplex.
         shares: Array of shape (Q, m) with the probabilities of snapping each point to these vertices.
         linear: Array of shape (Q, m) with the barycentric coordinates of each point.
         mass: Array of shape (Q,) with the probability of each point.
-        streets: Array of shape (Q,) with the index of each point's street; empty in a plane.
+        streets: Array of shape (Q,) with the index of each point's street. It is empty in a plane.
         places: Array of shape (Q, 2) with the coordinates of each point, in the unit of the records' coordinates (km or
-            degrees); empty on streets.
+            degrees). It is empty on streets.
     """
 
     corners: Ints
@@ -71,7 +71,7 @@ class Spread:
     places: Floats
 
     def vertex_masses(self, size: int) -> Floats:
-        """Return, for each vertex, the probability that a random person is snapped to it.
+        """Return the probability, for each vertex, that a random person is snapped to it.
 
         Args:
             size: The number of vertices.
@@ -80,7 +80,7 @@ class Spread:
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return, for each vertex and output, the mean of the snapping probability times the cost; shape (N, K).
+        """Return the mean, for each vertex and output, of the snapping probability times the cost, as an (N, K) array.
 
         Entry (c, k) is the mean of lambda_c(X) c(X, k) over the position X of a random person. Here lambda_c(X) is the
         probability that X is snapped to vertex c, and c(X, k) is the cost of reporting output k at X.
@@ -97,10 +97,10 @@ class Spread:
             part = slice(start, start + _BLOCK_POINTS)
             costs, weights = cost(part), self.mass[part, None] * self.shares[part]
             total = total if start else np.zeros((size, costs.shape[1]))
-            # The points in a block lie in only a few simplices, so only the vertices of these are updated.
+            # The points in a block lie in only a few simplices, so only the vertices of those are updated.
             vertices, positions = np.unique(self.corners[part], return_inverse=True)
-            # A sparse matrix with a row for each point and a column for each of these vertices, in CSR form: `offsets`
-            # says where the m weights of each point begin.
+            # A sparse matrix in CSR form with one row per point and one column per vertex. `offsets` says where the m
+            # weights of each point begin.
             offsets = np.arange(len(weights) + 1) * weights.shape[1]
             point_weights = csr_array(
                 (weights.ravel(), positions.ravel(), offsets), shape=(len(weights), len(vertices))
@@ -115,7 +115,7 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     If the plane is a map projection, areas are measured on the earth.
 
     Each street is divided into at least 16 pieces with two Gauss points each. This rule is exact for costs that are
-    linear on a piece. The only error is in the piece where the shortest path to an output changes direction. Each
+    linear on each piece, so the only error is in the piece where the shortest path to an output changes direction. Each
     triangle, or each of its equal parts, gets the seven points of a rule that is exact for polynomials of degree at
     most 5. In a square divided into two triangles, the mean distance to a corner or to the centre has a relative error
     below 1e-7 (plugins/metric-dp/tests/region/test_loss.py).
@@ -128,8 +128,8 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     if isinstance(region, Plane):
         return _spread_over_plane(region, geographic=records.kind == "geographic")
     assert isinstance(region, Streets)
-    # The probabilities of a street's ends are S-shaped: linear on each of 2n equal parts of the street. With a multiple
-    # of 2n pieces, the slope does not change inside a piece. Negating twice rounds the quotient up.
+    # The snapping probability is an S-shaped function of the position on a street, linear on each of 2n equal parts.
+    # With a multiple of 2n pieces, the slope does not change within a piece. Negating twice rounds the quotient up.
     pieces = 2 * region.steps * max(1, -(-MIN_PIECES // (2 * region.steps))) if region.steps else MIN_PIECES
     # The two Gauss points in the unit interval.
     gauss = 0.5 + np.array([-0.5, 0.5]) / math.sqrt(3)
@@ -145,35 +145,36 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
 
 
 def _length_shares(lengths: Floats) -> Floats:
-    """Divide lengths by their sum, or return equal shares if all lengths are 0."""
+    """Divide lengths by their sum. If all lengths are 0, return equal shares."""
     longest = float(lengths.max())
-    # Lengths are first divided by the longest, so that neither their sum nor the shares overflow or underflow.
+    # Dividing by the longest length first prevents the sum and the shares from overflowing or underflowing.
     scaled = lengths / longest if longest else np.ones(len(lengths))
     shares: Floats = scaled / scaled.sum()
     return shares
 
 
 def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
-    """Return the uniform distribution over a triangulated plane, by area.
+    """Return the uniform distribution by area over a triangulated plane.
 
     If the plane is a map projection, areas are measured on the earth. Radon's seven-point rule is applied to each
-    triangle, or to equal parts of it if there are few triangles.
+    triangle or, if there are few triangles, to equal parts of it.
 
     Args:
         region: The triangulated plane, with vertices in millimetres.
         geographic: Whether to return coordinates in degrees rather than km.
     """
     corners = region.vertices[region.simplices].astype(np.float64) / MM_PER_KM
-    # Two sides of each triangle, in km. Areas are positive, because the corners are in counter-clockwise order.
+    # Two sides of each triangle, in km. Areas are positive because the corners are in counter-clockwise order.
     u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     area = (u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]) / 2
-    # The barycentric coordinates of Radon's points: the centre, then two rings of three rotations each.
+    # The barycentric coordinates of Radon's points: the centre, then two rings of three points each, which are
+    # rotations of one another.
     seven = [(1 / 3, 1 / 3, 1 / 3)] + [
         tuple(np.roll([side, side, 1 - 2 * side], turn)) for side, _ in (_NEAR, _FAR) for turn in range(3)
     ]
     weights = np.array([9 / 40] + [_NEAR[1]] * 3 + [_FAR[1]] * 3)
-    # Triangles are divided into four by the midpoints of their sides until there are enough points. `parts` (P, 3, 3)
-    # are the barycentric coordinates of the corners of each part.
+    # Triangles are divided into four at the midpoints of their sides until there are enough points. `parts`, of shape
+    # (P, 3, 3), contains the barycentric coordinates of each part's corners.
     parts = np.eye(3)[None]
     while len(region.simplices) * len(parts) * 7 < MIN_PLANE_POINTS:
         a, b, c = parts[:, 0], parts[:, 1], parts[:, 2]
@@ -183,15 +184,15 @@ def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
     # The barycentric coordinates of all points with respect to the whole triangle, which are the same for every
     # triangle.
     shares = np.einsum("qv,pvc->pqc", np.array(seven), parts).reshape(-1, 3)
-    # The share of its triangle's area that each point represents.
+    # The fraction of its triangle's area that each point represents.
     area_shares = np.tile(weights / len(parts), len(parts))
     points = np.einsum("qv,svx->sqx", shares, corners).reshape(-1, 2)
     mass = np.outer(area, area_shares).ravel()
     places = points
     if region.projection is not None:
         earth = region.projection.to_earth(points * MM_PER_KM)
-        # People are spread evenly by area on the earth. Up to a constant, this is the area on the plane times the
-        # cosine of the latitude.
+        # People are spread evenly by area on the earth, which is proportional to the area on the plane times the cosine
+        # of the latitude.
         mass, places = mass * np.cos(np.radians(earth[:, 0])), earth if geographic else points
     all_shares = np.tile(shares, (len(corners), 1))
     return Spread(
@@ -212,7 +213,7 @@ def _spread_on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, par
         epsilon: Epsilon per km, which determines the snapping probabilities.
         streets: Array of shape (Q,) with the index of each point's street.
         part: Array of shape (Q,) with the position of each point along its street, from 0 at the first end to 1 at the
-            second end.
+            second.
         mass: Array of shape (Q,) with the probability of each point.
     """
     with np.errstate(over="ignore"):  # far_shares() accepts a reach that overflows to infinity
@@ -232,14 +233,14 @@ def expected_cost(
 ) -> Floats:
     """Return the coefficients C_ck of the expected loss for people anywhere in a region.
 
-    The expected loss of a matrix z is the sum over c, k of C_ck z_ck. C_ck is the mean, over positions X, of the
+    The expected loss of a matrix z is the sum of C_ck z_ck over all c and k. C_ck is the mean, over positions X, of the
     probability of snapping X to vertex c times the cost of reporting output k at X.
 
     Args:
         spread: The distribution of people over the region.
         region: The streets or the triangulated plane.
         utility: The kind of loss.
-        distance: The problem's kind of distance, used to measure distances from points in a plane.
+        distance: The problem's kind of distance, which measures distances from points in a plane.
         spaces: The N vertices, the K outputs, and the distances between them.
         costs: Array of shape (N, K) with the loss at the vertices.
 
@@ -253,15 +254,15 @@ def expected_cost(
 
         Args:
             count: The number of points B.
-            coordinates: Array of shape (B, 2) with the coordinates of points in a plane; None on streets.
-            ways: Array of shape (B, K) with path lengths from points on streets to outputs; None in a plane.
+            coordinates: Array of shape (B, 2) with the coordinates of points in a plane, or None on streets.
+            ways: Array of shape (B, K) with path lengths from points on streets to outputs, or None in a plane.
         """
         ids = [str(number) for number in range(count)]
         points = Space(ids=ids, coordinates=coordinates, kind="plain" if coordinates is None else spaces.records.kind)
         metric = distance.metric(points, outputs) if ways is None else _KnownDistances(ways)
         return utility.cost(Spaces(records=points, outputs=outputs, own=False, metric=metric, file=spaces.file))
 
-    # A loss that is not a function of distances is known only at the vertices, so it is interpolated linearly in each
+    # A loss that is not a function of distances is known only at the vertices, so it is interpolated linearly on each
     # simplex.
     if not utility.of_distances:
         return spread.sum_costs(
@@ -276,7 +277,7 @@ def expected_cost(
         """Return an array of shape (B, K) with the cost of each output at a slice of B points on streets."""
         a, b = spread.corners[part].T
         legs = km[spread.streets[part], None] * spread.linear[part]
-        # From a point on a street, a path leads over one of the street's ends a and b. Column 0 of `legs` is the length
+        # A path from a point on a street leads over one of the street's ends a and b. Column 0 of `legs` is the length
         # to b, because column 0 of `linear` is 1 at a and 0 at b.
         return cost_at(len(a), None, np.minimum(ways[a] + legs[:, 1:], ways[b] + legs[:, :1]))
 
@@ -284,7 +285,7 @@ def expected_cost(
 
 
 class _KnownDistances(Metric):
-    """A metric with precomputed distances from points on streets to outputs, for losses that depend on distances."""
+    """A metric with precomputed distances from points on streets to outputs, for losses that depend on these distances."""
 
     def __init__(self, ways: Floats) -> None:
         """Store an array of shape (B, K) with the distances from B points to K outputs."""
@@ -296,5 +297,5 @@ class _KnownDistances(Metric):
         raise NotImplementedError("distances between points of streets")
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return the path lengths in km to all outputs, from all points or from the points with indices ``i``."""
+        """Return the path lengths in km to all outputs, from all points or only from those at the indices ``i``."""
         return self._ways if i is None else self._ways[np.asarray(i, dtype=np.int64)]

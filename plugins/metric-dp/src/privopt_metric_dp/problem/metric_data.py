@@ -1,4 +1,4 @@
-"""The arrays of a metric problem that mechanisms work on."""
+"""The arrays of a metric problem, on which mechanisms work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["MetricData"]
 
 MAX_REDUCED_PAIRS: Final = 200_000
-"""Maximum number of required pairs for which implied pairs are searched for. For this many, the search takes 2 s."""
+"""The largest number of required pairs for which the certificate looks for implied pairs. At this size, the search
+takes 2 s."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -31,38 +32,40 @@ class MetricData:
     """The arrays of a metric problem with N records, K outputs and P required pairs.
 
     Attributes:
-        records: The places that are secret.
-        outputs: The places that may be released; the records if the file has no [outputs].
-        metric: The distances in the privacy constraints, computed on request rather than stored in an N x N table. The
-            constructor also accepts a function that returns the metric, called on first access.
+        records: The secret places.
+        outputs: The places that may be released. These are the records if the file has no [outputs] table.
+        metric: The distances used in the privacy constraints, which are computed on request instead of being stored in
+            an N x N table. The constructor also accepts a function that returns the metric and is called on first
+            access.
         epsilon: The exact epsilon per ``unit``.
-        within: The largest distance at which a pair is required; None if every pair is required.
+        within: The largest distance of a required pair (one that the guarantee must cover), or None if every pair is
+            required.
         unit: The unit of distance.
         loss_unit: The unit of ``cost``.
-        prior: Array of shape (N,) with the probability of each record; in a region, the probability that a person is
+        prior: Array of shape (N,) with the probability of each record or, in a region, the probability that a person is
             snapped to each vertex.
         cost: Array of shape (N, K) with the loss from releasing output k for record i, in ``loss_unit``. The loss at a
             vertex of a region is averaged over the positions that are snapped to it. The constructor also accepts a
-            function that returns the array, called on first access, which may raise InputError.
+            function that returns the array and is called on first access. That function may raise InputError.
         file: The name of the problem file, for error messages.
         excess: Array of shape (N,) with upper bounds on how much each record's entries of ``weighted`` exceed their
             exact values. The constructor takes a function that computes such bounds for ``cost``.
         shortfall: A method that returns upper bounds on how much the entries of ``weighted`` fall below their exact
             values. The constructor takes a function that computes such bounds for ``cost``.
-        crossed: Whether the distances from records to outputs are known. They may be missing if distances are read from
+        crossed: Whether the distances from records to outputs are known. They may be unknown if distances are read from
             a matrix.
         remap: Whether each output is replaced by the one with the least expected loss given the report and the prior.
-        ground: The metric that [distance] declares; None if the privacy constraints use the same distances.
-        region: The region if the guarantee covers any two of its points, or else None. In a region, the records are its
-            vertices, beginning with the declared records.
-        choose: The number of records to choose as outputs; None if outputs are not chosen. Before the choice,
+        ground: The metric that [distance] declares, or None if the privacy constraints use that metric too.
+        region: The region, if the guarantee covers any two of its points, or else None. In a region, the records are
+            its vertices, of which the declared records are the first.
+        choose: The number of records to choose as outputs, or None if outputs are not chosen. Before the choice,
             ``outputs`` contains all records.
-        over: A function that takes the indices of K records and returns the problem with these records as outputs; None
-            if outputs are not chosen.
+        over: A function that takes the indices of K records and returns the problem's data with these records as
+            outputs, or None if outputs are not chosen.
         along_streets: Whether losses are path lengths along undirected streets.
         way: The phrase that messages append to the unit of distance, such as "by road".
-        per_km: The cost of a kilometre of loss in another unit, such as minutes; None if the problem does not declare
-            it.
+        per_km: The cost of a kilometre of loss in another unit, such as minutes, or None if the problem does not
+            declare it.
         warnings: Sentences about probable mistakes in the files.
     """
 
@@ -91,12 +94,12 @@ class MetricData:
 
     @property
     def distance(self) -> Metric:
-        """The metric that the [distance] table declares, which is used for losses and in reports."""
+        """The metric that the [distance] table declares. It is used for losses and in reports."""
         return self.metric if self.ground is None else self.ground
 
     @cached_property
     def metric(self) -> Metric:
-        """The distances in the privacy constraints."""
+        """The distances used in the privacy constraints."""
         return self._metric if isinstance(self._metric, Metric) else self._metric()
 
     @cached_property
@@ -111,15 +114,15 @@ class MetricData:
 
     @cached_property
     def weighted(self) -> Floats:
-        """The costs multiplied by the prior, p_i c_ik, as an array of shape (N, K).
+        """The costs times the prior, p_i c_ik, as an array of shape (N, K).
 
-        The expected loss of an obfuscation matrix z is the sum over i, k of p_i c_ik z_ik.
+        The expected loss of an obfuscation matrix z is the sum of p_i c_ik z_ik over all i and k.
         """
         return read_only(self.prior[:, None] * self.cost)
 
     @cached_property
     def excess(self) -> Floats:
-        """Upper bounds on how much the entries of ``weighted`` exceed their exact values, one bound per record."""
+        """One bound per record on how much its entries of ``weighted`` exceed their exact values."""
         # The factor 1 + 2^-40 covers the rounding of these products.
         return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
 
@@ -127,7 +130,7 @@ class MetricData:
         """Compute upper bounds on how much the entries of ``weighted`` fall below their exact values.
 
         Returns:
-            Array of shape (N, K), or (N, 1) if one bound holds for all costs of a record.
+            Array of shape (N, K), or (N, 1) if each bound applies to all costs of a record.
         """
         errors = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
         short: Floats = self.prior[:, None] * errors
@@ -135,9 +138,9 @@ class MetricData:
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Return whether each pair is certainly required, given its exact distance.
+        """Return whether each pair is certainly required, judged by its exact distance.
 
-        Lower bounds on the loss use only such pairs, so that the bounds hold for every mechanism that satisfies the
+        Lower bounds on the loss use only such pairs, so that they are valid for every mechanism that satisfies the
         declared guarantee.
 
         Args:
@@ -166,7 +169,7 @@ class MetricData:
     def most_pairs(self) -> int:
         """The largest number of pairs held in memory at once, for estimates of memory use.
 
-        If all pairs are required, this property does not compute the pairs.
+        If every pair is required, this is determined without computing the pairs.
         """
         if self.region is None and self.within is None:
             implying, count = self.metric.implying(), len(self.records)
@@ -184,7 +187,7 @@ class MetricData:
         return self.required[1]
 
     def between(self, pairs: Ints) -> Floats:
-        """Return the distances between pairs of records. For the pairs in :attr:`standing`, none is computed anew.
+        """Return the distances between pairs of records, reusing the known distances of the pairs in :attr:`standing`.
 
         Args:
             pairs: Array of shape (P, 2) with record indices. The pairs need not be required.
@@ -198,20 +201,19 @@ class MetricData:
         return distances if is_known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, replacing those that might exceed the exact distances.
+        """Return the given distances, with those that might exceed the exact distances replaced.
 
-        They are replaced by computed distances, which are rounded down and therefore never exceed the exact ones.
+        The replacements are computed distances, which are rounded down and therefore never exceed the exact ones.
 
         Args:
             pairs: Array of shape (P, 2) with record indices.
-            distances: Array of shape (P,) with the given distance between the records of each pair, for example from a
-                release.
+            distances: Array of shape (P,) with a distance for each pair, taken for example from a release.
 
         Returns:
             Array of shape (P,) with distances that do not exceed the exact ones.
         """
-        # The problem's doubles are rounded down, so a stated distance above the double may still be at most the exact
-        # one. The metric decides whether it is.
+        # The problem's doubles are rounded down, so a given distance that is larger may still be at most the exact one.
+        # The metric decides whether it is.
         doubtful = np.flatnonzero(distances > self.between(pairs))
         safe_distances = np.array(distances, dtype=np.float64)
         if doubtful.size:
@@ -222,8 +224,8 @@ class MetricData:
     def needed(self) -> tuple[Ints, Floats]:
         """A subset of the required pairs that implies all others, with distances, as arrays of shape (S, 2) and (S,).
 
-        An optimisation model needs constraints for these pairs only (:mod:`privopt_metric_dp.space.pairs`). If road
-        lengths are summed exactly, only these pairs are computed, so the N^2 pairs of a city are never held in memory.
+        Only these pairs need constraints in an optimisation model (see :mod:`privopt_metric_dp.space.pairs`). If road
+        lengths are summed exactly, no other pairs are computed, so the N^2 pairs of a city are never held in memory.
         """
         pairs, distances = needed_pairs(self.metric, lambda: self.required, within=self.within)
         return read_only(pairs), read_only(distances)
@@ -232,27 +234,28 @@ class MetricData:
     def standing(self) -> tuple[Ints, Floats]:
         """The pairs that the certificate checks, with distances, as arrays of shape (S, 2) and (S,).
 
-        These are usually the pairs in :attr:`needed`. If there are many required pairs and the metric does not
-        determine which of them imply the others, all are checked, because finding a subset would take too long.
+        These are usually the pairs in :attr:`needed`. All required pairs are checked instead if there are many of them
+        and the metric does not determine which ones imply the others, because searching for a subset would take too
+        long.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
 
     def with_outputs(self, rows: Ints) -> MetricData:
-        """Return the data of the same problem, at the same epsilon, with the given records as outputs.
+        """Return the data of the same problem, at the same epsilon, with some of the records as outputs.
 
         Args:
-            rows: The indices of the K records in ascending order.
+            rows: The indices of these K records in ascending order.
         """
         assert self.over is not None  # the caller has checked that outputs are chosen
-        # `over` builds the data anew from the problem file, whose epsilon may differ from that of this data.
+        # `over` rebuilds the data from the problem file, whose epsilon may differ from the epsilon of this data.
         return evolve(self.over(rows), epsilon=self.epsilon)
 
     @property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
         """The undirected streets with exact lengths, the number of nodes, and the node index of each record.
 
-        None if losses are not path lengths along streets, or if exact decimal lengths are unknown.
+        This is None if losses are not path lengths along streets, or if exact decimal lengths are unknown.
         """
         return self.metric.streets if self.along_streets and isinstance(self.metric, RoadMetric) else None
 
@@ -270,21 +273,20 @@ class MetricData:
 
 
 def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Space) -> None:
-    """Check that a metric from a plugin returns real numbers, and the same distance in both directions.
+    """Check that a plugin's metric returns real numbers and the same distance in both directions.
 
     Args:
         metric: The metric.
         pairs: Array of shape (P, 2) with the record indices of required pairs.
-        distances: Array of shape (P,) with the distance from the first record of each pair to the second, as the metric
-            returned it.
+        distances: Array of shape (P,) with the distance that the metric returned from the first record of each pair to
+            the second.
         records: The records, whose ids appear in error messages.
 
     Raises:
         RegistryError: The metric returns values that are not real numbers, or distances that differ between the two
             directions.
     """
-    # The certificate checks each pair once for both directions, so it would be wrong for a metric with two different
-    # distances.
+    # The certificate checks each pair once for both directions, which would be wrong if the two distances differed.
     if type(metric).between.__module__.startswith("privopt_metric_dp."):  # symmetric by construction
         return
     back = np.asarray(metric.between(pairs[:, 1], pairs[:, 0]))

@@ -1,4 +1,4 @@
-"""Functions that read points files in the formats CSV, Parquet, GeoParquet and GeoJSON."""
+"""Read points files in CSV, Parquet, GeoParquet or GeoJSON format."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ __all__ = ["COORDINATES", "Columns", "points_as_csv", "read_points"]
 _GEOJSON: Final = (".geojson", ".json")
 """The file name extensions of GeoJSON files."""
 BETWEEN: Final = "/"
-"""The separator between values from several columns that together form an id."""
+"""The separator between the values of an id that is made up of several columns."""
 
 COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
     "geographic": ("lat", "lon"),
     "planar": ("x", "y"),
 }
-"""The default names of the two coordinate columns, for each kind of places."""
+"""The default names of the two coordinate columns for each kind of places."""
 
 
 @frozen(kw_only=True)
 class Columns:
-    """The names of the columns in a points file. Most default to the name of the key."""
+    """The names of the columns in a points file. By default, most columns have the name of the key."""
 
     id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", if one is not unique')
     lat: str = key("lat", help="latitudes", unit="degrees")
@@ -51,19 +51,19 @@ class Columns:
 
 
 def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Space:
-    """Read the ids and coordinates from a points file.
+    """Read ids and coordinates from a points file.
 
     Args:
-        points: The file. GeoJSON is recognised by the file name, Parquet and CSV by the contents.
-        columns: The names of the columns; None for the defaults of :class:`Columns`.
+        points: The file. GeoJSON is recognised by the file name, and Parquet and CSV by the contents.
+        columns: The names of the columns, or None for the defaults of :class:`Columns`.
         ids_alone: Whether a file without coordinates is accepted.
 
     Raises:
-        InputError: The file contains faults, or an id occurs twice. The error lists the faults by row and column.
+        InputError: The file contains faults, which are reported by row and column, or an id occurs twice.
     """
     columns = columns or Columns()
     ids = (columns.id,) if isinstance(columns.id, str) else columns.id
-    # Files with geometries are converted to CSV first, so that one reader checks all formats.
+    # Files with geometries are first converted to CSV, so that a single reader checks all formats.
     if columns.geometry is not None or points.name.lower().endswith(_GEOJSON):
         points = evolve(points, kept=points_as_csv(points, columns) or points.contents)
     if columns.geometry is not None:
@@ -71,8 +71,8 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
     specs = [Column(name=f"id {index}", kind="id", label=name) for index, name in enumerate(ids)]
     specs += [
         Column(name=name, optional=True, unit=unit, rests=True, label=getattr(columns, name), least=lower, most=upper)
-        # Each column's name, unit, and smallest and largest value. A file has either lat and lon, or x and y. ``rests``
-        # also asks for the difference between each decimal and its double.
+        # The name, unit, smallest and largest value of each column. A file has either lat and lon, or x and y. With
+        # ``rests``, the reader also returns the difference between each decimal and its double.
         for name, unit, lower, upper in (
             ("lat", "degrees", -90.0, 90.0),
             ("lon", "degrees", -180.0, 360.0),
@@ -111,14 +111,14 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
 
 
 def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
-    """Convert a points file to CSV with the same points and columns, or return None if it is CSV already.
+    """Convert a points file to CSV with the same points and columns, or return None if it is already CSV.
 
-    Releases contain the CSV file, so that a verifier can read it without libraries for other formats. A geometry column
-    NAME becomes two columns, ``NAME (latitude)`` and ``NAME (longitude)``.
+    Releases contain this CSV file, so that a verifier can read it without libraries for other formats. A geometry
+    column NAME becomes two columns, ``NAME (latitude)`` and ``NAME (longitude)``.
 
     Args:
         points: A CSV, Parquet, GeoParquet or GeoJSON file.
-        columns: The names of the columns; None for the defaults of :class:`Columns`.
+        columns: The names of the columns, or None for the defaults of :class:`Columns`.
     """
     import polars as pl
 
@@ -130,14 +130,14 @@ def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
         frame, places = _read_geojson(points, texts)
     elif columns.geometry is None:
         return as_csv(points)
-    # A table that was converted before already contains the geometry's two columns.
+    # A file that was converted before already contains both columns of the geometry.
     elif points.name.lower().endswith(".csv") and f"{columns.geometry} (latitude)".encode() in points.contents:
         return None
     else:
         frame, places = _read_geoparquet(points, texts, columns.geometry)
     if columns.geometry is not None:
         lat, lon = f"{columns.geometry} (latitude)", f"{columns.geometry} (longitude)"
-    # A missing point's coordinates are NaN. They become empty cells, which the table's reader reports by row.
+    # The coordinates of a missing point are NaN. They become empty cells, which the table reader reports by row.
     return csv_bytes(frame.with_columns(pl.Series(lat, places[:, 0]), pl.Series(lon, places[:, 1])).fill_nan(None))
 
 
@@ -146,15 +146,14 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
 
     Args:
         points: The file.
-        texts: The names of the columns with ids and names.
-        geometry: The name of the column with points.
+        texts: The names of the columns that contain ids and names.
+        geometry: The name of the column that contains points.
 
     Returns:
-        A frame of the text columns, and an array of shape (N, 2) with latitudes and longitudes in degrees.
+        A frame with the text columns, and an array of shape (N, 2) with latitudes and longitudes in degrees.
 
     Raises:
-        InputError: The file is not GeoParquet in degrees, or some geometries are not points. The error lists the rows
-            with other geometries.
+        InputError: The file is not GeoParquet in degrees, or some geometries are not points, which are reported by row.
     """
     import polars as pl
 
@@ -172,7 +171,7 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
     expectation = "a point (of an area: its centroid, say)"
     rows = np.flatnonzero(is_wrong).tolist()
     Faults(
-        # Rows are counted as in a CSV file, where the first one after the header is row 2.
+        # Rows are numbered as in a CSV file, where the first row after the header is row 2.
         Fault(points.name, f"row {row + 2}, column {geometry}", "another geometry", expectation)
         for row in rows
     ).check()
@@ -184,12 +183,12 @@ def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Flo
 
     Args:
         points: The file, which must contain a FeatureCollection of points in degrees.
-        texts: The names of the properties with ids and names. The ``id`` member of a feature replaces a missing "id"
-            property.
+        texts: The names of the properties that contain ids and names. If a feature has no property "id", its ``id``
+            member is used instead.
 
     Returns:
-        A frame with a text column for each property, and an array of shape (N, 2) with latitudes and longitudes in
-        degrees. Geometries other than points have NaN coordinates.
+        A frame with one text column per property, and an array of shape (N, 2) with latitudes and longitudes in
+        degrees. The coordinates of geometries other than points are NaN.
 
     Raises:
         InputError: The file is not a FeatureCollection of points in degrees.
@@ -212,10 +211,10 @@ def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Flo
         }
         names = {name: ["" if value is None else str(value) for value in column] for name, column in values.items()}
         shapes = [feature["geometry"] or {} for feature in features]
-        # A geometry that is not a point gets an empty position, which the table's reader reports by row.
+        # A geometry that is not a point gets an empty position, which the table reader reports by row.
         places = [shape["coordinates"][:2] if shape.get("type") == "Point" else (None, None) for shape in shapes]
         positions = np.array(places, dtype=np.float64).reshape(-1, 2)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError([Fault(points.name, "", "JSON of another form", expectation)]) from None
-    # In GeoJSON the longitude comes first, so the columns are swapped.
+    # GeoJSON puts the longitude first, so the columns are swapped.
     return pl.DataFrame(names, schema=dict.fromkeys(texts, pl.String)), positions[:, ::-1]

@@ -1,9 +1,9 @@
-"""A check that roads are at least as long as the straight lines between their ends, and that lengths seem to be in km.
+"""Check that roads are at least as long as straight lines between their ends, and that lengths are probably in km.
 
-Lengths that are too large, such as metres or minutes, would weaken privacy, because epsilon is stated per unit of
-length. Differences that rounding can explain are accepted. A length may have been rounded or truncated at its last
-digit. A position may have been rounded or truncated at the last decimal place that its table uses. Lengths along the
-ellipsoid or on a projected map also differ slightly from great-circle distances.
+Lengths that are too large, such as metres or minutes, would weaken privacy, because epsilon is per unit of length.
+Differences that rounding can explain are accepted: a length may have been rounded or truncated at its last digit, and a
+position at the last decimal place that its table uses. Lengths along the ellipsoid or on a projected map also differ
+slightly from great-circle distances.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["compare_lengths"]
 
 MODEL_TOLERANCE: Final = 0.01
-"""The relative amount by which a straight line may exceed the length of a road between the same ends.
+"""The relative amount by which the straight line between a road's ends may exceed the road's length.
 
 The difference between a sphere and the WGS 84 ellipsoid explains at most 0.56 % (for roads from north to south near the
 equator), and the projection in a UTM zone at most 0.04 %.
@@ -40,15 +40,15 @@ UNITS: Final = (
     (1_500.0, 2_400.0, "the lengths are in metres, and the positions in miles"),
     (2_400.0, 5_000.0, "the lengths are in feet"),
 )
-"""Ranges of the median ratio of road length to straight line, each with a likely reason. The ratio for streets in km is
-usually between 1 and 1.45."""
+"""Ranges of the median ratio of road length to straight-line distance, each with its likely cause. For streets in km,
+the ratio is usually between 1 and 1.45."""
 DEGREES: Final = (80.0, 170.0, "the positions are in degrees")
-"""An additional range for planar positions, with its likely reason. A degree of latitude is 111 km long."""
+"""One more such range, for planar positions. A degree of latitude is 111 km long."""
 
 
 @frozen(kw_only=True, eq=False)
 class _Lengths:
-    """The lengths of E roads. Both ends of each road have positions.
+    """The lengths of E roads whose ends both have positions.
 
     Attributes:
         rows: Array of shape (E,) with the row index of each road in the table, beginning at 0.
@@ -65,13 +65,13 @@ class _Lengths:
 
     @property
     def ratio(self) -> float | None:
-        """The median ratio of road length to straight-line distance, or None if no road has ends at two positions."""
+        """The median ratio of road length to straight-line distance, or None if no road connects two positions."""
         is_apart = self.straight > 0
         return float(np.median(self.km[is_apart] / self.straight[is_apart])) if is_apart.any() else None
 
 
 def compare_lengths(edges: File, records: Space) -> Iterator[str]:
-    """Yield warnings about roads that may be shorter than a straight line and about lengths that seem not to be in km.
+    """Yield warnings about roads that may be too short for the positions of their ends, and about lengths not in km.
 
     Args:
         edges: The file of roads, with the columns ``from``, ``to`` and ``km``.
@@ -85,8 +85,8 @@ def compare_lengths(edges: File, records: Space) -> Iterator[str]:
     table = road_table(edges)
     lengths = _measure_roads(table, records)
     ratio = lengths.ratio
-    # The median shows the unit: single roads may be long detours, but in km the median road is only a little longer
-    # than its straight line.
+    # The median reveals the unit. Single roads may be long detours, but if lengths are in km, the median road is only a
+    # little longer than its straight line.
     reason = None if ratio is None else _likely_reason(ratio, records.kind)
     times = "" if ratio is None else f"{ratio:.3g}" if ratio < 1000 else f"{ratio:,.0f}"
     too_short, doubtful = _find_short(lengths, table["km written"])
@@ -116,7 +116,7 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
     """Find the roads that are shorter than the straight line between their ends.
 
     Args:
-        lengths: The lengths of the roads and the straight lines between their ends.
+        lengths: The lengths of the roads and of the straight lines between their ends.
         texts: The length of the road in each row of the table, as written.
 
     Returns:
@@ -125,12 +125,12 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
     """
     suspects = np.flatnonzero(lengths.km < lengths.straight * (1.0 - MODEL_TOLERANCE))
     resolution = np.array([_last_digit(texts[row]) for row in lengths.rows[suspects].tolist()])
-    # A 0 does not show at which digit it was rounded, because programs write it as 0.0. Other lengths do.
+    # A length of 0 does not show at which digit it was rounded, because programs write it as 0.0. The other lengths do.
     is_zero = lengths.km[suspects] == 0.0
     if is_zero.any():
         digits = [_last_digit(text) for text in texts.tolist() if not _is_zero(text)]
         resolution[is_zero] = min(digits) if digits else resolution[is_zero]
-    # A length in the file may have been rounded or truncated at its last digit, so the road can be longer by that much.
+    # A length may have been rounded or truncated at its last digit, so the road may be longer by that much.
     max_km = lengths.km[suspects] + resolution
     is_short = max_km < lengths.straight[suspects] * (1.0 - MODEL_TOLERANCE)
     is_unexplained = max_km < lengths.min_straight[suspects]
@@ -142,7 +142,7 @@ def _likely_reason(ratio: float, kind: str) -> str | None:
 
     Args:
         ratio: The median ratio over all roads.
-        kind: The kind of places, "planar" or "geographic". Degrees are a possible cause only for planar positions.
+        kind: The kind of places, "planar" or "geographic". Only planar positions can be mistaken for degrees.
 
     Returns:
         The cause in words, or None if the ratio is plausible.
@@ -152,7 +152,7 @@ def _likely_reason(ratio: float, kind: str) -> str | None:
 
 
 def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
-    """Return the length and the straight-line distance of each road that connects two different records.
+    """Return the lengths and straight-line distances of the roads that connect two different records.
 
     Args:
         table: The columns ``from``, ``to`` and ``km`` of the table of roads.
@@ -161,7 +161,8 @@ def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
     assert records.coordinates is not None  # the caller checked
     number = {name: index for index, name in enumerate(records.ids)}
     tails, heads = (np.array([number.get(name, -1) for name in table[end].tolist()]) for end in ("from", "to"))
-    # A road to a node that is not a record (-1) has no straight line to compare with, and a loop's straight line is 0.
+    # A road that ends at a node that is not a record (-1) has no straight line to compare with, and the straight line
+    # of a loop is 0.
     rows = np.flatnonzero((tails >= 0) & (heads >= 0) & (tails != heads))
     endpoints = records.coordinates[tails[rows]], records.coordinates[heads[rows]]
     resolution = _table_resolution(records)
@@ -201,7 +202,7 @@ def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
     longitude %= 360.0  # one end may be in -180 to 180 and the other in 0 to 360
     longitude = np.minimum(longitude, 360.0 - longitude)
     change = np.radians(np.maximum(np.column_stack([latitude, longitude]) - resolution, 0.0))
-    # Circles of latitude are shorter towards the poles, so the distance is smallest if both ends are moved that way.
+    # Circles of latitude are shorter towards the poles, so moving both ends polewards gives the smallest distance.
     cosines = [np.cos(np.radians(np.minimum(np.abs(point[:, 0]) + resolution, 90.0))) for point in (a, b)]
     # The haversine formula.
     chord = np.sin(change[:, 0] / 2) ** 2 + cosines[0] * cosines[1] * np.sin(change[:, 1] / 2) ** 2
@@ -209,10 +210,10 @@ def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
 
 
 def _table_resolution(records: Space) -> float:
-    """Return the place value of the last decimal place that any coordinate uses, for example 0.001.
+    """Return the place value of the last decimal place that any coordinate uses, such as 0.001.
 
-    It bounds the error in the difference between two coordinates that were rounded or truncated at this place. All
-    coordinates are considered, because programs omit trailing zeros.
+    This bounds the error in the difference between two coordinates that were rounded or truncated at that place. All
+    coordinates are considered because programs omit trailing zeros.
     """
     if records.corner is not None or records.coordinates is None:
         return 0.0  # the cells of a grid have exact positions
@@ -223,7 +224,7 @@ def _table_resolution(records: Space) -> float:
 
 
 def _is_zero(text: str) -> bool:
-    """Return whether a string is a decimal equal to 0."""
+    """Return whether a string is a decimal number equal to 0."""
     try:
         return not Decimal(text)
     except InvalidOperation:
@@ -231,9 +232,9 @@ def _is_zero(text: str) -> bool:
 
 
 def _last_digit(text: str) -> float:
-    """Return the place value of the last non-zero digit in a decimal, such as 0.1 for "1.50" and 100 for "1200".
+    """Return the place value of the last non-zero digit of a decimal number, such as 0.1 for "1.50" and 100 for "1200".
 
-    For a decimal equal to 0, return the place value of its last digit. For a string that is not a finite decimal,
+    For a number equal to 0, this is the place value of its last digit. If the string is not a finite decimal number,
     return 0.
     """
     try:

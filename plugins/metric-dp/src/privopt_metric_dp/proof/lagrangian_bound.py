@@ -10,8 +10,8 @@ multipliers for the latter. The Lagrangian then separates over records, with red
 
 By weak duality, this is a lower bound for all a and b. Each g_ik is replaced by a proved lower bound on it: E is
 rounded up, and an error bound is subtracted from the floating-point sum. The final sum is rounded down. Poor
-multipliers give a weak bound, but never a wrong one. Multipliers that hardly improve the bound can therefore be omitted
-(:class:`SparseMultipliers`), and the others can be rounded.
+multipliers give a weak bound, but never a wrong one, so multipliers that hardly improve the bound can be left out
+(:class:`SparseMultipliers`) and the others can be rounded.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ __all__ = ["Few", "Multipliers", "SparseMultipliers", "lower_bound", "sum_down"]
 Few = tuple[int, Ints, Floats]
 
 _BLOCK_COLUMNS = 128
-"""Number of outputs processed at a time when dense multipliers are converted."""
+"""The number of outputs processed at a time when dense multipliers are converted."""
 
 
 @frozen(kw_only=True, eq=False)
 class Multipliers:
-    """Dual multipliers for the privacy constraints: one signed value per pair p = (i, j) and output k.
+    """Dual multipliers for the privacy constraints, with one signed value per pair p = (i, j) and output k.
 
     A positive value is the multiplier for the constraint ``z_ik <= exp(eps d) z_jk``. The absolute value of a negative
     one is the multiplier for the constraint with i and j exchanged. One value per pair is enough, because only one of
-    the two multipliers needs to be nonzero. Subtracting ``t`` from both raises the reduced costs of i and j by
-    ``(exp(eps d) - 1) t``. The smaller one can therefore be subtracted from both without weakening the bound.
+    the two multipliers needs to be nonzero: subtracting ``t`` from both raises the reduced costs of i and j by
+    ``(exp(eps d) - 1) t``, so the smaller one can be subtracted from both without weakening the bound.
 
     Attributes:
-        rows: Function that returns an iterator over the nonzero multipliers, output by output. Outputs are in ascending
-            order, each at most once, and each pair occurs at most once per output. Values that are not finite are
-            treated as 0.
-        many: Number of multipliers if a solver returned one for every constraint, so that a proof may omit small ones;
-            0 if only a few multipliers are nonzero, as for trees.
+        rows: A function that returns an iterator over the nonzero multipliers, output by output. Outputs are in
+            ascending order, each at most once, and each pair occurs at most once per output. Values that are not finite
+            are treated as 0.
+        many: The number of multipliers if a solver returned one for every constraint, in which case a proof may leave
+            out small ones. It is 0 if only a few multipliers are nonzero, as for trees.
     """
 
     rows: Callable[[], Iterator[Few]]
@@ -67,12 +67,12 @@ class Multipliers:
 
     @classmethod
     def from_arrays(cls, forward: Floats, backward: Floats) -> Multipliers:
-        """Combine the multipliers for the two constraints of each pair into one signed value per pair and output.
+        """Combine the multipliers for both constraints of each pair into one signed value per pair and output.
 
         Args:
-            forward: Array of shape (P, K), the multipliers for the constraints ``z_ik <= exp(eps d) z_jk``, where
+            forward: Array of shape (P, K) with the multipliers for the constraints ``z_ik <= exp(eps d) z_jk``, where
                 (i, j) is the pair.
-            backward: Array of shape (P, K), the multipliers for the reverse constraints. In both arrays, negative,
+            backward: Array of shape (P, K) with the multipliers for the reverse constraints. In both arrays, negative,
                 infinite and NaN entries are treated as 0.
 
         Raises:
@@ -86,7 +86,8 @@ class Multipliers:
             for start in range(0, forward.shape[1], _BLOCK_COLUMNS):
                 blocks = (part[:, start : start + _BLOCK_COLUMNS].T for part in (forward, backward))
                 ahead, back = (np.where((part > 0.0) & (part < np.inf), part, 0.0) for part in blocks)
-                # Only one of a pair's two constraints needs a multiplier (see the class), so the difference is enough.
+                # Only one of a pair's two constraints needs a multiplier (see the class docstring), so the difference
+                # is enough.
                 for k, net in enumerate(ahead - back, start=start):
                     pairs = np.flatnonzero(net)
                     yield k, pairs, net[pairs]
@@ -97,27 +98,27 @@ class Multipliers:
     def zero(cls) -> Multipliers:
         """Return multipliers that are all 0.
 
-        They prove the trivial bound, which is the loss if each record reports its cheapest output.
+        They prove the trivial bound, which is the loss if every record reports its cheapest output.
         """
         return cls(rows=lambda: iter(()))
 
     def map_rows(self, change: Callable[[Ints, Floats], tuple[Ints, Floats]]) -> Multipliers:
-        """Apply ``change`` to each output's pair indices and values, and return the resulting multipliers."""
+        """Return multipliers in which ``change`` has been applied to each output's pair indices and values."""
         return evolve(self, rows=lambda: ((k, *change(pairs, values)) for k, pairs, values in self.rows()))
 
     def among(self, rows: Ints) -> Multipliers:
-        """Return the multipliers re-indexed for a larger set of pairs: index p becomes ``rows[p]``."""
+        """Return the multipliers re-indexed for a larger set of pairs, so that index p becomes ``rows[p]``."""
         return self.map_rows(lambda pairs, values: (rows[pairs], values))
 
     def freer(self, gain: Floats) -> Multipliers:
-        """Return the multipliers times ``exp(-gain)``, for use with constraints that allow larger log-ratios.
+        """Return the multipliers times ``exp(-gain)``, for use with constraints that allow larger log ratios.
 
-        A multiplier f enters the bound through the term ``exp(eps d) f``. Without scaling, the term would increase by
-        ``exp(eps d) gain f``, which could make the bound useless even for a gain of 1e-9 if ``eps d`` is 5 or more.
-        With scaling, the term stays the same, and the bound is lowered only by ``gain f``.
+        A multiplier f enters the bound through the term ``exp(eps d) f``. Without scaling, this term would increase by
+        about ``exp(eps d) gain f``, which could make the bound useless even for a gain of 1e-9 if ``eps d`` is 5 or
+        more. With scaling, the term stays the same, and the bound is lowered only by about ``gain f``.
 
         Args:
-            gain: Array of shape (P,), the amount by which the allowed log-ratio of each pair has increased.
+            gain: Array of shape (P,) with the amount by which the allowed log ratio of each pair has increased.
         """
         factors = np.exp(-gain)
         return self.map_rows(lambda pairs, values: (pairs, values * factors[pairs]))
@@ -126,7 +127,7 @@ class Multipliers:
         """Return the multipliers as two dense arrays of shape (P, K), for the forward and the backward constraints.
 
         Args:
-            pairs, outputs: P and K, the numbers of pairs and outputs.
+            pairs, outputs: The numbers of pairs and outputs, P and K.
         """
         net = np.zeros((pairs, outputs))
         for k, places, values in self.rows():
@@ -135,7 +136,7 @@ class Multipliers:
 
 
 # If there are few costs and multipliers (element 5 of the tuple is `rows`), the function is interpreted, because
-# loading compiled code would take longer.
+# loading the compiled code would take longer.
 @jit(
     few=lambda cost, max_cost, error, multipliers, *_: bool(
         cost.size <= MAX_INTERPRETED_COSTS and multipliers[5].size <= 10 * MAX_INTERPRETED_COSTS
@@ -144,37 +145,38 @@ class Multipliers:
 def _enclose_sums(  # type: ignore[no-untyped-def]
     cost, max_cost, relative_error, multipliers, endpoints, shares, lower, upper, chord_lower, chord_upper, wild
 ):
-    """Compute bounds on the smallest reduced cost of each record, min_k g_ik, and mark outputs whose sums overflow.
+    """Compute bounds on each record's smallest reduced cost, min_k g_ik, and mark outputs whose sums overflow.
 
     Args:
-        cost, max_cost: Arrays of shape (N, K), lower and upper bounds on the exact costs (prior included), up to
+        cost, max_cost: Arrays of shape (N, K) with lower and upper bounds on the exact costs (prior included), up to
             ``relative_error``.
-        relative_error: Relative error of ``cost`` and ``max_cost``.
-        multipliers: A tuple of seven arrays. The first two have shape (P,) and hold the records i and j of each
-            constraint ``z_ik <= exp(eps d) z_jk``. Next are ``growth``, an upper bound on each exp(eps d), and
+        relative_error: The relative error of ``cost`` and ``max_cost``.
+        multipliers: A tuple of seven arrays. The first two have shape (P,) and contain the records i and j of each
+            constraint ``z_ik <= exp(eps d) z_jk``. The next two are ``growth``, an upper bound on each exp(eps d), and
             ``spread``, a bound on the difference between ``growth`` and exp(eps d). The last three are ``starts``,
             ``rows`` and ``values`` as in :class:`SparseMultipliers`.
-        endpoints: Array of shape (E, N), the outputs at the two ends of the street piece that contains each record. E
-            is 2 for a bound over streets, or else 0.
-        shares: Array of shape (E, N), the weights of these ends, which sum to 1 for each record.
-        lower, upper: Arrays of N infinities, into which the bounds are written.
-        chord_lower, chord_upper: Arrays of N zeros, into which further bounds are written. They bound the amount that
-            the multipliers add to a record's reduced cost if the record itself is the output: the mean of the amounts
-            at its two ``endpoints``, weighted by ``shares``.
-        wild: Boolean array of shape (K,), initially False, which is set to True for outputs whose sums overflow. These
-            outputs are excluded from the minima.
-
-    Notes:
-        The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|. The bound allows for
-        16 further roundings in the terms themselves, and is doubled to cover rounding in the sum of |terms|. Products
-        that underflow lose less than 1e-300 in total.
+        endpoints: Array of shape (E, N) with the outputs at the two ends of the street piece that contains each record.
+            E is 2 for a bound over streets, and otherwise 0.
+        shares: Array of shape (E, N) with the weights of these ends, which sum to 1 for each record.
+        lower, upper: Arrays of N infinities, which the bounds are written to.
+        chord_lower, chord_upper: Arrays of N zeros, which further bounds are written to. These bound the amount that
+            the multipliers add to a record's reduced cost if the record itself is the output, which is the mean of the
+            amounts at its two ``endpoints``, weighted by ``shares``.
+        wild: Boolean array of shape (K,), initially False. It is set to True for outputs whose sums overflow, which are
+            excluded from the minima.
+        Notes:
+            The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|. The bound allows
+            for
+            16 further roundings in the terms themselves, and is doubled to cover rounding in the sum of |terms|.
+            Products
+            that underflow lose less than 1e-300 in total.
     """
     tails, heads, growth, spread, starts, rows, values = multipliers
     n = cost.shape[0]
     value, size, terms, shortfall = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for k in range(cost.shape[1]):
         value[:], size[:], terms[:], shortfall[:] = 0.0, 0.0, 0.0, 0.0
-        # For each record, these arrays hold the sum of the terms, the sum of their absolute values, the number of
+        # For each record, these arrays contain the sum of the terms, the sum of their absolute values, the number of
         # terms, and the amount by which the sum may be too low because `growth` is too high.
         for m in range(starts[k], starts[k + 1]):
             p = rows[m]
@@ -189,7 +191,7 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             terms[j] += 1.0
             shortfall[j] += spread[p] * f
         for i in range(n):
-            # Relative error of the sum. The factors 1 + 2**-30 below cover the rounding errors in the error terms.
+            # The relative error of the sum. The factors 1 + 2**-30 below cover the rounding errors in the error terms.
             part = (2.0 * terms[i] + 16.0) * 2.0**-53 * 2.0
             for e in range(endpoints.shape[0]):
                 # At this point, `value` is only the amount that the multipliers add to g_ik. The terms with 2**-49
@@ -220,18 +222,18 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
 
 @jit(few=lambda candidates, *_: bool(candidates.size <= MAX_INTERPRETED_COSTS))
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
-    """Select the multipliers of one output that are worth storing, write them into arrays, and return their number.
+    """Write the multipliers of one output that are worth storing into arrays, and return how many there are.
 
-    For each first record i, the smallest multipliers are omitted, as long as their sum is at most spare[i]. To avoid
+    For each first record i, the smallest multipliers are left out as long as their sum is at most spare[i]. To avoid
     sorting, multipliers are classified by their binary exponents relative to spare[i].
 
     Args:
-        candidates: Array of shape (C,), the indices of the constraints with a nonzero multiplier, sorted by first
-            record.
-        f: Array of shape (C,), the multipliers for these constraints, above 0.
+        candidates: Array of shape (C,) with the indices of the constraints that have a nonzero multiplier, sorted by
+            first record.
+        f: Array of shape (C,) with the multipliers for these constraints, which are positive.
         source: The first record of each constraint, by constraint index.
-        spare: Array of shape (N,), the largest sum of omitted multipliers for each first record.
-        rows, values: Arrays of shape (C,), into which the constraint indices and the multipliers are written.
+        spare: Array of shape (N,) with the largest sum of multipliers that may be left out for each first record.
+        rows, values: Arrays of shape (C,), which the constraint indices and the multipliers are written to.
     """
     count = start = 0
     shares = np.zeros(64)
@@ -248,8 +250,8 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
                 if f[m] < allowed:
                     shares[min(63, -math.frexp(f[m] / allowed)[1])] += f[m]
             total = 0.0
-            # Whole classes are omitted, starting with the smallest multipliers, as long as their sum fits. The margin
-            # covers the rounding of the sum.
+            # Whole classes are left out, starting with the smallest multipliers, as long as their sum is small enough.
+            # The margin covers the rounding of the sum.
             while cut > 0 and total + shares[cut - 1] <= allowed * (1.0 - 1e-9):
                 cut -= 1
                 total += shares[cut]
@@ -266,11 +268,11 @@ def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats
     """Return the multipliers of one output that are worth storing, as arrays of constraint indices and of values.
 
     Args:
-        candidates: Array of shape (C,), the indices of the constraints with a nonzero multiplier, sorted by first
-            record.
-        f: Array of shape (C,), the multipliers for these constraints, above 0.
+        candidates: Array of shape (C,) with the indices of the constraints that have a nonzero multiplier, sorted by
+            first record.
+        f: Array of shape (C,) with the multipliers for these constraints, which are positive.
         source: The first record of each constraint, by constraint index.
-        spare: Array of shape (N,), the largest sum of omitted multipliers for each first record.
+        spare: Array of shape (N,) with the largest sum of multipliers that may be left out for each first record.
     """
     rows, values = np.empty(len(candidates), dtype=np.uint32), np.empty(len(candidates))
     count = _select_rows(candidates, f, source, spare, rows, values)
@@ -282,12 +284,12 @@ class SparseMultipliers:
     """Nonzero multipliers for directed privacy constraints, stored output by output.
 
     Attributes:
-        pairs: Array of shape (P, 2), the records (i, j) of each constraint ``z_ik <= growth z_jk``.
-        growth: Array of shape (P,) of finite factors, each at least exp(eps d) for its pair.
-        starts: Array of shape (K + 1,) of offsets: the elements ``starts[k]:starts[k + 1]`` of ``rows`` and ``values``
-            are for output k.
-        rows: Array of shape (M,) and type uint32, indices into ``pairs``, ascending within an output.
-        values: Array of shape (M,) of finite multipliers above 0.
+        pairs: Array of shape (P, 2) with the records (i, j) of each constraint ``z_ik <= growth z_jk``.
+        growth: Array of shape (P,) with finite factors, each at least exp(eps d) for its pair.
+        starts: Array of shape (K + 1,) with offsets. The elements ``starts[k]:starts[k + 1]`` of ``rows`` and
+            ``values`` belong to output k.
+        rows: Array of shape (M,) and type uint32 with indices into ``pairs``, in ascending order within each output.
+        values: Array of shape (M,) with finite, positive multipliers.
     """
 
     pairs: Ints
@@ -307,25 +309,25 @@ class SparseMultipliers:
         *,
         max_multipliers: float = math.inf,
     ) -> Self:
-        """Convert multipliers for pairs to multipliers for directed constraints, omitting those not worth storing.
+        """Convert multipliers for pairs to multipliers for directed constraints, leaving out those not worth storing.
 
-        For each output and each first record i, the smallest multipliers are omitted, as long as their sum is at most
-        ``spare[i]``. Omitting a multiplier lowers the bound by at most its value, because the multiplier raises only
-        the reduced cost of record i. In total, the bound drops by at most the sum of ``spare``.
+        For each output and each first record i, the smallest multipliers are left out as long as their sum is at most
+        ``spare[i]``. Leaving out a multiplier lowers the bound by at most its value, because it raises only the reduced
+        cost of record i. In total, the bound drops by at most the sum of ``spare``.
 
         Args:
-            multipliers: Multipliers for ``pairs``.
-            pairs: Array of shape (P, 2), distinct pairs of records.
-            growth: Array of shape (P,) of factors, each at least exp(eps d). Constraints with an infinite factor are
-                omitted; the bound remains valid.
+            multipliers: The multipliers for ``pairs``.
+            pairs: Array of shape (P, 2) with distinct pairs of records.
+            growth: Array of shape (P,) with factors, each at least exp(eps d). Constraints with an infinite factor are
+                left out, and the bound remains valid.
             shape: The numbers of records and outputs, (N, K).
-            spare: Array of shape (N,), the largest amount by which omissions for each record may lower the bound. All
-                amounts must be at least 0, and are 0 by default.
-            max_multipliers: Largest number of multipliers to store.
+            spare: Array of shape (N,) with the largest amount by which the bound may drop for each record. All amounts
+                must be at least 0, and are 0 by default.
+            max_multipliers: The largest number of multipliers to store.
 
         Raises:
             MemoryError: More than ``max_multipliers`` multipliers would have to be stored.
-            OutOfTime: The time limit has expired.
+            OutOfTime: The time limit expired.
             UsageError: A multiplier belongs to a pair or an output that does not exist.
         """
         records, outputs = shape
@@ -333,13 +335,13 @@ class SparseMultipliers:
         # group[i] to group[i + 1] - 1.
         group, target, entry = neighbours(records, pairs)
         source = np.repeat(np.arange(records), np.diff(group))
-        # Each pair p has two directed constraints. Element 2 p locates the constraint whose first record is the pair's
-        # first one, and element 2 p + 1 the reverse constraint.
+        # Each pair p has two directed constraints. Element 2 p is the position of the constraint whose first record is
+        # the pair's first record, and element 2 p + 1 is the position of the reverse constraint.
         row_position = np.empty(len(entry), dtype=np.int64)
         row_position[2 * entry + (source == pairs[entry, 1])] = np.arange(len(entry))
         has_finite_growth, allowed = np.isfinite(growth[entry]), np.zeros(records) if spare is None else spare
         parts_by_output: dict[int, tuple[NDArray[np.uint32], Floats]] = {}
-        # `sizes` is reused for every output. Only entries that have been set for the current output are read.
+        # `sizes` is reused for all outputs. Only entries that were set for the current output are read.
         sizes, many = np.zeros(len(entry)), 0
         for k, pair_numbers, signed in multipliers.rows():
             check()
@@ -347,7 +349,7 @@ class SparseMultipliers:
                 raise UsageError(f"multipliers must be of {outputs} outputs and {len(pairs)} pairs, got more")
             row = row_position[2 * pair_numbers + (signed < 0.0)]
             sizes[row] = np.abs(signed)
-            # `_select_rows` requires that constraints with the same first record are adjacent.
+            # `_select_rows` requires constraints with the same first record to be adjacent.
             row = np.sort(row[has_finite_growth[row] & np.isfinite(signed) & (signed != 0.0)])
             parts_by_output[k] = _select_multipliers(row, sizes[row], source, allowed)
             many += len(parts_by_output[k][0])
@@ -364,8 +366,8 @@ class SparseMultipliers:
         )
 
     def only(self, is_selected: Bools) -> Self:
-        """Return the multipliers selected by a boolean mask of shape (M,), and only the pairs that they use."""
-        # The new index of a pair is the number of remaining pairs before it. The new offsets count selected
+        """Return the multipliers selected by a boolean mask of shape (M,), together with only the pairs that they use."""
+        # The new index of a pair is the number of remaining pairs before it, and the new offsets count selected
         # multipliers.
         rows, is_needed = self.rows[is_selected], np.zeros(len(self.pairs), dtype=np.bool_)
         is_needed[rows] = True
@@ -379,14 +381,14 @@ class SparseMultipliers:
         )
 
     def min_bounds(self, cost: Floats) -> tuple[Floats, Bools]:
-        """Return proved lower bounds on the smallest reduced cost of each record, min_k g_ik.
+        """Return proved lower bounds on each record's smallest reduced cost, min_k g_ik.
 
         Args:
-            cost: Array of shape (N, K), the finite costs times the prior.
+            cost: Array of shape (N, K) with the finite costs times the prior.
 
         Returns:
-            Array of shape (N,), the lower bounds; and a boolean array of shape (K,), true for each output with a sum
-            that overflows. These outputs are excluded from the minima.
+            Array of shape (N,) with the lower bounds, and a boolean array of shape (K,) that is True for each output
+            with a sum that overflows. These outputs are excluded from the minima.
         """
         lower, _, wild = self._enclose_minima(cost, cost, 0.0, np.zeros(len(self.growth)), None)
         return lower, wild
@@ -394,17 +396,17 @@ class SparseMultipliers:
     def _enclose_minima(
         self, cost: Floats, max_cost: Floats, error: float, spread: Floats, interior: Inside | None
     ) -> tuple[Floats, Floats, Bools]:
-        """Return proved lower and upper bounds on the smallest reduced cost of each record, min_k g_ik.
+        """Return proved lower and upper bounds on each record's smallest reduced cost, min_k g_ik.
 
         Args:
-            cost, max_cost: Arrays of shape (N, K), between which the exact costs (prior included) lie, up to ``error``.
-            error: Relative error of ``cost`` and ``max_cost``.
-            spread: Array of shape (P,), the amount by which ``growth`` may exceed exp(eps d).
-            interior: Positions of the records inside pieces of streets, for a bound over all streets, or None.
+            cost, max_cost: Arrays of shape (N, K) between which the exact costs (prior included) lie, up to ``error``.
+            error: The relative error of ``cost`` and ``max_cost``.
+            spread: Array of shape (P,) with the amount by which ``growth`` may exceed exp(eps d).
+            interior: The positions of the records inside pieces of streets, for a bound over all streets, or None.
 
         Returns:
-            Two arrays of shape (N,), the lower and the upper bounds; and a boolean array of shape (K,), true for each
-            output with a sum that overflows. These outputs are excluded from the minima.
+            Two arrays of shape (N,) with the lower and the upper bounds, and a boolean array of shape (K,) that is True
+            for each output with a sum that overflows. These outputs are excluded from the minima.
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         tails, heads = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
@@ -416,7 +418,7 @@ class SparseMultipliers:
         _enclose_sums(cost, max_cost, error, rows, endpoints, shares, lower, upper, chord_lower, chord_upper, wild)
         if interior is not None:
             is_interior = interior.tail >= 0
-            # For a record inside a street piece, the minimum has one more term (u*_i in `street_proof`).
+            # For a record inside a street piece, the minimum includes one more term (u*_i in `street_proof`).
             lower[is_interior], upper[is_interior] = (
                 np.minimum(lower, chord_lower)[is_interior],
                 np.minimum(upper, chord_upper)[is_interior],
@@ -429,27 +431,27 @@ class SparseMultipliers:
         """Return two doubles that enclose the exact bound proved by the multipliers.
 
         Args:
-            cost, max_cost: Arrays of shape (N, K) of finite values, between which the exact costs (prior included) lie,
-                up to ``error``.
-            error: Relative error of ``cost`` and ``max_cost``.
-            lower: Array of shape (P,) of factors, each at most exp(eps d) for its pair.
-            interior: Positions of the records inside pieces of streets, for a bound over all streets
+            cost, max_cost: Arrays of shape (N, K) with finite values between which the exact costs (prior included)
+                lie, up to ``error``.
+            error: The relative error of ``cost`` and ``max_cost``.
+            lower: Array of shape (P,) with factors, each at most exp(eps d) for its pair.
+            interior: The positions of the records inside pieces of streets, for a bound over all streets
                 (:mod:`privopt_metric_dp.proof.street_proof`), or None.
 
         Returns:
             The lower and the upper end of the enclosure, which are minus and plus infinity if a sum overflows.
         """
         # The exact factor lies between `lower` and `growth`. The sums below use `growth`, which gives the lower end,
-        # and add the difference for the upper end.
+        # and add the difference to get the upper end.
         spread = np.where(lower < self.growth, self.growth - lower, 0.0)
         min_values, max_values, wild = self._enclose_minima(cost, max_cost, error, spread, interior)
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Drop the multipliers of outputs whose sums overflow. Return the others and their bound, rounded down.
+        """Drop the multipliers of outputs whose sums overflow, and return the others and their bound, rounded down.
 
         Args:
-            cost: Array of shape (N, K), the finite costs times the prior.
+            cost: Array of shape (N, K) with the finite costs times the prior.
         """
         lower, wild = self.min_bounds(cost)
         if not wild.any():
@@ -461,10 +463,10 @@ class SparseMultipliers:
     def bound(self, cost: Floats) -> float:
         """Return the lower bound on every mechanism's loss that the multipliers prove, rounded down.
 
-        The bound is minus infinity if a sum overflows.
+        If a sum overflows, the bound is minus infinity.
 
         Args:
-            cost: Array of shape (N, K), the finite costs times the prior.
+            cost: Array of shape (N, K) with the finite costs times the prior.
         """
         lower, wild = self.min_bounds(cost)
         return -math.inf if wild.any() else sum_down(lower)
@@ -474,20 +476,20 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
     """Return a proved lower bound on the loss of every mechanism, rounded down.
 
     Args:
-        cost: Array of shape (N, K), the finite costs times the prior.
-        pairs: Array of shape (P, 2), the record indices of each required pair.
-        distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact.
+        cost: Array of shape (N, K) with the finite costs times the prior.
+        pairs: Array of shape (P, 2) with the record indices of each required pair.
+        distances: Array of shape (P,) with the distance of each pair. The doubles are taken as exact.
         epsilon: The exact epsilon of the guarantee, even if the linear program was solved for a smaller epsilon.
         multipliers: Any multipliers. Those for outputs whose sums overflow are treated as 0.
 
     Returns:
-        The larger of the bound that the multipliers prove and the trivial bound, the loss if each record reports its
-        cheapest output. If there are no pairs, the trivial bound is the optimum.
+        The bound that the multipliers prove or, if it is larger, the trivial bound: the loss if every record reports
+        its cheapest output. If there are no pairs, the trivial bound is the optimum.
 
     Raises:
-        OutOfTime: The time limit has expired.
-        UsageError: An argument has a wrong shape or range, or a multiplier belongs to a pair or an output that does not
-            exist.
+        OutOfTime: The time limit expired.
+        UsageError: An argument has the wrong shape or range, or a multiplier belongs to a pair or an output that does
+            not exist.
     """
     cost = np.ascontiguousarray(cost, dtype=np.float64)
     if cost.ndim != 2 or not cost.size or not np.isfinite(cost).all():

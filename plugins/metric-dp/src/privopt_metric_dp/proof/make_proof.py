@@ -1,4 +1,4 @@
-"""Convert a solver's multipliers to a proof that is worth storing, and read stored proofs."""
+"""Convert a solver's multipliers to a proof small enough to store, and read stored proofs."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from privopt_metric_dp.proof.tree_proof import Trees
 __all__ = ["multipliers_of", "prove", "prove_over_streets", "read_proof"]
 
 SPARE_SHARE: Final = 0.1
-"""Fraction of the requested gap (or of 1e-5, if that is smaller) by which the bound may be lowered to make the proof
+"""The fraction of the requested gap, or of 1e-5 if that is smaller, by which the bound may be lowered to make the proof
 smaller."""
 LONG_SPARE_SHARE: Final = 0.03
-"""Fraction of the remaining gap by which the bound of a long proof may be lowered, if the remaining gap exceeds the
-requested one."""
+"""The fraction of the remaining gap by which the bound of a long proof may be lowered if the requested gap is missed
+anyway."""
 MANY_MULTIPLIERS: Final = 1_000_000
-"""Number of multipliers above which a proof counts as long. A file with this many multipliers takes about 10 MB."""
+"""The number of multipliers above which a proof counts as long. A file with this many takes about 10 MB."""
 BYTES_PER_MULTIPLIER: Final = 48
-"""Memory in bytes that making a proof takes per multiplier, for the original, the joined and the rounded values."""
+"""Bytes of memory per multiplier while a proof is made, for the original, the joined and the rounded values."""
 MAX_UNPACKING_FACTOR: Final = 8
-"""Largest allowed size of the arrays in a proof file, as a multiple of the file's size plus one byte for each matrix
+"""The largest allowed size of the arrays in a proof file, as a multiple of the file's size plus one byte per matrix
 entry."""
 
 
 def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
-    """Read proof.npz in any of its three forms: :class:`Rows`, :class:`Streets` or :class:`Trees`.
+    """Read proof.npz in any of its three forms, :class:`Rows`, :class:`Streets` or :class:`Trees`.
 
     Args:
         folder: The release folder.
@@ -53,10 +53,10 @@ def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
     forms = (Streets, Rows, Trees)
     names = [("version", "unit", *form.KINDS) for form in forms]
     expectation = " or ".join(", ".join(form) for form in names)
-    # The limit protects a verifier from a small file that unpacks to gigabytes. The extra 64 KiB are for headers.
+    # The limit protects a verifier from small files that unpack to gigabytes. The extra 64 KiB are for headers.
     parts = read_npz(path, expectation, largest=MAX_UNPACKING_FACTOR * (size + math.prod(shape)) + (1 << 16))
-    # Only `Trees` has the array `trees`. `Streets` has all arrays of `Rows`, so `bound_outputs` distinguishes these
-    # two.
+    # Only `Trees` has an array `trees`. `Streets` has all arrays of `Rows` and `bound_outputs`, which tells the two
+    # apart.
     form_number = 2 if "trees" in parts else 0 if "bound_outputs" in parts else 1
     form, own_names = forms[form_number], names[form_number]
     if unknown := parts.keys() - {*own_names}:
@@ -77,20 +77,20 @@ def prove(
 ) -> tuple[Proof, float]:
     """Convert a solver's multipliers to a proof, and return the proof and the bound that it states.
 
-    Small multipliers are omitted, unless only this would make the bound miss the requested gap. More are omitted if the
-    rest do not fit into memory, or if the proof is long and misses the gap anyway. Multipliers that form trees are
+    Small multipliers are left out, unless this alone would make the bound miss the requested gap. More are left out if
+    the rest do not fit into memory, or if the proof is long and misses the gap anyway. Multipliers that form trees are
     stored as trees.
 
     Args:
         multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
         data: The problem's data.
-        weighted: Array of shape (N, K), the costs times the prior.
+        weighted: Array of shape (N, K) with the costs times the prior.
         value: The loss that the release states.
-        over: The required pairs to which the multipliers belong, as an array of shape (S, 2); and their distances, as
-            an array of shape (S,). None if the multipliers belong to all required pairs.
+        over: The required pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an
+            array of shape (S,). If None, they belong to all required pairs.
         gap: The requested relative optimality gap.
-        memory_limit: Largest number of bytes to allocate.
-        near: Approximate value of the bound that the multipliers prove, or None if it is not known.
+        memory_limit: The largest number of bytes to allocate.
+        near: An estimate of the bound that the multipliers prove, or None if it is unknown.
 
     Raises:
         OutOfTime: The time limit expired before a first proof was made.
@@ -98,14 +98,13 @@ def prove(
     spare = SPARE_SHARE * min(gap, 1e-5) * abs(value)
     capacity = max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER)
     if near is not None and multipliers.many > MANY_MULTIPLIERS:
-        # `missing` is the amount by which the bound will miss the requested gap. If it is positive, the bound of a long
-        # proof may be lowered by a fraction of the remaining gap, and otherwise by a quarter of the surplus.
+        # `missing` is how far the bound will be from the requested gap. If it is positive, the bound of a long proof
+        # may be lowered by a fraction of the remaining gap. Otherwise, it may be lowered by a quarter of the surplus.
         missing = value - near - gap * abs(value)
         spare = max(spare, LONG_SPARE_SHARE * (value - near) if missing > 0.0 else -missing / 4)
     best: tuple[Proof, float] | None = None
     is_first = True
-    # A first proof is always attempted. Further proofs, with more or fewer multipliers, are made only while time
-    # remains.
+    # A first proof is always attempted. Others, with more or fewer multipliers, are made only while time remains.
     while best is None or clock().left > 0.0:
         try:
             selection, bound = select_multipliers(
@@ -116,18 +115,19 @@ def prove(
             )
             stated = form.state_bound(data, weighted, value)
         except MemoryError:
-            # The bound is allowed to become lower, so that more multipliers are omitted, until the rest fits into
-            # memory. The second term is needed if `spare` is 0.
+            # A lower bound is accepted, so that more multipliers are left out, until the rest fit into memory. The
+            # second term is needed if `spare` is 0.
             spare, is_first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
             continue
         missed = value - stated[1] - gap * abs(value)
-        # Omitting multipliers and rounding them may each have lowered the bound by up to `spare`. If the requested gap
-        # may have been missed only for that reason, the proof is made again with a spare of 0.
+        # Omitting and rounding multipliers may each have lowered the bound by up to `spare`. If this alone may have
+        # made it miss the requested gap, the proof is made again with a spare of 0.
         if is_first and 0.0 < missed <= 2.0 * spare:
             spare = 0.0
         elif isinstance(form, Trees) or not is_first or missed <= 0.0 or len(selection.values) <= MANY_MULTIPLIERS:
             return stated  # for trees, omitting more multipliers would not make the file smaller
-        # The gap is missed anyway and the proof is long, so a slightly lower bound is accepted for a smaller file.
+        # The gap is missed anyway and the proof is long, so a slightly lower bound is accepted in exchange for a
+        # smaller file.
         elif LONG_SPARE_SHARE * (value - stated[1]) > 2.0 * spare:
             spare = LONG_SPARE_SHARE * (value - stated[1])
         else:
@@ -139,21 +139,21 @@ def prove(
 def _make_trees(
     multipliers: SparseMultipliers, bound: float, data: MetricData, weighted: Floats, spare: float
 ) -> Trees | None:
-    """Return a proof that stores the trees formed by the given multipliers, if its bound is high enough.
+    """Return a proof that stores multipliers as trees, provided that they form trees and that the bound is high enough.
 
     Args:
         multipliers: The multipliers that are worth storing.
         bound: The bound that these multipliers prove.
         data: The problem's data.
-        weighted: Array of shape (N, K), the costs times the prior.
-        spare: Amount by which the bound proved by the trees may be lower than ``bound``.
+        weighted: Array of shape (N, K) with the costs times the prior.
+        spare: How much lower than ``bound`` the bound proved by the trees may be.
 
     Returns:
         The proof, or None if the multipliers do not form trees or the bound is too low.
     """
     trees = Trees.of(multipliers, weighted) if len(multipliers.values) else None
-    # The bound that the trees prove is already lowered by `excess`, the amount by which costs may exceed those in the
-    # files. `bound` is not, so `excess` is subtracted before the comparison.
+    # `excess`, the amount by which costs may exceed those in the files, has already been subtracted from the bound that
+    # the trees prove. It has not been subtracted from `bound`, so that is done here.
     return (
         trees if trees is not None and trees.bound(data, weighted) >= bound - float(data.excess.sum()) - spare else None
     )
@@ -169,23 +169,23 @@ def prove_over_streets(
     gap: float,
     memory_limit: float,
 ) -> tuple[Proof, float] | None:
-    """Convert multipliers for priced records to a proof over all streets, and return the proof and its bound.
+    """Turn multipliers for the priced records into a proof that covers every street, and return it with its bound.
 
     A record is priced if it is an output in the LP that the multipliers come from. The bound is computed with the
-    priced records as outputs, rather than with those of the release.
+    priced records as outputs rather than those of the release.
 
     Args:
-        multipliers: Multipliers for the pairs in ``data.needed``, with the priced records as outputs.
-        priced: Array of shape (J,), the indices of the priced records, ascending.
+        multipliers: The multipliers for the pairs in ``data.needed``, with the priced records as outputs.
+        priced: Array of shape (J,) with the indices of the priced records in ascending order.
         data: The problem's data, with chosen outputs.
-        weighted: Array of shape (N, K), the costs of the chosen outputs times the prior.
+        weighted: Array of shape (N, K) with the costs of the chosen outputs times the prior.
         value: The loss that the release states.
         gap: The requested relative optimality gap.
-        memory_limit: Largest number of bytes to allocate.
+        memory_limit: The largest number of bytes to allocate.
 
     Returns:
-        The proof and the bound that it states. None if there is not enough memory, or if the multipliers prove no more
-        than the trivial bound.
+        The proof and the bound that it states, or None if there is not enough memory or if the multipliers prove no
+        more than the trivial bound.
     """
     assert data.over is not None  # records are priced only if outputs are chosen
     priced_data = data.with_outputs(priced)

@@ -1,4 +1,4 @@
-"""The base class of proofs, which evaluates the proved bound, and reads and writes ``proof.npz``.
+"""The base class of proofs, which evaluates the proved bound and reads and writes ``proof.npz``.
 
 The stated bound is the same on every machine, down to the last bit. Let f >= 0 be any multipliers for the constraints
 ``z_ik <= F_ij z_jk``, where F_ij = exp(eps d_ij). For every mechanism that satisfies these constraints, Lagrangian
@@ -35,26 +35,26 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["OFF", "PROOF", "Proof", "growth_of"]
 
 PROOF: Final = "proof.npz"
-"""Name of the file that contains the proof."""
+"""The name of the file that contains the proof."""
 MAX_RATIO: Final = 4
-"""Largest ratio between the size of the arrays and that of the file for which all arrays are written compressed. It is
-half the ratio that `privopt_metric_dp.proof.make_proof.read_proof` accepts."""
+"""The largest ratio of the arrays' size to the file's size at which all arrays are written compressed. It is half the
+ratio that `privopt_metric_dp.proof.make_proof.read_proof` accepts."""
 OFF: Final = 2.0**-46
-"""Bound on the relative error of the weighted costs p_i c_ik. It covers the rounding errors of the prior and of the
+"""A bound on the relative error of the weighted costs p_i c_ik. It covers the rounding errors of the prior and of the
 products, even if each prior probability is a pairwise sum of many terms."""
 
 
 @frozen(kw_only=True, eq=False)
 class Proof(ABC):
-    """A proof of a lower bound on the loss: stored multipliers, from which anyone can recompute the bound.
+    """A proof of a lower bound on the loss. It stores multipliers from which anyone can recompute the bound.
 
     Attributes:
-        VERSION: Version of the file format.
-        KINDS: Mapping from the name of each array in the file, except ``version`` and ``unit``, to its allowed types.
+        VERSION: The version of the file format.
+        KINDS: A mapping from the name of each array in the file, except ``version`` and ``unit``, to its allowed types.
             Each name is also an attribute of the proof.
-        STORED: Names of the arrays to write uncompressed if compression would make the file so small that it unpacks to
-            more than `MAX_RATIO` times its size.
-        EFFORT: Compression level for all other arrays, from 1 to 9.
+        STORED: The names of the arrays to write uncompressed if compression would make the file so small that it
+            unpacks to more than `MAX_RATIO` times its size.
+        EFFORT: The compression level for all other arrays, from 1 to 9.
         unit: The unit to which the stated bound is rounded. The stated bound is an odd multiple of half the unit.
     """
 
@@ -71,44 +71,44 @@ class Proof(ABC):
 
         Args:
             data: The problem's data.
-            weighted: Array of shape (N, K), the costs times the prior.
+            weighted: Array of shape (N, K) with the costs times the prior.
 
         Returns:
             The lower and the upper end of the enclosure, which are minus and plus infinity if a sum overflows.
 
         Raises:
-            CertificationError: A constraint belongs to a pair that is neither required nor implied, or trees contain a
-                cycle.
+            CertificationError: A constraint belongs to a pair that is neither required nor implied, or a tree contains
+                a cycle.
         """
 
     def bound(self, data: MetricData, weighted: Floats) -> float:
         """Return a proved lower bound on the loss of every mechanism that is private at the exact distances.
 
-        The bound is minus infinity if a sum overflows.
+        If a sum overflows, the bound is minus infinity.
 
         Args:
             data: The problem's data.
-            weighted: Array of shape (N, K), the costs times the prior.
+            weighted: Array of shape (N, K) with the costs times the prior.
         """
         return self.enclose_bound(data, weighted)[0]
 
     def state_bound(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
         """Return the proof with a suitable unit, and the bound that it states.
 
-        The unit is chosen so that evaluations on all machines state the same bound.
+        The unit is chosen so that every machine that evaluates the proof states the same bound.
 
         Args:
             data: The problem's data.
-            weighted: Array of shape (N, K), the costs times the prior.
+            weighted: Array of shape (N, K) with the costs times the prior.
             value: The loss of the release. Rounding errors alone do not make the stated bound exceed it.
         """
         lower, upper = self.enclose_bound(data, weighted)
         if not math.isfinite(upper - lower):
             return self, lower
-        # No valid bound exceeds the loss of a mechanism. A small excess is due to rounding, and is removed by the
-        # choice of the unit. A larger excess is kept, so that `solve` refuses the proof.
+        # No valid bound exceeds the loss of a mechanism. A small excess is due to rounding, and the choice of the unit
+        # removes it. A larger excess is kept, so that `solve` rejects the proof.
         is_rounding = 0.0 <= lower - value <= 1e-9 * max(1.0, abs(value))
-        # The limit for the stated bound is a few rounding errors below the loss.
+        # The stated bound must stay a few rounding errors below the loss.
         unit = choose_unit(lower, upper, value - 2.0**-51 * abs(value) if is_rounding else math.inf)
         return evolve(self, unit=unit), _state_bound(lower, unit, weighted)
 
@@ -117,10 +117,10 @@ class Proof(ABC):
 
         Args:
             data: The problem's data.
-            weighted: Array of shape (N, K), the costs times the prior.
+            weighted: Array of shape (N, K) with the costs times the prior.
 
         Raises:
-            CertificationError: The unit is so fine that evaluations on other machines could state a different bound.
+            CertificationError: The unit is so fine that another machine could state a different bound.
         """
         lower, upper = self.enclose_bound(data, weighted)
         bound = _state_bound(lower, self.unit, weighted)
@@ -136,7 +136,7 @@ class Proof(ABC):
     def write(self, folder: Path) -> None:
         """Write proof.npz, compressed where possible.
 
-        `read_proof` refuses files that unpack to many times their size. If compression would produce such a file, the
+        `read_proof` rejects files that unpack to many times their size. If compression would produce such a file, the
         arrays named in ``STORED`` are written uncompressed.
 
         Args:
@@ -145,17 +145,17 @@ class Proof(ABC):
         header = {"version": np.array([self.VERSION], dtype=np.int64), "unit": np.array([self.unit])}
         arrays = header | {name: getattr(self, name) for name in self.KINDS}
         self._write_archive(folder / PROOF, arrays, ())
-        # `read_proof` refuses files that unpack to many times their size. Compressed files do so if many multipliers
+        # `read_proof` rejects files that unpack to many times their size, as compressed files do if many multipliers
         # are equal.
         if self.STORED and sum(array.nbytes for array in arrays.values()) > MAX_RATIO * (folder / PROOF).stat().st_size:
             self._write_archive(folder / PROOF, arrays, self.STORED)
 
     def _write_archive(self, path: Path, arrays: Mapping[str, NDArray[Any]], stored: Collection[str]) -> None:
-        """Write arrays, by name, to a zip archive of .npy files, and compress all except those named in ``stored``."""
+        """Write arrays, keyed by name, to a zip archive of .npy files, compressing all but those named in ``stored``."""
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
             for name, array in arrays.items():
                 file = f"{name}.npy"
-                # `open` stores a member given as a ZipInfo without compression, and compresses one given by name. In
+                # `open` writes a member given as a ZipInfo without compression, and compresses one given by name. In
                 # both cases, the member has the earliest date that zip supports, so equal proofs have equal bytes.
                 member = zipfile.ZipInfo(file) if name in stored else file
                 with archive.open(member, "w", force_zip64=True) as stream:
@@ -163,17 +163,17 @@ class Proof(ABC):
 
     @classmethod
     def of_parts(cls, file: str, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Self:
-        """Build a proof from the arrays in a file, after checking their types, shapes and values.
+        """Build a proof from the arrays in a file after checking their types, shapes and values.
 
         Args:
             file: The name of the file, for error messages.
-            parts: The arrays in the file, by name.
+            parts: The arrays in the file, keyed by name.
             shape: The problem's numbers of records and outputs, (N, K).
 
         Raises:
             InputError: An array is missing or malformed.
         """
-        # These are NumPy's type names without the prefix "<" (little-endian), which every array's type must have.
+        # NumPy's type names without the prefix "<" (little-endian), which the type of every array must have.
         kinds: Mapping[str, tuple[str, ...]] = {"version": ("i8",), "unit": ("f8",), **cls.KINDS}
         faults = [Fault(file, name, "no such array", ", ".join(kinds)) for name in kinds if name not in parts]
         faults = faults or [
@@ -188,8 +188,8 @@ class Proof(ABC):
             or array.dtype.str not in {f"<{kind}" for kind in kinds[name]}
         ]
         if not faults:
-            # Values are checked only if all arrays have the right types and shapes, because the conditions rely on
-            # these.
+            # Values are checked only if all arrays have the right types and shapes, which the conditions take for
+            # granted.
             conditions = [
                 ("version", parts["version"][0] == cls.VERSION, f"version {cls.VERSION}"),
                 ("unit", 0.0 < parts["unit"][0] < math.inf, "a finite number above 0"),
@@ -210,7 +210,7 @@ class Proof(ABC):
         """Return the expected shape of each array.
 
         Args:
-            parts: The arrays in the file, by name.
+            parts: The arrays in the file, keyed by name.
             shape: The problem's numbers of records and outputs, (N, K).
         """
 
@@ -220,7 +220,7 @@ class Proof(ABC):
         """Yield the conditions that the values in the file's arrays must satisfy.
 
         Args:
-            parts: The arrays in the file, by name. Their types and shapes have been checked.
+            parts: The arrays in the file, keyed by name. Their types and shapes have already been checked.
             shape: The problem's numbers of records and outputs, (N, K).
 
         Yields:
@@ -229,12 +229,12 @@ class Proof(ABC):
 
 
 def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
-    """Round a proved bound down to the stated unit. The result is at least 0 if no cost is negative.
+    """Round a proved bound down to the stated unit. If no cost is negative, the result is at least 0.
 
     Args:
-        proved: The proved bound. An infinite bound is returned unchanged.
+        proved: The proved bound. If it is infinite, it is returned unchanged.
         unit: The unit to which the bound is rounded.
-        weighted: Array of shape (N, K), the costs times the prior.
+        weighted: Array of shape (N, K) with the costs times the prior.
     """
     if not math.isfinite(proved):
         return proved
@@ -249,35 +249,35 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
     path between them over required pairs.
 
     Args:
-        rows: Array of shape (P, 2), the two records of each pair, in either order.
+        rows: Array of shape (P, 2) with the two records of each pair, in either order.
         data: The problem's data.
 
     Returns:
-        Two arrays of shape (P,), the lower and the upper bounds.
+        Two arrays of shape (P,), the first with the lower bounds and the second with the upper bounds.
 
     Raises:
         CertificationError: A pair is neither required nor implied by required pairs.
     """
     if not len(rows):
         return np.empty(0), np.empty(0)
-    # If all pairs are required and the metric knows a few pairs that imply them (as along roads), the shortest paths
-    # over these give exactly the distances between all records. This avoids computing all pairs in a city.
+    # If all pairs are required and the metric knows a few pairs that imply them, as it does along roads, the shortest
+    # paths over these give exactly the distances between all records. This avoids computing all pairs in a city.
     has_implying_pairs = data.within is None and data.metric.implying() is not None
     pairs, distances = data.needed if has_implying_pairs else data.required
-    # A pair may be required only because its distance was rounded. At the exact distance, a mechanism need not satisfy
-    # the pair's constraints, so no bound may use them.
+    # A pair may be required only because its distance was rounded. At the exact distance, mechanisms need not satisfy
+    # its constraints, so no bound may use them.
     is_sure = data.surely_required(pairs, distances)
     pairs, distances = pairs[is_sure], distances[is_sure]
     n = len(data.records)
-    # Each pair is encoded as one integer. Required pairs are sorted, so a binary search finds a given pair among them.
-    # The cap keeps the position in range for a pair that is not required.
+    # Each pair is encoded as an integer. Required pairs are sorted, so binary search finds a given pair among them. The
+    # cap keeps the position in range for pairs that are not required.
     numbers, row_numbers = pairs @ [n, 1], np.sort(rows, axis=1) @ [n, 1]
     positions = np.minimum(np.searchsorted(numbers, row_numbers), max(0, len(numbers) - 1))
     required = numbers[positions] == row_numbers if len(numbers) else np.zeros(len(rows), dtype=np.bool_)
     missing = np.flatnonzero(~required)
     bounds = []
-    # Path lengths are computed twice, from distances that are rounded down and from distances that are rounded up. A
-    # path has at most n additions, whose rounding errors are covered in the same direction.
+    # Path lengths are computed twice, from distances rounded down and from distances rounded up. A path has at most n
+    # additions, whose rounding errors are covered in the same direction.
     for lengths, error in ((distances, -1.0), (data.metric.upper_distances(distances), 1.0)):
         row_lengths = np.where(required, lengths[positions] if len(lengths) else 0.0, np.inf)
         if len(missing):
@@ -295,13 +295,13 @@ def _path_lengths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Flo
     """Return shortest path lengths over given pairs, with a relative error of at most 2^-53 per addition.
 
     Args:
-        rows: Array of shape (P, 2), the two end records of each path.
-        pairs: Array of shape (Q, 2), the pairs that paths may use.
-        lengths: Array of shape (Q,), the length of each of these pairs.
-        records: N, the number of records.
+        rows: Array of shape (P, 2) with the two end records of each path.
+        pairs: Array of shape (Q, 2) with the pairs that paths may use.
+        lengths: Array of shape (Q,) with the length of each of these pairs.
+        records: The number of records, N.
 
     Returns:
-        Array of shape (P,), the path lengths, which are infinite if there is no path.
+        Array of shape (P,) with the path lengths. If there is no path, the length is infinite.
     """
     from scipy.sparse.csgraph import dijkstra
 

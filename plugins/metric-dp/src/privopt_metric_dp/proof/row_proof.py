@@ -1,4 +1,4 @@
-"""A proof that stores the multipliers of any solver, in single precision if that is accurate enough."""
+"""A proof that stores the multipliers of any solver, in single precision where that is accurate enough."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from privopt_metric_dp.space.street_pieces import Inside
 __all__ = ["Rows", "select_multipliers"]
 
 DROPPED: Final = 2**7
-"""Number of values that 7 bits can take. The last 7 bits of a multiplier in single precision are rounded off if the
-bound allows it. The 6.2 million multipliers for 50,000 places then take 18.5 MB compressed instead of 22.1 MB, and the
+"""The number of values of 7 bits. If the bound allows it, the last 7 bits of each multiplier in single precision are
+rounded off. The 6.2 million multipliers for 50,000 places then take 18.5 MB compressed instead of 22.1 MB, and the
 bound is lower by a relative 6e-6."""
 
 
@@ -29,15 +29,15 @@ bound is lower by a relative 6e-6."""
 class Rows(Proof):
     """A proof that consists of multipliers for privacy constraints, stored output by output.
 
-    Multipliers may be omitted or rounded before they are stored, because the bound is computed from the stored values.
+    Multipliers may be left out or rounded before they are stored, because the bound is computed from the stored values.
 
     Attributes:
-        pairs: Array of shape (P, 2) and type int64, the records (i, j) of each constraint
+        pairs: Array of shape (P, 2) and type int64 with the records (i, j) of each constraint
             ``z_ik <= exp(eps d_ij) z_jk``, sorted.
-        starts: Array of shape (K + 1,) and type int64, offsets: the elements ``starts[k]:starts[k + 1]`` of ``rows``
-            and ``values`` are for output k.
-        rows: Array of shape (M,) and type uint32, indices into ``pairs``, ascending within an output.
-        values: Array of shape (M,) and type float32 or float64, the multipliers, finite and above 0.
+        starts: Array of shape (K + 1,) and type int64 with offsets. The elements ``starts[k]:starts[k + 1]`` of
+            ``rows`` and ``values`` belong to output k.
+        rows: Array of shape (M,) and type uint32 with indices into ``pairs``, in ascending order within each output.
+        values: Array of shape (M,) and type float32 or float64 with the multipliers, which are finite and positive.
     """
 
     VERSION: ClassVar = 2
@@ -59,9 +59,9 @@ class Rows(Proof):
         Args:
             multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
             data: The problem's data.
-            weighted: Array of shape (N, K), the costs times the prior.
-            over: The required pairs to which the multipliers belong, as an array of shape (S, 2); and their distances,
-                as an array of shape (S,). None if the multipliers belong to all required pairs.
+            weighted: Array of shape (N, K) with the costs times the prior.
+            over: The required pairs that the multipliers belong to, as an array of shape (S, 2), and their distances,
+                as an array of shape (S,). If None, they belong to all required pairs.
         """
         return cls.round_to_bound(*select_multipliers(multipliers, data, weighted, over=over), weighted, 0.0)
 
@@ -74,7 +74,7 @@ class Rows(Proof):
         spare: float,
         fields: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Round multipliers, and return a proof with a bound at most ``spare`` lower than that of the originals.
+        """Round multipliers and return a proof whose bound is at most ``spare`` lower than that of the originals.
 
         Single precision with the last bits rounded off is tried first, then full single precision. If neither is
         accurate enough, double precision is used.
@@ -82,9 +82,9 @@ class Rows(Proof):
         Args:
             multipliers: The multipliers to store.
             bound: The bound that the multipliers prove.
-            weighted: Array of shape (N, K), the costs times the prior.
-            spare: Largest amount by which the bound may drop.
-            fields: Values of the attributes that a subclass adds, by name.
+            weighted: Array of shape (N, K) with the costs times the prior.
+            spare: The largest amount by which the bound may drop.
+            fields: The values of attributes that a subclass adds, keyed by name.
         """
         with np.errstate(over="ignore", under="ignore"):
             single = multipliers.values.astype(np.float32)
@@ -93,7 +93,7 @@ class Rows(Proof):
         short = ((single.view(np.uint32) + np.uint32(DROPPED // 2)) & ~np.uint32(DROPPED - 1)).view(np.float32)
         best = multipliers.only(np.ones(len(multipliers.rows), dtype=np.bool_))
         for rounded in (short, single):
-            # Rounding may turn a multiplier into 0 or infinity. Such multipliers can be omitted, because any
+            # Rounding may turn a multiplier into 0 or infinity. Such a multiplier can be left out, because any
             # multipliers prove a bound.
             candidate = evolve(multipliers, values=rounded).only(np.isfinite(rounded) & (rounded > 0))
             if candidate.bound(weighted) >= bound - spare:
@@ -109,9 +109,9 @@ class Rows(Proof):
         """Return two doubles that enclose the bound proved by the multipliers, optionally over all streets.
 
         Args:
-            data: The problem's data, with the outputs to which the multipliers belong.
-            weighted: Array of shape (N, K), the costs of these outputs times the prior.
-            interior: Positions of the records inside pieces of streets, for a bound over all streets, or None.
+            data: The problem's data, with the outputs that the multipliers belong to.
+            weighted: Array of shape (N, K) with the costs of these outputs times the prior.
+            interior: The positions of the records inside pieces of streets, for a bound over all streets, or None.
         """
         lower, growth = growth_of(self.pairs, data)
         multipliers = SparseMultipliers(
@@ -119,7 +119,7 @@ class Rows(Proof):
         )
         min_bound, max_bound = multipliers.enclose_bound(weighted, weighted + data.shortfall(), OFF, lower, interior)
         # The costs may exceed those in the files by up to `excess`, which is therefore subtracted from the lower end.
-        # Costs that are too low only raise the upper end, through `shortfall`.
+        # Costs that are too low only raise the upper end, by `shortfall`.
         excess = float(data.excess.sum()) * (1.0 + 2.0**-40)
         return (math.nextafter(min_bound - excess, -math.inf) if excess else min_bound), max_bound
 
@@ -127,17 +127,17 @@ class Rows(Proof):
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
         """Return the expected shapes of the arrays for a problem with N records and K outputs.
 
-        The numbers of pairs and multipliers are the lengths of the arrays in the file.
+        The file's own arrays determine the numbers of pairs and multipliers.
         """
         count, many = (len(parts[name]) if parts[name].ndim else 0 for name in ("pairs", "rows"))
         return {"pairs": (count, 2), "starts": (shape[1] + 1,), "rows": (many,), "values": (many,)}
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions on the array values that make the bound and its evaluation valid.
+        """Yield the conditions on the arrays' values under which the bound can be evaluated and is valid.
 
         Args:
-            parts: The arrays, by name.
+            parts: The arrays, keyed by name.
             shape: The problem's numbers of records and outputs, (N, K).
 
         Yields:
@@ -148,13 +148,14 @@ class Rows(Proof):
         are_offsets = bool(starts[0] == 0 and starts[-1] == many and (np.diff(starts) >= 0).all())
         yield "pairs", bool(((pairs >= 0) & (pairs < records)).all()), f"records from 0 to {records - 1}"
         yield "pairs", bool((pairs[:, 0] != pairs[:, 1]).all()), "two different records in each"
-        # Each pair is encoded as one integer. These integers increase strictly if the pairs are sorted and distinct.
+        # Each pair is encoded as an integer. The integers increase strictly if and only if the pairs are sorted and
+        # distinct.
         yield "pairs", bool((np.diff(pairs @ [records, 1]) > 0).all()), "each pair once, by row"
         yield "starts", are_offsets, f"from 0 up to {many}"
         yield "rows", bool((rows < count).all()), f"places from 0 to {count - 1}"
         yield "values", bool((np.isfinite(values) & (values > 0)).all()), "finite numbers above 0"
         if are_offsets:
-            # Indices increase within an output. Only the first index of an output may be lower than its predecessor.
+            # Indices increase within each output. Only an output's first index may be lower than the one before it.
             rising = np.diff(rows.astype(np.int64), prepend=-1) > 0
             rising[starts[:-1][starts[:-1] < many]] = True
             yield "rows", bool(rising.all()), "each row of an output once, in order"
@@ -169,29 +170,29 @@ def select_multipliers(
     spare: float = 0.0,
     max_multipliers: float = math.inf,
 ) -> tuple[SparseMultipliers, float]:
-    """Return the solver's multipliers that are worth storing, and the bound that these prove, rounded down.
+    """Return the solver's multipliers that are worth storing, and the bound that they prove, rounded down.
 
     Args:
         multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
         data: The problem's data.
-        weighted: Array of shape (N, K), the costs times the prior.
-        over: The required pairs to which the multipliers belong, as an array of shape (S, 2); and their distances, as
-            an array of shape (S,). None if the multipliers belong to all required pairs.
-        spare: Largest amount by which omitting the smallest multipliers may lower the bound.
-        max_multipliers: Largest number of multipliers to store.
+        weighted: Array of shape (N, K) with the costs times the prior.
+        over: The required pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an
+            array of shape (S,). If None, they belong to all required pairs.
+        spare: The largest amount by which leaving out the smallest multipliers may lower the bound.
+        max_multipliers: The largest number of multipliers to store.
 
     Returns:
-        The multipliers and the bound. If the bound does not exceed the trivial one (the loss if each record reports its
-        cheapest output), no multipliers are returned, and the bound is minus infinity.
+        The multipliers and the bound. If the bound does not exceed the trivial one (the loss if every record reports
+        its cheapest output), no multipliers are returned and the bound is minus infinity.
 
     Raises:
         MemoryError: More than ``max_multipliers`` multipliers would have to be stored.
-        OutOfTime: The time limit has expired.
+        OutOfTime: The time limit expired.
     """
     pairs, distances = data.required if over is None else over
     growth = exp_bounds(data.metric.upper_distances(distances), data.epsilon)[1]
-    # A pair may be required only because its distance was rounded. At the exact distance, a mechanism need not satisfy
-    # the pair's constraints, so these are omitted.
+    # A pair may be required only because its distance was rounded. At the exact distance, mechanisms need not satisfy
+    # its constraints, so these are left out.
     growth = np.where(data.surely_required(pairs, distances), growth, np.inf)
     spare_by_record = np.full(len(weighted), spare / len(weighted))
     selection, bound = SparseMultipliers.of(

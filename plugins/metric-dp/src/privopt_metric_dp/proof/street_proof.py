@@ -8,16 +8,16 @@ record i lies strictly inside a piece (a, b) of length l, at distance s from a. 
     u*_i = (1 - s / l) m_ia + (s / l) m_ib
     bound = sum_i min(min over k in J of u_ik, u*_i)
 
-For a record in J, the minimum has no term u*_i. If each record is in J or strictly inside a piece with both ends in J,
-then no mechanism that reports records has a loss below this bound. If every piece has both ends in J, this also holds
-for mechanisms that report any points on the streets.
+For a record in J, the minimum does not include a term u*_i. If each record is in J or strictly inside a piece with both
+ends in J, then no mechanism that reports records has a loss below this bound. If every piece has both ends in J, this
+is also true of mechanisms that report any points on the streets.
 
 The proof applies weak duality to infinitely many outputs. The point at distance t from a has the multipliers (1 - t /
 l) f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t, where
 d_ia and d_ib are the record's distances to the ends of the piece. This function is concave, so it lies above its chord.
 For a record inside the piece, the cost at t is the smallest of d_ia + t, d_ib + l - t and |t - s|. It is concave from 0
-to s and from s to l. So the reduced cost is at least the smallest of its values at 0, at s (where the cost is 0) and at
-l.
+to s and from s to l. The reduced cost is therefore at least the smallest of its values at 0, at s (where the cost is 0)
+and at l.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Streets(Rows):
     A record is priced if the proof contains multipliers for it as an output.
 
     Attributes:
-        bound_outputs: Array of shape (J,) and type int64, the indices of the priced records, ascending. The J + 1
-            offsets in ``starts`` are for these records.
+        bound_outputs: Array of shape (J,) and type int64 with the indices of the priced records in ascending order. The
+            J + 1 offsets in ``starts`` belong to these records.
     """
 
     VERSION: ClassVar = 4
@@ -60,7 +60,7 @@ class Streets(Rows):
 
         Args:
             data: The problem's data, with chosen outputs.
-            weighted: Unused, because the bound needs the costs of the priced records.
+            weighted: Not used, because the bound depends on the costs of the priced records instead.
 
         Raises:
             CertificationError: A constraint belongs to a pair that is neither required nor implied, the problem does
@@ -69,20 +69,20 @@ class Streets(Rows):
         """
         if data.over is None:
             raise CertificationError(f"{PROOF}: bound_outputs must be omitted unless the problem chooses outputs")
-        # ``weighted`` has the costs of the chosen outputs. The costs of the priced records are computed from the
+        # ``weighted`` contains the costs of the chosen outputs. Those of the priced records are computed from the
         # problem's files.
         priced = data.with_outputs(self.bound_outputs)
         return self._enclose_over(priced, priced.weighted, inside_of(data, self.bound_outputs))
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """Return the expected shapes of the arrays: those of `Rows`, but with J priced records instead of K outputs."""
+        """Return the expected shapes of the arrays, as in `Rows` but with J priced records instead of K outputs."""
         count = len(parts["bound_outputs"]) if parts["bound_outputs"].ndim else 0
         return super().shapes(parts, (shape[0], count)) | {"bound_outputs": (count,)}
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions of `Rows.numbers` and one more: priced records must be valid, distinct and ascending."""
+        """Yield the conditions of `Rows.numbers`, and that priced records are valid, distinct and in ascending order."""
         priced = parts["bound_outputs"]
         is_valid = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
         yield "bound_outputs", is_valid, f"record numbers from 0 to {shape[0] - 1}, in increasing order"
@@ -96,8 +96,8 @@ def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -
 
     Args:
         data: The problem's data.
-        priced: Array of shape (J,), the indices of the priced records, ascending.
-        to_priced: Array of shape (N, J), the distances from records to priced records. They are needed only for
+        priced: Array of shape (J,) with the indices of the priced records in ascending order.
+        to_priced: Array of shape (N, J) with the distances from records to priced records. They are needed only for
             ``Inside.chord``, which is 0 if this is None.
 
     Raises:

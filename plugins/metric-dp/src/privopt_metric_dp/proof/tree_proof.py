@@ -12,14 +12,14 @@ A root keeps its g. All these f are non-negative, so they are multipliers that p
 ``sum_i y_i + sum_i min_k left_ik`` (:mod:`privopt_metric_dp.proof.lagrangian_bound`).
 
 Take any multipliers f' >= 0 on the same constraints, and let the price of each record be its smallest reduced cost
-under f', over all outputs. Then the bound from the trees is at least as high as the bound from f'. To see this, note
+under f' over all outputs. Then the bound from the trees is at least as high as the bound from f'. To see this, note
 that no record is left with a negative amount under f', and let g'_i be the counterpart of g_i under f'. By induction
 from the leaves, g_i is at least g'_i. For i below p, f is at least f', so at least as much is added to g_p. For i above
 p, f is at most f', so at most as much is subtracted from g_p.
 
-For multipliers that form trees, it is therefore enough to store the prices and the trees. An entry takes 2 bytes (4 for
-more than 32,768 records) before compression. The multipliers are derived without rounding, so every evaluation encloses
-the same real number.
+For multipliers that form trees, it is therefore enough to store the prices and the trees. An entry takes 2 bytes before
+compression, or 4 bytes if there are more than 32,768 records. The multipliers are derived without rounding, so every
+evaluation encloses the same real number.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from privopt_metric_dp.proof.proof_file import OFF, PROOF, Proof, growth_of
 __all__ = ["Trees"]
 
 MAX_FACTOR = 3e19
-"""Limit on the factors exp(eps d), slightly less than exp(45). A factor that reaches it is treated as infinite."""
+"""The limit on the factors exp(eps d), slightly less than exp(45). Factors that reach it are treated as infinite."""
 
 
 @jit(inline="always")
@@ -59,12 +59,12 @@ def _round_up(x: float) -> float:
 
 @jit()
 def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
-    """Sort the records of one output's trees, children before parents, and return False if there is a cycle.
+    """Sort the records of one output's trees so that children precede parents, and return False if there is a cycle.
 
     Args:
-        parent: Array of shape (N,), the parent of each record. A root is its own parent.
-        waiting: Workspace of shape (N,), used to count the children of each record that have not been sorted yet.
-        order: Array of shape (N,), into which the sorted records are written.
+        parent: Array of shape (N,) with the parent of each record. A root is its own parent.
+        waiting: A workspace of shape (N,), used to count the children of each record that have not been sorted yet.
+        order: Array of shape (N,), which the sorted records are written to.
     """
     n = len(parent)
     waiting[:] = 0
@@ -100,17 +100,17 @@ def _enclose_left(  # type: ignore[no-untyped-def]
     vice versa.
 
     Args:
-        cost, max_cost: Arrays of shape (N, K), the costs times the prior. Up to rounding, the exact costs lie in
+        cost, max_cost: Arrays of shape (N, K) with the costs times the prior. Up to rounding, the exact costs lie in
             [cost - excess, max_cost].
-        excess: Array of shape (N,), the largest amount by which each record's entries of ``cost`` may exceed the exact
-            costs.
-        relative_error: Relative rounding error of ``cost`` and ``max_cost``.
-        prices: Array of shape (N,), the prices y.
-        parents: Array of shape (K, N), the parent of each record for each output. A root is its own parent.
-        is_above: Boolean array of shape (K, N), whether each record is above its parent.
-        edges: Array of shape (K, N), the index of the pair formed by each record and its parent.
-        growth, lower: Arrays of shape (E + 1,), upper and lower bounds on each pair's factor.
-        smallest, greatest: Arrays of N infinities, into which the lower and the upper bounds are written.
+        excess: Array of shape (N,) with the largest amount by which each record's entries of ``cost`` may exceed the
+            exact costs.
+        relative_error: The relative rounding error of ``cost`` and ``max_cost``.
+        prices: Array of shape (N,) with the prices y.
+        parents: Array of shape (K, N) with the parent of each record for each output. A root is its own parent.
+        is_above: Boolean array of shape (K, N) that says whether each record is above its parent.
+        edges: Array of shape (K, N) with the index of the pair formed by each record and its parent.
+        growth, lower: Arrays of shape (E + 1,) with upper and lower bounds on each pair's factor.
+        smallest, greatest: Arrays of N infinities, which the lower and the upper bounds are written to.
 
     Returns:
         The index of an output whose parents form a cycle, or -1 if no output has a cycle.
@@ -122,7 +122,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         if not _order_leaves_first(parents[k], waiting, order):
             return k
         for i in range(n):
-            # Bounds on a_i, the cost minus the price. They cover the errors of the costs and the rounding errors of
+            # Bounds on a_i, the cost minus the price, which cover the errors of the costs and the rounding errors of
             # this computation.
             doubt = relative_error * max(abs(cost[i, k]), abs(max_cost[i, k]))
             min_left, max_left = cost[i, k] - (doubt + excess[i]), max_cost[i, k] + doubt
@@ -149,18 +149,18 @@ def _enclose_left(  # type: ignore[no-untyped-def]
 
 @jit()
 def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order):  # type: ignore[no-untyped-def]
-    """Traverse a tree from its root, and set the parent and the height of each record.
+    """Traverse a tree from its root and set the parent and the height of each record.
 
     Args:
-        root: The record from which the traversal starts.
+        root: The record at which the traversal starts.
         group, neighbour: The graph in CSR form: an array of shape (N + 1,) with the offset of each record's first
             neighbour, and the concatenated lists of neighbours.
-        height: Array of shape (N,), into which heights are written. A height is the sum of the logarithms of the
-            factors on the path from the root, positive for upward steps and negative for downward steps.
+        height: Array of shape (N,), which heights are written to. A height is the sum of the logarithms of the factors
+            on the path from the root, positive for upward steps and negative for downward steps.
         length: The logarithm of the factor for each element of ``neighbour``.
         is_upward: Whether each element of ``neighbour`` is above the record whose neighbour it is.
-        parents: Array of shape (N,), into which the parents are written. It must be -1 for all records in the tree.
-        order: Array of shape (N,), into which the records in the tree are written, parents before children.
+        parents: Array of shape (N,), which the parents are written to. It must be -1 for all records in the tree.
+        order: Array of shape (N,), which the records in the tree are written to, parents before children.
 
     Returns:
         The number of records in the tree, or -1 if the edges form a cycle.
@@ -185,20 +185,20 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
 
 @jit(few=lambda *arguments: bool(arguments[-1].size <= MAX_INTERPRETED_COSTS))
 def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
-    """Encode the trees formed by each output's constraints, rooted at the highest record of each tree.
+    """Encode the trees that each output's constraints form, with the highest record of each tree as its root.
 
     Args:
         starts, rows: The constraints with nonzero multipliers for each output, as in :class:`SparseMultipliers`.
-        tails, heads: Arrays of shape (P,), the records i and j in each constraint ``z_ik <= F z_jk``.
-        length: Array of shape (P,), the logarithm of each constraint's factor F.
-        codes: Array of shape (K, N), into which the codes are written, as in :attr:`Trees.trees`.
+        tails, heads: Arrays of shape (P,) with the records i and j of each constraint ``z_ik <= F z_jk``.
+        length: Array of shape (P,) with the logarithm of each constraint's factor F.
+        codes: Array of shape (K, N), which the codes are written to, as in :attr:`Trees.trees`.
 
     Returns:
-        Whether every output's constraints form trees. If not, some output's constraints form a cycle, and the codes are
-        incomplete.
+        Whether every output's constraints form trees. If not, the constraints of some output form a cycle, and the
+        codes are incomplete.
     """
     n = codes.shape[1]
-    # For each record, the offset of its first entry in the arrays below, and that of the next entry to fill.
+    # The offset of each record's first entry in the arrays below, and the offset of the next entry to fill.
     group, fill = np.zeros(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64)
     neighbour, edge_length, is_upward = (
         np.empty(2 * n, dtype=np.int64),
@@ -209,7 +209,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
     for k in range(len(starts) - 1):
         if starts[k + 1] - starts[k] >= n:  # a forest on n records has fewer than n edges
             return False
-        # Build the output's graph in CSR form: first count each record's entries, then fill them in.
+        # The output's graph is built in CSR form: each record's entries are first counted and then filled in.
         group[:] = 0
         for m in range(starts[k], starts[k + 1]):
             group[tails[rows[m]] + 1] += 1
@@ -223,7 +223,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
             neighbour[fill[j]], edge_length[fill[j]], is_upward[fill[j]] = i, length[rows[m]], True
             fill[i] += 1
             fill[j] += 1
-        # From here on, `fill` holds each record's final parent, or -1 if no tree has reached the record yet.
+        # From here on, `fill` contains each record's final parent, or -1 if no tree has reached the record yet.
         fill[:], parent[:] = -1, -1
         for start in range(n):
             if fill[start] >= 0:
@@ -233,7 +233,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
                 return False
             root = start
             for step in range(count):
-                # The first traversal only measures heights. The second one starts from the highest record.
+                # The first traversal only measures heights. The second starts from the highest record.
                 if height[order[step]] > height[root]:
                     root = order[step]
             for step in range(count):
@@ -247,24 +247,24 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
             is_above = False
             for e in range(group[i], group[i + 1]):
                 is_above |= neighbour[e] == p and not is_upward[e]
-            # Twice the difference from the record to its parent, modulo N, plus one bit for the direction.
+            # The code is twice the difference from the record to its parent, modulo N, plus one bit for the direction.
             codes[k, i] = 2 * ((p - i) % n) + is_above
     return True
 
 
 @frozen(kw_only=True, eq=False)
 class Trees(Proof):
-    """A proof that consists of a price per record and trees for each output, which determine the multipliers.
+    """A proof that consists of a price per record and trees for each output, which together determine the multipliers.
 
     In an output's tree, a record is either above or below its parent. The output's probability at a record above its
     parent is exp(eps d) times that at the parent, where d is the distance between the two. Below the parent, the factor
     is exp(-eps d).
 
     Attributes:
-        prices: Array of shape (N,) and type float64, the prices of the records, all finite.
-        trees: Array of shape (K, N) and type uint16 or uint32, a code for each record's parent. The code is 2 m, plus 1
-            if the record is above its parent, where m is the parent's index minus the record's index, modulo N. The
-            code of a root is 0.
+        prices: Array of shape (N,) and type float64 with the prices of the records, all finite.
+        trees: Array of shape (K, N) and type uint16 or uint32 with a code for each record's parent. The code is 2 m,
+            plus 1 if the record is above its parent, where m is the parent's index minus the record's index, modulo N.
+            The code of a root is 0.
     """
 
     VERSION: ClassVar = 3
@@ -277,16 +277,17 @@ class Trees(Proof):
     def of(cls, multipliers: SparseMultipliers, cost: Floats) -> Self | None:
         """Return a proof that stores the trees formed by the given multipliers, or None if they do not form trees.
 
-        Also returns None if a sum overflows or a factor is too large, because no bound would be proved.
+        The result is also None if a sum overflows or a factor is too large, because no bound would be proved.
 
         Args:
             multipliers: The nonzero multipliers, output by output.
-            cost: Array of shape (N, K), the finite costs times the prior.
+            cost: Array of shape (N, K) with the finite costs times the prior.
         """
         n, outputs = cost.shape
         # The smallest reduced costs are used as prices (see the module docstring).
         lower, wild = multipliers.min_bounds(cost)
-        # A forest has fewer than n edges, so the last condition finds outputs with too many constraints to form one.
+        # A forest has fewer than n edges, so the last condition finds outputs that have too many constraints to form
+        # one.
         if wild.any() or not (multipliers.growth < MAX_FACTOR).all() or (np.diff(multipliers.starts) >= n).any():
             return None
         codes = np.zeros((outputs, n), dtype=np.uint16 if 2 * n <= 1 << 16 else np.uint32)
@@ -296,7 +297,7 @@ class Trees(Proof):
 
     @property
     def parents(self) -> Ints:
-        """The parent of each record in each output's trees, as an array of shape (K, N). A root is its own parent."""
+        """Array of shape (K, N) with the parent of each record in each output's trees. A root is its own parent."""
         n = self.trees.shape[1]
         return np.asarray((np.arange(n) + self.trees // 2) % n, dtype=np.int64)
 
@@ -304,15 +305,15 @@ class Trees(Proof):
         """Return the distinct pairs formed by a record and its parent.
 
         Returns:
-            Array of shape (E, 2), the pairs, with the smaller record index first; and an array of shape (K, N), the
-            pair index for each output and record. For a root, this index is E.
+            Array of shape (E, 2) with the pairs, each with the smaller record index first, and an array of shape (K, N)
+            with the pair index for each output and record. For a root, this index is E.
         """
         n, parents = self.trees.shape[1], self.parents
         records = np.arange(n)
-        # Each pair is encoded as one integer. Roots get n * n, which exceeds the code of every pair and is therefore
-        # the last key.
+        # Each pair is encoded as an integer. Roots get n * n, which exceeds the code of every pair and is therefore the
+        # last key.
         number = np.where(parents == records, n * n, np.minimum(records, parents) * n + np.maximum(records, parents))
-        # n * n is also appended, so that it is among the keys even if there is no root.
+        # n * n is also appended so that it is among the keys even if there is no root.
         keys, positions = np.unique(np.append(number.ravel(), n * n), return_inverse=True)
         pairs = np.column_stack(np.divmod(keys[:-1], n)).astype(np.int64)
         return pairs, positions[:-1].reshape(number.shape)
@@ -323,13 +324,12 @@ class Trees(Proof):
         """Return two doubles that enclose the exact bound proved by the trees.
 
         Args:
-            cost, max_cost: Arrays of shape (N, K) of finite costs times the prior. Up to ``error``, the exact costs lie
-                between ``cost - under`` and ``max_cost``.
-            error: Relative error of ``cost`` and ``max_cost``.
-            under: Array of shape (N,), upper bounds on the amount by which each record's ``cost`` exceeds the exact
-                costs.
-            places: Array of shape (K, N), the pair indices that :meth:`edges` returns.
-            growth: Two arrays of shape (E,), lower and upper bounds on exp(eps d) for each pair.
+            cost, max_cost: Arrays of shape (N, K) with finite costs times the prior. Up to ``error``, the exact costs
+                lie between ``cost - under`` and ``max_cost``.
+            error: The relative error of ``cost`` and ``max_cost``.
+            under: Array of shape (N,) with upper bounds on how much each record's ``cost`` exceeds the exact costs.
+            places: Array of shape (K, N) with the pair indices that :meth:`edges` returns.
+            growth: Two arrays of shape (E,), with lower and upper bounds on exp(eps d) for each pair.
 
         Returns:
             The lower and the upper end of the enclosure. They are minus and plus infinity if a sum overflows, or if a
@@ -338,7 +338,7 @@ class Trees(Proof):
         Raises:
             CertificationError: The parents form a cycle.
         """
-        # Roots have the pair index E. The appended factor 1 keeps this index valid; a root's factor is never used.
+        # Roots have the pair index E. The appended factor 1 makes this index valid, but a root's factor is never used.
         lower, upper = (np.append(bounds, 1.0) for bounds in growth)
         if not (upper < MAX_FACTOR).all():
             return -math.inf, math.inf
@@ -366,6 +366,6 @@ class Trees(Proof):
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the condition that prices are finite, the only one on the array values (see :meth:`Proof.numbers`)."""
-        # Every code is valid, because differences are taken modulo N. Cycles are found when the bound is evaluated.
+        """Yield the only condition on the arrays' values, which is that prices are finite (see :meth:`Proof.numbers`)."""
+        # Every code is valid because differences are taken modulo N. Cycles are detected when the bound is evaluated.
         yield "prices", bool(np.isfinite(parts["prices"]).all()), "finite numbers"

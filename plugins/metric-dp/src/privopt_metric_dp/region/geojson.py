@@ -1,4 +1,4 @@
-"""Regions from GeoJSON (RFC 7946): polygons, which may contain holes and consist of several parts."""
+"""Read regions from GeoJSON (RFC 7946) as polygons, which may have holes and several parts."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _EXPECTATION = "a Polygon, a MultiPolygon, or Features of them"
 
 
 LONGEST_RIM: Final = 10 * MOST_VERTICES
-"""Largest total length of all boundaries, in units of a triangle's side length."""
+"""The largest total length of all boundaries, in units of a triangle's side."""
 BYTES_PER_VERTEX: Final = 600.0
-"""Memory in bytes that selecting triangles takes per vertex of the lattice, including the vertex's two triangles."""
+"""Bytes of memory per vertex of the lattice, including the vertex's two triangles, while triangles are selected."""
 
 
 def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str) -> Space:
-    """Cover a region with equilateral triangles, and return their vertices as planar places with ids 0, 1, ...
+    """Cover a region with equilateral triangles and return their vertices as planar places with ids 0, 1, ...
 
     All triangles that intersect the region are selected, so every point in the region lies in one of them. Holes and
-    gaps narrower than about one triangle disappear, so parts separated by a narrow gap become connected.
+    gaps narrower than about one triangle disappear, so parts that are separated by a narrow gap become connected.
 
     Args:
-        region: GeoJSON in longitudes and latitudes, or in km if ``planar``.
-        side_km: Side length of a triangle in km.
+        region: The GeoJSON file, in longitudes and latitudes, or in km if ``planar`` is True.
+        side_km: The side length of a triangle in km.
         planar: Whether coordinates are x and y in km.
-        file, key: Names of the problem file and of the key that specifies the side length, for error messages.
+        file, key: The names of the problem file and of the key that specifies the side length, for error messages.
 
     Raises:
         InputError: The file does not contain GeoJSON polygons, the region is too large, or the side length is too small
@@ -50,10 +50,10 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
         raise InputError([Fault(file, key, f"{side_km:g} km", f"0.001 to {MOST_ACROSS:,} km")])
     projection = None
     if not planar:
-        # GeoJSON positions begin with the longitude, and positions for projections begin with the latitude.
+        # GeoJSON positions begin with the longitude, but positions for projections begin with the latitude.
         boundary = np.concatenate([ring[:, ::-1] for rings in polygons for ring in rings])
-        # A triangle that intersects the region extends beyond it by at most its side length and a few millimetres of
-        # rounding.
+        # A triangle that intersects the region extends beyond it by no more than its side length and a few millimetres
+        # of rounding.
         projection = Projection.of(boundary, region.name, side_km * MM_PER_KM + 4)
     # The rings in planar millimetres.
     flat = [[_on_plane(ring, projection) for ring in rings] for rings in polygons]
@@ -61,7 +61,8 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     if extent.max() > MOST_ACROSS:
         expectation = f"at most {MOST_ACROSS:,} km"
         raise InputError([Fault(region.name, "", f"a region {extent.max():,.0f} km across", expectation)])
-    # The product is roughly the number of rows times the number of columns of the lattice, with a margin at the edges.
+    # The product approximates the number of rows times the number of columns of the lattice, with a margin at the
+    # edges.
     if (extent / side_km + 4).prod() > MOST_VERTICES:
         actual = f"{side_km:g} km over a region of {extent[0]:.4g} x {extent[1]:.4g} km"
         raise InputError([Fault(file, key, actual, f"a side that makes fewer than {MOST_VERTICES:,} vertices")])
@@ -72,7 +73,7 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
             [Fault(file, key, f"boundaries of {rim_sides:.3g} sides", f"a side that makes at most {LONGEST_RIM:,}")]
         )
     # The triangles between two opposite ends of a polygon have at least this many vertices. If the release has fewer
-    # rows, a verifier refuses the file before the lattice is computed.
+    # rows, a verifier rejects the file before the lattice is computed.
     check_places(int(max(np.ptp(rings[0], axis=0).max() for rings in flat) / (side_km * MM_PER_KM)), f"{file}: {key}")
     expect(BYTES_PER_VERTEX * (extent / side_km + 4).prod(), f"triangles of {side_km:g} km over {region.name}")
     vertices, triangles = lattice(flat, side_km * MM_PER_KM)
@@ -88,14 +89,14 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
 
 
 def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
-    """Convert a closed ring of shape (M, 2), in km or in longitudes and latitudes, to planar millimetres."""
+    """Convert a closed ring of shape (M, 2) from km, or from longitudes and latitudes, to millimetres in the plane."""
     if projection is None:
         return ring * MM_PER_KM
     return projection.to_plane(degrees_in_units(ring[:, ::-1])).astype(np.float64)
 
 
 def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
-    """Return the polygons in a GeoJSON file, each as a list of its outer ring and its holes.
+    """Return the polygons in a GeoJSON file, each as a list that contains its outer ring and its holes.
 
     As a side effect, the copy of the file that a release publishes is reduced to the polygons' coordinates.
 
@@ -104,7 +105,7 @@ def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
         planar: Whether coordinates are x and y in km rather than longitude and latitude.
 
     Returns:
-        For each polygon, its rings as closed arrays of shape (M, 2), with coordinates as in the file.
+        The rings of each polygon as closed arrays of shape (M, 2), with coordinates as in the file.
 
     Raises:
         InputError: The file is not GeoJSON, or contains no polygon.
@@ -120,19 +121,19 @@ def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
     polygons = list(_iter_polygons(document, region.name, "", planar))
     if not polygons:
         raise InputError([Fault(region.name, "", "no polygon", _EXPECTATION)])
-    # A release publishes the files of its problem. Properties and altitudes are not needed, so they are not published.
+    # A release publishes the files of its problem. Properties and altitudes are not needed, so they are left out.
     bare = [[ring.tolist() for ring in rings] for rings in polygons]
     region.seen.instead = json.dumps({"type": "MultiPolygon", "coordinates": bare}).encode()
     return polygons
 
 
 def _iter_polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[list[Floats]]:
-    """Yield the rings of each polygon in a GeoJSON object, including polygons in collections and features.
+    """Yield the rings of each polygon in a GeoJSON object, including those nested in collections and features.
 
     Args:
         shape: The parsed JSON value, which should be a GeoJSON object.
-        file: Name of the file, for error messages.
-        where: Path to the object within the file, for error messages.
+        file: The name of the file, for error messages.
+        where: The path to the object within the file, for error messages.
         planar: Whether coordinates are in km.
 
     Raises:
@@ -158,12 +159,12 @@ def _iter_polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[
 
 
 def _read_ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
-    """Return a polygon's ring as an array of shape (M, 2), after checking that it is closed and in range.
+    """Return a polygon's ring as an array of shape (M, 2) after checking that it is closed and within range.
 
     Args:
         ring: A list of positions. Only the first two numbers of each position are used.
-        file: Name of the file, for error messages.
-        where: Path to the polygon within the file, for error messages.
+        file: The name of the file, for error messages.
+        where: The path to the polygon within the file, for error messages.
         planar: Whether coordinates are in km.
 
     Raises:
@@ -176,7 +177,7 @@ def _read_ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
     if len(points) < 4 or (points[0] != points[-1]).any():
         actual = f"a ring of {len(points)} positions" + ("" if len(points) < 4 else " whose ends differ")
         raise InputError([Fault(file, where, actual, "at least four, the last the same as the first")])
-    # Longitudes up to 360 degrees are accepted, so that a region across the date line can be given without a jump.
+    # Longitudes up to 360 degrees are accepted, so that the coordinates of a region across the date line need not jump.
     limit = np.array([MAX_COORDINATE, MAX_COORDINATE] if planar else [360.0, 90.0])
     invalid = np.flatnonzero(~(np.abs(points) <= limit).all(axis=1))
     if invalid.size:

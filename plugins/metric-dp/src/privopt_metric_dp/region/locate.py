@@ -1,9 +1,9 @@
 """Find the simplex that contains a position, or the nearest point in the region, in exact arithmetic.
 
 A regular grid of cells indexes the simplices. Coordinates and their products are 64-bit integers if every triangle
-extends over less than 2^31 mm (2,147 km), and all sides and distances from sides are shorter than 2^30 mm. In all other
-cases, they are Python integers. To find the side nearest to a position, candidates are selected by floating-point
-distances. If rounding errors could change which candidate is nearest, their distances are compared as rationals.
+extends over less than 2^31 mm (2,147 km), and all sides and distances from sides are shorter than 2^30 mm. Otherwise,
+they are Python integers. To find the side nearest to a position, candidates are selected by floating-point distances.
+If rounding errors could change which candidate is nearest, their distances are compared as rationals.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from privopt.execution.compiled import jit
 __all__ = ["FARTHEST", "Cells", "Sides", "Triangles"]
 
 FARTHEST: Final = 1 << 50
-"""Largest coordinate in millimetres. Doubles represent the difference between any two such coordinates exactly."""
+"""The largest coordinate in millimetres. Doubles represent the difference between any two such coordinates exactly."""
 
 _SMALL: Final = 1 << 31
-"""Extent in millimetres below which all products of a triangle's coordinate differences fit into 64 bits. For sides,
-the limit is half of this value."""
+"""The extent in millimetres below which all products of a triangle's coordinate differences fit into 64 bits. For
+sides, the limit is half of this."""
 _NEAREST_SIDES: Final = 4  # largest number of listed candidates; if there are more, all sides are compared exactly
 
 
@@ -35,12 +35,12 @@ class Cells(NamedTuple):
     The cell in column c and row r has the index c + r * shape[0].
 
     Attributes:
-        origin: Array of shape (2,), the lower left corner in mm.
-        side: Side length of a cell in mm.
-        shape: Array of shape (2,), the number of columns (along x) and the number of rows (along y).
-        start: Array of shape (cells + 1,), offsets: the entries for cell c begin at start[c] in ``items`` and end
+        origin: Array of shape (2,) with the lower left corner in mm.
+        side: The side length of a cell in mm.
+        shape: Array of shape (2,) with the number of columns (along x) and the number of rows (along y).
+        start: Array of shape (cells + 1,) with offsets. The entries for cell c begin at start[c] in ``items`` and end
             before start[c + 1].
-        items: Indices of the boxes that intersect each cell, cell by cell.
+        items: The indices of the boxes that intersect each cell, cell by cell.
     """
 
     origin: Ints
@@ -51,18 +51,18 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, lower: Ints, upper: Ints) -> Cells:
-        """Build a grid with about as many cells as boxes, or fewer if boxes would intersect too many cells.
+        """Build a grid with about as many cells as boxes, or fewer if the boxes would intersect too many cells.
 
         Args:
-            lower, upper: Arrays of shape (S, 2) with S >= 1, the lower left and the upper right corner of each box in
-                mm.
+            lower, upper: Arrays of shape (S, 2), where S >= 1, with the lower left and the upper right corner of each
+                box in mm.
         """
         origin = lower.min(axis=0)
         extent = (upper.max(axis=0) - origin + 1).astype(np.float64)
-        # The side length for which there are as many cells as boxes, but at least 1 mm, with at most 4,096 cells per
-        # row.
+        # The side length is chosen so that there are about as many cells as boxes. It is at least 1 mm, and a row has
+        # at most 4,096 cells.
         cell_mm = int(max(np.sqrt(extent.prod() / len(lower)), extent.max() / 4096, 1.0))
-        # Cells are enlarged until a box intersects about 16 of them on average, or fewer.
+        # Cells are enlarged until a box intersects at most about 16 of them on average.
         while True:
             first_cell, last_cell = (lower - origin) // cell_mm, (upper - origin) // cell_mm
             columns, rows = (last_cell - first_cell + 1).T
@@ -70,8 +70,8 @@ class Cells(NamedTuple):
             if entries <= 16 * len(lower) + 4096:
                 break
             cell_mm *= 2
-        # There is one entry for each box and each cell that it intersects: the box, and the cell's index among these
-        # cells.
+        # There is one entry for each box and each cell that it intersects. It consists of the box and the cell's index
+        # among these cells.
         owner = np.repeat(np.arange(len(lower)), columns * rows)
         index = np.arange(entries) - np.repeat(np.cumsum(columns * rows) - columns * rows, columns * rows)
         shape = last_cell.max(axis=0) + 1
@@ -83,10 +83,10 @@ class Cells(NamedTuple):
 
 
 def _bounding_boxes(corners: Ints) -> tuple[Ints, Ints]:
-    """Return the lower left and the upper right corners of the bounding boxes of polygons, as arrays of shape (S, 2).
+    """Return the lower left and the upper right corners of polygons' bounding boxes, as arrays of shape (S, 2).
 
     Args:
-        corners: Array of shape (S, m, 2), the corners of each polygon.
+        corners: Array of shape (S, m, 2) with the corners of each polygon.
     """
     return corners.min(axis=1), corners.max(axis=1)
 
@@ -96,8 +96,8 @@ class Triangles:
     """A set of triangles in which positions are located.
 
     Attributes:
-        vertices: Array of shape (N, 2), the positions of the vertices in mm.
-        simplices: Array of shape (S, 3), the vertex indices of each triangle, counter-clockwise.
+        vertices: Array of shape (N, 2) with the positions of the vertices in mm.
+        simplices: Array of shape (S, 3) with the vertex indices of each triangle, counter-clockwise.
     """
 
     vertices: Ints
@@ -105,14 +105,14 @@ class Triangles:
 
     @cached_property
     def _cells(self) -> Cells:
-        """The grid of cells that indexes the bounding boxes of the triangles."""
+        """The grid that indexes the bounding boxes of the triangles."""
         return Cells.of(*_bounding_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
         """Find the first triangle that contains each position. Triangles include their sides.
 
         Args:
-            positions: Array of shape (B, 2), x and y in mm.
+            positions: Array of shape (B, 2) with x and y in mm.
 
         Returns:
             Two arrays. The first, of shape (B,), contains the index of each position's triangle, or -1 if no triangle
@@ -126,14 +126,14 @@ class Triangles:
             shares = np.zeros((len(positions), 3), dtype=np.int64)
             _locate_triangles(positions, corners, *self._cells, triangles, shares)
             return triangles, shares
-        # Products would not fit into 64 bits, so the same function runs uncompiled (py_func), on Python integers.
+        # The products would not fit into 64 bits, so the same function runs uncompiled (py_func) on Python integers.
         large = np.zeros((len(positions), 3), dtype=object)
         _locate_triangles.py_func(positions.astype(object), corners.astype(object), *self._cells, triangles, large)
         return triangles, large
 
     @cached_property
     def rim(self) -> Ints:
-        """Ends of the boundary sides, as an array of shape (E, 2). A boundary side belongs to only one triangle."""
+        """The ends of the boundary sides, which belong to only one triangle, as an array of shape (E, 2)."""
         sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
         _, first_row, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
         return read_only(sides[np.sort(first_row[count == 1])])
@@ -145,16 +145,16 @@ def _locate_triangles(
 ) -> None:  # pragma: no cover - compiled, or on Python's integers
     """Find the triangle that contains each position, using only the signs of integers.
 
-    A position is tested only against triangles whose bounding boxes contain it, so that no product exceeds 2^62.
+    A position is tested only against triangles whose bounding boxes contain it, so no product exceeds 2^62.
 
     Args:
-        positions: Array of shape (B, 2), x and y in mm.
-        corners: Array of shape (S, 3, 2), the corners of each triangle in mm, counter-clockwise.
+        positions: Array of shape (B, 2) with x and y in mm.
+        corners: Array of shape (S, 3, 2) with the corners of each triangle in mm, counter-clockwise.
         origin, cell_mm, shape, start, items: The grid for the bounding boxes of the triangles, as in :class:`Cells`.
-        hits: Array of shape (B,), into which the index of each position's triangle is written. Elements for positions
+        hits: Array of shape (B,), which the index of each position's triangle is written to. Elements for positions
             outside all triangles are left unchanged.
-        shares: Array of shape (B, 3), into which the barycentric coordinates times twice the area of the triangle are
-            written.
+        shares: Array of shape (B, 3), which the barycentric coordinates times twice the area of the triangle are
+            written to.
     """
     for p in range(len(positions)):
         x, y = positions[p, 0], positions[p, 1]
@@ -169,8 +169,8 @@ def _locate_triangles(
             cx, cy = corners[item, 2, 0], corners[item, 2, 1]
             if x < min(ax, bx, cx) or x > max(ax, bx, cx) or y < min(ay, by, cy) or y > max(ay, by, cy):
                 continue
-            # Each of u, v and w is twice the signed area of the triangle formed by the position and a side, so they are
-            # proportional to the barycentric coordinates.
+            # Each of u, v and w is twice the signed area of the triangle formed by the position and a side. They are
+            # therefore proportional to the barycentric coordinates.
             u = (bx - x) * (cy - y) - (by - y) * (cx - x)
             v = (cx - x) * (ay - y) - (cy - y) * (ax - x)
             w = (ax - x) * (by - y) - (ay - y) * (bx - x)
@@ -187,7 +187,7 @@ class Sides:
     The segments are either streets or the sides that form a region's boundary.
 
     Attributes:
-        tails, heads: Arrays of shape (E, 2), the two ends of each side in mm. A side may have length 0.
+        tails, heads: Arrays of shape (E, 2) with the two ends of each side in mm. A side may have length 0.
     """
 
     tails: Ints = field()
@@ -195,39 +195,39 @@ class Sides:
 
     @cached_property
     def _distinct_sides(self) -> Ints:
-        """Indices of the distinct sides. Among sides with the same two ends, only the first is included."""
+        """The indices of the distinct sides. Only the first of several sides with the same two ends is included."""
         endpoints = np.stack([self.tails, self.heads], axis=1).reshape(-1, 4)
         swapped = (self.tails > self.heads)[:, 0] | (self.tails[:, 0] == self.heads[:, 0]) & (
             self.tails[:, 1] > self.heads[:, 1]
         )
-        # The smaller end of each side comes first, so that a side is counted only once if it occurs in both directions.
+        # The smaller end of each side comes first, so that a side that occurs in both directions is counted only once.
         endpoints[swapped] = endpoints[swapped][:, [2, 3, 0, 1]]
         return np.sort(np.unique(endpoints, axis=0, return_index=True)[1])
 
     @cached_property
     def _cells(self) -> Cells:
-        """The grid of cells that indexes the bounding boxes of the distinct sides."""
+        """The grid that indexes the bounding boxes of the distinct sides."""
         return Cells.of(*_bounding_boxes(np.stack([self.tails, self.heads], axis=1)[self._distinct_sides]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
-        """Find, for each position, the nearest point on any side.
+        """Find the point on any side that is nearest to each position.
 
         If several points are equally near, the one on the side with the lowest index is returned.
 
         Args:
-            positions: Array of shape (B, 2), x and y in mm.
+            positions: Array of shape (B, 2) with x and y in mm.
 
         Returns:
-            Three arrays: the indices of the sides, shape (B,); integer weights of the sides' tails and heads, shape
-            (B, 2); and the distances in mm as doubles, shape (B,). The nearest point is the weighted mean of tail and
-            head.
+            Three arrays: the indices of the sides, of shape (B,), integer weights of the sides' tails and heads, of
+            shape (B, 2), and the distances in mm as doubles, of shape (B,). The nearest point is the weighted mean of
+            tail and head.
         """
         count = len(positions)
-        # For each position, the candidates whose distances are equal up to floating-point rounding, and their number.
+        # The candidates for each position, whose distances are equal up to floating-point rounding, and their number.
         slots, many = np.full((count, _NEAREST_SIDES), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         # Rounding errors depend on the largest extent of any side along x or y.
         reach = float(max(np.abs(self.heads - self.tails).max(), 1))
-        # Candidates are initially indices into the distinct sides. They are then converted to indices into all sides.
+        # Candidates are indices into the distinct sides at first, and are then converted to indices into all sides.
         tails, heads = self.tails[self._distinct_sides], self.heads[self._distinct_sides]
         _find_nearest_sides(positions, tails, heads, *self._cells, reach, slots, many)
         slots = self._distinct_sides[slots]
@@ -236,7 +236,7 @@ class Sides:
             candidates = (
                 self._distinct_sides.tolist() if many[p] > _NEAREST_SIDES else sorted(slots[p, : many[p]].tolist())
             )
-            # Doubles cannot distinguish these candidates, and the choice must not depend on the machine.
+            # Doubles cannot tell these candidates apart, and the choice must not depend on the machine.
             nearest_sides[p] = self._select_nearest(positions[p].tolist(), candidates)
         return self._divide_sides(positions, nearest_sides)
 
@@ -244,16 +244,16 @@ class Sides:
         """Return the index of the first side that is nearest to a position, comparing distances as rationals.
 
         Args:
-            position: x and y in mm.
-            sides: Indices of the candidates.
+            position: The position, as x and y in mm.
+            sides: The indices of the candidates.
         """
 
         def squared_distance(number: int) -> Fraction:
             """Return the exact squared distance between a side and the position, in mm^2."""
             (x, y), (ax, ay), (bx, by) = position, self.tails[number].tolist(), self.heads[number].tolist()
             squared_length = (bx - ax) ** 2 + (by - ay) ** 2
-            # The scalar product with the side's direction, clipped to the side, determines how far along the side the
-            # nearest point is.
+            # The scalar product with the side's direction, clipped to the side, says how far along the side the nearest
+            # point is.
             along = min(max((x - ax) * (bx - ax) + (y - ay) * (by - ay), 0), squared_length)
             share = Fraction(along, max(squared_length, 1))
             square: Fraction = (ax + share * (bx - ax) - x) ** 2 + (ay + share * (by - ay) - y) ** 2
@@ -262,24 +262,24 @@ class Sides:
         return min(sides, key=squared_distance)
 
     def _divide_sides(self, positions: Ints, numbers: Ints) -> tuple[Ints, Any, Floats]:
-        """Find, for each position, the nearest point on a given side and the distance to it.
+        """Find the point on a given side that is nearest to each position, and the distance to it.
 
         Args:
-            positions: Array of shape (B, 2), x and y in mm.
-            numbers: Array of shape (B,), the index of the side for each position.
+            positions: Array of shape (B, 2) with x and y in mm.
+            numbers: Array of shape (B,) with the index of the side for each position.
 
         Returns:
-            Three arrays: ``numbers``; integer weights of the sides' tails and heads, shape (B, 2); and the distances in
-            mm as doubles, shape (B,). The nearest point is the weighted mean of tail and head.
+            Three arrays: ``numbers``, integer weights of the sides' tails and heads, of shape (B, 2), and the distances
+            in mm as doubles, of shape (B,). The nearest point is the weighted mean of tail and head.
         """
         directions = self.heads[numbers] - self.tails[numbers]
         offsets = positions - self.tails[numbers]
-        # Scalar products of longer vectors would not fit into 64 bits, so they are computed with Python integers.
+        # The scalar products of longer vectors would not fit into 64 bits, so they are computed with Python integers.
         is_large = max(np.abs(directions).max(initial=0), np.abs(offsets).max(initial=0)) >= _SMALL // 2
         exact_directions, exact_offsets = (
             (directions.astype(object), offsets.astype(object)) if is_large else (directions, offsets)
         )
-        # The nearest point divides the side in the ratio in which `along` divides the squared length.
+        # The nearest point divides the side in the same ratio as `along` divides the squared length.
         squared_length = (exact_directions * exact_directions).sum(axis=1)
         along = np.clip((exact_offsets * exact_directions).sum(axis=1), 0, squared_length)
         # If a side has length 0, its tail gets weight 1.
@@ -297,8 +297,8 @@ def _project_to_side(tails: Any, heads: Any, item: int, x: int, y: int) -> Any: 
     exactly before they are converted to doubles.
 
     Args:
-        tails, heads: Arrays of shape (E, 2), the two ends of each side in mm.
-        item: Index of the side.
+        tails, heads: Arrays of shape (E, 2) with the two ends of each side in mm.
+        item: The index of the side.
         x, y: The position in mm.
     """
     ax, ay = float(tails[item, 0] - x), float(tails[item, 1] - y)
@@ -325,18 +325,18 @@ def _find_nearest_sides(
 ) -> None:  # pragma: no cover - compiled
     """Find and count the sides that may be nearest to each position, given the rounding errors of distances.
 
-    If the nearest point is a common end of several sides, these are counted once. The search starts at the cell of the
-    position (or the cell nearest to it) and continues in rings until no farther cell can contain a nearer side. The
+    If the nearest point is a common end of several sides, these count as one. The search starts at the cell of the
+    position, or the cell nearest to it, and continues in rings until no farther cell can contain a nearer side. The
     error of each distance is less than (distance + reach) 2^-46.
 
     Args:
-        positions: Array of shape (B, 2), x and y in mm.
-        tails, heads: Arrays of shape (E, 2), the two ends of each side in mm.
+        positions: Array of shape (B, 2) with x and y in mm.
+        tails, heads: Arrays of shape (E, 2) with the two ends of each side in mm.
         origin, cell_mm, shape, start, items: The grid for the bounding boxes of the sides, as in :class:`Cells`.
-        reach: Largest extent of a side along x or y, in mm.
-        slots: Array of shape (B, m) with all elements -1, into which the indices of the first m candidates for each
-            position are written.
-        many: Array of shape (B,), into which the number of candidates for each position is written.
+        reach: The largest extent of a side along x or y, in mm.
+        slots: Array of shape (B, m) with all elements -1, which the indices of the first m candidates for each position
+            are written to.
+        many: Array of shape (B,), which the number of candidates for each position is written to.
     """
     corner_x, corner_y = np.empty(slots.shape[1]), np.empty(slots.shape[1])
     for p in range(len(positions)):
@@ -349,7 +349,7 @@ def _find_nearest_sides(
         for ring in range(max(shape[0], shape[1])):
             inward = max(ring - 1, 0) * cell_mm
             search_radius = best * (1.0 + 2.0**-40) + reach * 2.0**-40
-            # The cells of this ring and of all farther rings are at least this far away. The margin covers rounding.
+            # All cells of this ring and beyond are at least this far away. The margin covers rounding.
             if search_radius < min(np.hypot(out_x + inward, out_y), np.hypot(out_x, out_y + inward)):
                 break
             for r in range(max(row - ring, 0), min(row + ring, shape[1] - 1) + 1):
@@ -358,8 +358,8 @@ def _find_nearest_sides(
                 for c in range(max(column - ring, 0), min(column + ring, shape[0] - 1) + 1):
                     if inner and c > column - ring and c < column + ring:
                         continue
-                    # The distance between cell and position along x and along y; 0 if the position's coordinate is in
-                    # the cell's range.
+                    # The distance between cell and position along x and along y, which is 0 if the position's
+                    # coordinate is within the cell's range.
                     across = max(origin[0] + c * cell_mm - x, x - origin[0] - (c + 1) * cell_mm, 0) * 1.0
                     along = max(origin[1] + r * cell_mm - y, y - origin[1] - (r + 1) * cell_mm, 0) * 1.0
                     if best * (1.0 + 2.0**-40) + reach * 2.0**-40 < np.hypot(across, along):
@@ -367,7 +367,7 @@ def _find_nearest_sides(
                     for index in range(start[c + r * shape[0]], start[c + r * shape[0] + 1]):
                         item = items[index]
                         distance, share = _project_to_side(tails, heads, item, x, y)
-                        # Doubles cannot distinguish distances that differ by less than this. A clearly nearer side
+                        # Doubles cannot tell distances apart that differ by less than this. A clearly nearer side
                         # replaces all candidates.
                         slack = (distance + reach) * 2.0**-44
                         if distance > best + slack:
@@ -375,8 +375,8 @@ def _find_nearest_sides(
                         if distance < best - slack:
                             count = 0
                         best = min(best, distance)
-                        # Sides that share an end have the same nearest point there. It is listed once, for the side
-                        # with the lowest index, so that it needs no exact comparison.
+                        # Sides that share an end have the same nearest point there. It is listed only once, for the
+                        # side with the lowest index, so that no exact comparison is needed.
                         end_x, end_y = np.nan, np.nan
                         if share == 0.0:
                             end_x, end_y = float(tails[item, 0]), float(tails[item, 1])

@@ -2,13 +2,13 @@
 
 A point x in the region is snapped at random to a vertex c with probability lambda_c(x), the weight of c in the simplex
 that contains x. An output is then drawn from row c, the distribution z(c). The output's distribution at x is therefore
-z(x) = sum_c lambda_c(x) z(c). On a street, lambda may be S-shaped (:class:`Streets`); on a triangle, it is linear
+z(x) = sum_c lambda_c(x) z(c). On a street, lambda may be S-shaped (:class:`Streets`), and on a triangle it is linear
 (:class:`Plane`).
 
-The guarantee holds between any two points, with distances measured along paths inside the region, if the rows of
-neighbouring vertices are close enough: z(v) <= (1 + a) z(u) and z(u) <= (1 + a) z(v) for each edge (u, v), with a
-rational a that depends on the edge. This is ordinary metric DP over edges of length ln(1 + a) / epsilon. The theorem
-and its proof are in docs/guide/everywhere.md.
+The guarantee covers any two points, with distances measured along paths inside the region, if the rows of neighbouring
+vertices are close enough: z(v) <= (1 + a) z(u) and z(u) <= (1 + a) z(v) for each edge (u, v), with a rational a that
+depends on the edge. This is ordinary metric DP over edges of length ln(1 + a) / epsilon. The theorem and its proof are
+in docs/guide/everywhere.md.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ ARRAYS: Final[Mapping[str, tuple[Any, tuple[int | str | None, ...]]]] = {
     "lengths": (np.float64, ("simplices",)),
     "snap_steps": (np.int64, (1,)),
 }
-"""Types and shapes of a region's arrays in an artefact with N records. Only planes have ``vertices``, and only streets
-have ``lengths``."""
+"""The types and shapes of a region's arrays in an artefact with N records. Only planes have ``vertices``, and only
+streets have ``lengths``."""
 
 MM_PER_KM = 1_000_000
-"""Millimetres per km."""
+"""The number of millimetres in a kilometre."""
 
 MOST_STEPS = 1_000
-"""Maximum number of pieces in each half of a street."""
+"""The largest number of pieces in each half of a street."""
 MOST_MM = 1 << 42
-"""Largest absolute value of a coordinate in millimetres, about 4.4 million km."""
+"""The largest absolute value of a coordinate in millimetres, about 4.4 million km."""
 
 COARSE_EXPONENT = 0.6
-"""Largest value of epsilon times a triangle's side for which no finer mesh is advised. At this value, the loss is 25 %
-above the optimum."""
+"""The largest value of epsilon times a triangle's side at which no finer mesh is recommended. At this value, the loss
+is 25 % above the optimum."""
 
 SNAP_STEPS = 8
-"""Number of pieces in each half of a street. The S-shaped weights are linear on each piece. With this number, the
-length ln(1 + a) / epsilon is within 1 % of its limit for infinitely many pieces."""
+"""The number of pieces in each half of a street, on each of which the S-shaped weights are linear. With this number,
+the length ln(1 + a) / epsilon is within 1 % of its limit for infinitely many pieces."""
 
 
 def _to_int64(value: Any) -> Ints:
@@ -76,14 +76,14 @@ def _to_int64(value: Any) -> Ints:
 
 @frozen(kw_only=True, eq=False)
 class Region(ABC):
-    """A region that is divided into simplices between the vertices 0 to size - 1.
+    """A region divided into simplices between the vertices 0 to size - 1.
 
     Attributes:
-        size: N, the number of vertices.
+        size: The number of vertices, N.
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle, counter-clockwise.
-        steps: n, the number of pieces in each half of a street; the S-shaped weights are linear on each piece. It is 0
-            on a plane, and for streets on which weights are linear.
+        steps: The number of pieces in each half of a street, n. The S-shaped weights are linear on each piece. It is 0
+            on a plane, and for streets with linear weights.
     """
 
     size: int
@@ -93,13 +93,13 @@ class Region(ABC):
     @cached_property
     @abstractmethod
     def edges(self) -> Ints:
-        """Pairs i < j of vertices that share a simplex, sorted and unique, as an array of shape (E, 2)."""
+        """The pairs i < j of vertices that share a simplex, sorted and unique, as an array of shape (E, 2)."""
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
         """Return, for each edge (u, v), the rational a for which z(v) <= (1 + a) z(u) is required in both directions.
 
-        If every edge satisfies its condition, the guarantee holds between any two points in the region.
+        If every edge satisfies its condition, the guarantee covers any two points in the region.
 
         Args:
             epsilon: Epsilon per km along paths inside the region.
@@ -108,21 +108,20 @@ class Region(ABC):
     def lengths(self, epsilon: Fraction) -> Floats:
         """Return the lengths of the edges in km, rounded down, as an array of shape (E,).
 
-        An edge has length ln(1 + a) / epsilon, where a is the edge's value from :meth:`growth`.
-
-        Metric DP over edges of these lengths implies the guarantee for all points in the region.
+        The length of an edge is ln(1 + a) / epsilon, where a is the value that :meth:`growth` returns for it. Metric DP
+        over edges of these lengths implies the guarantee for all points in the region.
 
         Args:
             epsilon: Epsilon per km along paths inside the region.
         """
-        # The lengths are rounded down, because shorter lengths give stricter conditions.
+        # Lengths are rounded down because shorter lengths give stricter conditions.
         lower_bounds = [log_bounds(1 + a, epsilon)[0] for a in self.growth(epsilon)]
         return read_only(np.array(lower_bounds, dtype=np.float64))
 
     def coarse(self, epsilon: Fraction) -> str | None:
         """Return a warning if the simplices are too large, or None if they are not.
 
-        The base implementation returns None.
+        The default implementation returns None.
         """
         return None
 
@@ -136,10 +135,11 @@ class Streets(Region):
     """A network of streets, whose vertices are its nodes and the points that divide its streets.
 
     Attributes:
-        km: Array of shape (S,), the length in km of each simplex, which is a street or a piece of a street. The doubles
-            are taken as exact. Parallel streets have separate lengths.
-        positions: Array of shape (N, 2), the positions of the vertices: latitude and longitude in degrees if
-            ``geographic``, or else x and y in km. Unknown positions are NaN. None if no position is known.
+        km: Array of shape (S,) with the length in km of each simplex, which is a street or a piece of a street. The
+            doubles are taken as exact. Parallel streets have separate lengths.
+        positions: Array of shape (N, 2) with the positions of the vertices, as latitude and longitude in degrees if
+            ``geographic`` is True, and otherwise as x and y in km. Unknown positions are NaN. If no position is known,
+            this is None.
         geographic: Whether positions are in degrees.
     """
 
@@ -149,19 +149,19 @@ class Streets(Region):
 
     @cached_property
     def _shortest_rows(self) -> Ints:
-        """Index of the shortest street between the two vertices of each edge, as an array of shape (E,)."""
+        """The index of the shortest street between the two vertices of each edge, as an array of shape (E,)."""
         return shortest_rows(np.sort(self.simplices, axis=1), self.km)
 
     @cached_property
     def edges(self) -> Ints:
-        """Pairs of distinct vertices with a street between them, as an array of shape (E, 2)."""
+        """The pairs of distinct vertices with a street between them, as an array of shape (E, 2)."""
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
         """Return, for each edge (u, v), the rational a for which z(v) <= (1 + a) z(u) is required in both directions.
 
-        Among the streets between the two vertices, the shortest one has the strictest condition. If it is l km long, a
-        is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
+        The shortest of the streets between the two vertices has the strictest condition. If it is l km long, a is 2 ((1
+        + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
 
         Args:
             epsilon: Epsilon per km.
@@ -180,8 +180,8 @@ def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
 
     Args:
         epsilon: Epsilon per km.
-        km: Length of the street in km. The double is taken as exact.
-        steps: n, the number of pieces in each half of the street; 0 for linear snapping.
+        km: The length of the street in km. The double is taken as exact.
+        steps: The number of pieces in each half of the street, n, or 0 for linear snapping.
     """
     exponent = epsilon * Fraction(km)
     return exponent if steps == 0 else 2 * ((1 + exponent / (2 * steps)) ** steps - 1)
@@ -189,10 +189,10 @@ def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
 
 @frozen(kw_only=True, eq=False)
 class Plane(Region):
-    """A part of the plane, divided into triangles.
+    """A part of the plane that is divided into triangles.
 
     Attributes:
-        vertices: Array of shape (N, 2), x and y of the vertices in integer millimetres.
+        vertices: Array of shape (N, 2) with x and y of the vertices in integer millimetres.
         projection: The projection from geographic positions onto the plane, or None if positions are planar.
     """
 
@@ -201,7 +201,7 @@ class Plane(Region):
 
     @cached_property
     def _edges_and_opposites(self) -> tuple[Ints, Ints]:
-        """The edges, shape (E, 2), and the index of the edge opposite each corner of each triangle, shape (S, 3)."""
+        """The edges, of shape (E, 2), and the index of the edge opposite each corner of each triangle, of shape (S, 3)."""
         # The sides opposite the first, second and third corner of each triangle.
         opposite = np.sort(self.simplices[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
         edges, which = np.unique(opposite, axis=0, return_inverse=True)
@@ -209,19 +209,19 @@ class Plane(Region):
 
     @cached_property
     def edges(self) -> Ints:
-        """Pairs of vertices joined by a side of a triangle, as an array of shape (E, 2)."""
+        """The pairs of vertices that are joined by a side of a triangle, as an array of shape (E, 2)."""
         return self._edges_and_opposites[0]
 
     @property
     def opposite(self) -> Ints:
-        """For each triangle, the indices of the edges opposite its corners, as an array of shape (S, 3)."""
+        """The indices of the edges opposite each triangle's corners, as an array of shape (S, 3)."""
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
         """Return, for each edge (u, v), the rational a for which z(v) <= (1 + a) z(u) is required in both directions.
 
         An edge between two triangles gets the smaller of the two ratios that
-        `privopt_metric_dp.region.triangles.sufficient_ratios` returns for them.
+        `privopt_metric_dp.region.triangles.sufficient_ratios` returns for it.
 
         Args:
             epsilon: Epsilon per km.
@@ -234,7 +234,7 @@ class Plane(Region):
         return tuple(Fraction(a) for a in allowed.tolist())
 
     def coarse(self, epsilon: Fraction) -> str | None:
-        """Return a warning if epsilon (per km) times the median side exceeds :data:`COARSE_EXPONENT`, else None."""
+        """Return a warning if epsilon (per km) times the median side exceeds :data:`COARSE_EXPONENT`, or else None."""
         endpoints = self.vertices[self.edges].astype(np.float64)
         exponent = float(epsilon) * float(np.median(np.hypot(*(endpoints[:, 0] - endpoints[:, 1]).T))) / MM_PER_KM
         if exponent <= COARSE_EXPONENT:
@@ -250,12 +250,12 @@ class Plane(Region):
 
 
 def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Region:
-    """Build the region from an artefact's arrays, after checking them.
+    """Build a region from an artefact's arrays after checking them.
 
     Args:
-        arrays: The arrays listed in :data:`ARRAYS` that the artefact contains, by name.
-        count: Number of vertices.
-        source: Name of the artefact, for error messages.
+        arrays: Those arrays listed in :data:`ARRAYS` that the artefact contains, keyed by name.
+        count: The number of vertices.
+        source: The name of the artefact, for error messages.
 
     Raises:
         InputError: Arrays are missing or unexpected, or some of their values are out of range.
@@ -270,7 +270,7 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
             f"arrays {', '.join(sorted(arrays))}",
             f"the arrays of a region, {', '.join(sorted(expected_names))}",
         )
-    # The checks below need all arrays, so a release without some of them is refused first.
+    # The checks below need all arrays, so a release without some of them is rejected first.
     faults.check()
     simplices = arrays["simplices"]
     if simplices.shape[1] != (3 if planar else 2):
@@ -298,13 +298,14 @@ def compare_regions(stored: Region | None, expected: Region | None, pairs: Ints)
     Args:
         stored: The release's region, or None if it has none.
         expected: The problem's region, or None if it has none.
-        pairs: Array of shape (P, 2), the pairs stored in the release, which must be empty if the release has a region.
+        pairs: Array of shape (P, 2) with the pairs stored in the release. If the release has a region, there must be
+            none.
     """
     lines = [f"mechanism.npz: pairs: expected none with a region, got {len(pairs):,}"] if len(pairs) else []
     if stored is None or expected is None:
         return [*lines, "mechanism.npz: region: only one of release and problem has one"]
     stored_arrays, expected_arrays = stored.arrays(), expected.arrays()
-    # The arrays of both regions are compared in a fixed order. The first difference is enough.
+    # The arrays of both regions are compared in a fixed order. Only the first difference is reported.
     for name in (*stored_arrays, *(name for name in expected_arrays if name not in stored_arrays)):
         if name not in stored_arrays or name not in expected_arrays:
             actual = "missing" if name in expected_arrays else "stored, though the problem has none"

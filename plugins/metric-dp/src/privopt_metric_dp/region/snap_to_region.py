@@ -1,11 +1,11 @@
-"""Random snapping: replace a position with a random vertex of the street or triangle that contains it.
+"""Random snapping, which replaces a position with a random vertex of the street or triangle that contains it.
 
 The position is expressed as a mixture of the vertices, and the weights of the mixture are the vertices' probabilities.
-In a triangle, the weights are barycentric coordinates; on a street, :func:`far_share` computes them. They are rationals
-that are never rounded.
+In a triangle, the weights are barycentric coordinates. On a street, they are computed by :func:`far_share`. They are
+rationals that are never rounded.
 
-A position outside the region is first moved to the nearest point on the boundary or, for streets, on any street. The
-guarantee then holds for that point. The theorem and its proof are in docs/guide/everywhere.md. The drawn vertex reveals
+A position outside the region is first moved to the nearest point on the boundary or, for streets, on any street, and
+the guarantee applies to that point. The theorem and its proof are in docs/guide/everywhere.md. The drawn vertex reveals
 more than a report does, so it is never released.
 """
 
@@ -29,8 +29,8 @@ from privopt_metric_dp.space.projection import Projection, degrees_in_units
 __all__ = ["SimplexMixture", "Snapper", "far_share", "far_shares", "read_positions"]
 
 STEEPEST: Final = 2.0**56
-"""Value at which the reach (epsilon times a street's length) is capped in floating point. Larger values yield the same
-weights in double precision."""
+"""The value at which the reach (epsilon times a street's length) is capped in floating point. Larger values give the
+same weights in double precision."""
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
@@ -41,13 +41,13 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     the far half of the street mirrors the near half.
 
     If the rows of the two ends differ by at most a factor of 1 + a in every entry, their mixture changes by at most a
-    factor of exp(epsilon d) over any distance d. With n = 0, snapping is linear: the weight is the position, and a is
+    factor of exp(epsilon d) over any distance d. If n = 0, snapping is linear: the weight is the position, and a is
     epsilon l. See docs/guide/everywhere.md, "Streets".
 
     Args:
         part: The position on the street, from 0 at the near end to 1 at the far end.
         reach: Epsilon times the street's length.
-        steps: n, the number of pieces in each half of the street; 0 for linear snapping.
+        steps: The number of pieces in each half of the street, n, or 0 for linear snapping.
 
     >>> far_share(Fraction(1, 4), Fraction(1, 2), 0), far_share(Fraction(3, 4), Fraction(8), 2)
     (Fraction(1, 4), Fraction(7, 8))
@@ -56,11 +56,11 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
         return 1 - far_share(1 - part, reach, steps)
     if not steps or not reach:
         return part
-    # The position in units of pieces. Within a piece, the weight is linear.
+    # The position in units of pieces. The weight is linear within each piece.
     piece = 2 * steps * part
     whole_pieces = piece.numerator // piece.denominator
     step = reach / (2 * steps)
-    # `reach` is passed as epsilon, with a length of 1 km, because only the product of the two matters.
+    # `reach` is passed as epsilon together with a length of 1 km, because only the product of the two matters.
     return ((1 + step) ** whole_pieces * (1 + (piece - whole_pieces) * step) - 1) / street_growth(reach, 1.0, steps)
 
 
@@ -68,12 +68,12 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
     """Compute :func:`far_share` in floating point, with an error below 2**-40 for up to 16 steps.
 
     Args:
-        part: Array of shape (B,), the positions on the streets, from 0 at the near end to 1 at the far end.
-        reach: Array of shape (B,), epsilon times the lengths of the streets. Values may be infinite.
-        steps: n, the number of pieces in each half of a street; 0 for linear snapping.
+        part: Array of shape (B,) with the positions on the streets, from 0 at the near end to 1 at the far end.
+        reach: Array of shape (B,) with epsilon times the lengths of the streets. Values may be infinite.
+        steps: The number of pieces in each half of a street, n, or 0 for linear snapping.
 
     Returns:
-        Array of shape (B,), the weights of the far ends.
+        Array of shape (B,) with the weights of the far ends.
     """
     if not steps:
         return part
@@ -97,19 +97,19 @@ def read_positions(positions: Floats, projection: Projection | None) -> Ints:
     """Convert positions to integer millimetres in the plane.
 
     Rounding can increase the distance between two positions by up to sqrt(2) mm if they are in km, and by up to sqrt(2)
-    (11.12 + 1) < 17.2 mm if they are in degrees. Degrees are rounded to multiples of 1e-7 before the projection, and to
+    (11.12 + 1) < 17.2 mm if they are in degrees, which are rounded to multiples of 1e-7 before the projection and to
     millimetres after it.
 
     >>> read_positions(np.array([[0.25, -1e-6]]), None).tolist()
     [[250000, -1]]
 
     Args:
-        positions: Array of shape (B, 2), latitudes and longitudes in degrees if there is a projection, and otherwise x
-            and y in km.
+        positions: Array of shape (B, 2) with latitudes and longitudes in degrees if there is a projection, and
+            otherwise with x and y in km.
         projection: The projection onto the plane, or None if positions are planar.
 
     Returns:
-        Array of shape (B, 2) and type int64, x and y in millimetres.
+        Array of shape (B, 2) and type int64 with x and y in millimetres.
     """
     if projection is not None:
         return projection.to_plane(degrees_in_units(positions))
@@ -121,16 +121,17 @@ class SimplexMixture:
     """Positions as mixtures of the vertices of their simplices.
 
     Attributes:
-        corners: Array of shape (B, m), the vertex indices of each position's simplex.
-        shares: Array of shape (B, m), the linear weights of the corners as non-negative 64-bit or Python integers. They
-            are normalised by the sum of each row.
-        away: Array of shape (B,), the distance in km from each position to the point in the region that replaces it; 0
-            for positions inside the region.
-        streets: Array of shape (B,), the index of each position's street. Empty on a plane.
-        reaches: Epsilon times the length of each street whose ends have known positions. Empty if snapping is linear.
-        reach: Two arrays of shape (B,): the index in ``reaches`` of each position's street, and that street's reach
-            (epsilon times length) in floating point. None if snapping is linear.
-        steps: n in :func:`far_share`; 0 for linear snapping.
+        corners: Array of shape (B, m) with the vertex indices of each position's simplex.
+        shares: Array of shape (B, m) with the linear weights of the corners as non-negative 64-bit or Python integers.
+            To normalise them, divide them by the sum of their row.
+        away: Array of shape (B,) with the distance in km from each position to the point in the region that replaces
+            it. It is 0 for positions inside the region.
+        streets: Array of shape (B,) with the index of each position's street. It is empty on a plane.
+        reaches: Epsilon times the length of each street whose ends have known positions. It is empty if snapping is
+            linear.
+        reach: Two arrays of shape (B,) with the index in ``reaches`` of each position's street, and that street's reach
+            (epsilon times length) in floating point. It is None if snapping is linear.
+        steps: The number n in :func:`far_share`, or 0 for linear snapping.
     """
 
     corners: Ints
@@ -142,7 +143,7 @@ class SimplexMixture:
     steps: int = 0
 
     def exact(self, row: int) -> list[Fraction]:
-        """Return the exact probabilities with which position ``row`` is snapped to the corners of its simplex."""
+        """Return the exact probabilities of snapping the position with index ``row`` to each corner of its simplex."""
         weights = [int(weight) for weight in self.shares[row]]
         linear = [Fraction(weight, sum(weights)) for weight in weights]
         if self.reach is None:
@@ -153,13 +154,13 @@ class SimplexMixture:
 
     @property
     def linear(self) -> Floats:
-        """Linear weights of the corners in floating point, as an array of shape (B, m)."""
+        """Array of shape (B, m) with the linear weights of the corners in floating point."""
         shares: Floats = self.shares.astype(np.float64) / self.shares.sum(axis=1)[:, None].astype(np.float64)
         return shares
 
     @property
     def probabilities(self) -> Floats:
-        """Floating-point probabilities of snapping each position to each of its corners, shape (B, m)."""
+        """Array of shape (B, m) with the probabilities, as doubles, of snapping each position to each of its corners."""
         linear = self.linear
         if self.reach is None:
             return linear
@@ -170,16 +171,16 @@ class SimplexMixture:
         """Draw one vertex per position, with exactly the probabilities that :meth:`exact` returns.
 
         Args:
-            source: Source of random bytes. By default, the operating system provides them.
+            source: The source of random bytes. By default, the operating system provides them.
 
         Returns:
-            Array of shape (B,), the indices of the vertices drawn.
+            Array of shape (B,) with the indices of the vertices drawn.
         """
 
         # Doubles decide nearly all draws. These rationals are computed only for draws that are too close to a
         # threshold.
         def exact_thresholds(row: int) -> list[Fraction]:
-            """Return the exact cumulative probabilities of the corners of position ``row``, without the last one."""
+            """Return the exact cumulative probabilities of the corners of the position ``row``, without the last one."""
             parts = self.exact(row)
             return [sum(parts[: index + 1], Fraction(0)) for index in range(len(parts) - 1)]
 
@@ -195,11 +196,11 @@ class Snapper:
     Attributes:
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle.
-        vertices: Array of shape (N, 2), the positions of the vertices in mm.
-        numbers: Array of shape (S,), the index of each street in the region, which may also contain streets without
-            coordinates. Empty on a plane.
-        reaches: Epsilon times the length of each of the S streets. Empty if snapping is linear.
-        steps: n in :func:`far_share`; 0 for linear snapping.
+        vertices: Array of shape (N, 2) with the positions of the vertices in mm.
+        numbers: Array of shape (S,) with the index of each street in the region, which may also contain streets without
+            coordinates. It is empty on a plane.
+        reaches: Epsilon times the length of each of the S streets. It is empty if snapping is linear.
+        steps: The number n in :func:`far_share`, or 0 for linear snapping.
         projection: The projection from degrees onto the plane, or None if positions are planar.
     """
 
@@ -214,15 +215,15 @@ class Snapper:
     def of(cls, region: Region, epsilon: Fraction) -> Snapper:
         """Create the snapper for a region.
 
-        Streets are assumed to be straight lines between the positions of their ends. A street is omitted if one of its
-        ends has no position.
+        Streets are assumed to be straight lines between the positions of their ends. Streets with an end whose position
+        is unknown are left out.
 
         Args:
             region: The region.
             epsilon: Epsilon per km.
 
         Raises:
-            UsageError: No street has positions at both ends.
+            UsageError: No street has known positions at both ends.
         """
         if isinstance(region, Plane):
             return cls(simplices=region.simplices, vertices=region.vertices, projection=region.projection)
@@ -235,8 +236,8 @@ class Snapper:
         projection = Projection.of(places[has_position], "records") if region.geographic else None
         return cls(
             simplices=region.simplices[is_usable],
-            # A node without a position gets the position of another node. This has no effect, because none of the
-            # usable streets ends at such a node.
+            # A node without a position gets the position of some other node. This has no effect, because no usable
+            # street ends at such a node.
             vertices=read_positions(np.where(has_position[:, None], places, places[has_position][0]), projection),
             numbers=np.flatnonzero(is_usable),
             reaches=[epsilon * Fraction(km) for km in region.km[is_usable].tolist()] if region.steps else (),
@@ -251,37 +252,37 @@ class Snapper:
 
     @cached_property
     def side_ends(self) -> Ints:
-        """Vertex indices of the two ends of each street, or of each boundary side of a plane, shape (E, 2)."""
+        """Array of shape (E, 2) with the vertex indices of each street's ends, or of each boundary side's ends on a plane."""
         return self.simplices if self._triangles is None else self._triangles.rim
 
     @cached_property
     def _sides(self) -> Sides:
-        """The sides in ``side_ends``, for finding the nearest point on them."""
+        """The sides in ``side_ends``, on which the nearest point can be found."""
         return Sides(tails=self.vertices[self.side_ends[:, 0]], heads=self.vertices[self.side_ends[:, 1]])
 
     @cached_property
     def _double_reaches(self) -> Floats:
-        """Values of ``reaches`` in floating point, capped at :data:`STEEPEST`, as an array of shape (S,)."""
+        """Array of shape (S,) with the values of ``reaches`` in floating point, capped at :data:`STEEPEST`."""
         return np.array([float(reach) if reach < STEEPEST else STEEPEST for reach in self.reaches])
 
     def snap(self, positions: Floats) -> SimplexMixture:
         """Express positions as mixtures of the region's vertices.
 
         Args:
-            positions: Array of shape (B, 2), latitudes and longitudes in degrees if there is a projection, and
-                otherwise x and y in km.
+            positions: Array of shape (B, 2) with latitudes and longitudes in degrees if there is a projection, and
+                otherwise with x and y in km.
         """
         return self.exactly(self.read(positions))
 
     def read(self, positions: Floats) -> Ints:
-        """Convert positions to integer millimetres in the plane. See :meth:`snap` for the format of positions."""
+        """Convert positions, in the format described at :meth:`snap`, to integer millimetres in the plane."""
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> SimplexMixture:
         """Express positions as mixtures of the region's vertices, like :meth:`snap`, but from integer coordinates.
 
         Args:
-            positions: Array of shape (B, 2) of integers, x and y in millimetres in the plane.
+            positions: Integer array of shape (B, 2) with x and y in millimetres in the plane.
         """
         if self._triangles is None:
             side_numbers, shares, distances = self._sides.nearest(positions)
@@ -296,8 +297,9 @@ class Snapper:
             )
         triangles, shares = self._triangles.locate(positions)
         corners, distances = self.simplices[triangles], np.zeros(len(positions))
-        # A position outside the region becomes a mixture of the two ends of the nearest side, and the third corner's
-        # share is 0. Above, the index -1 has selected the corners of an unrelated triangle, which are replaced here.
+        # A position outside the region becomes a mixture of the two ends of the nearest side, and the third corner gets
+        # a share of 0. For these positions, the index -1 has selected the corners of an unrelated triangle above, which
+        # are replaced here.
         outside_rows = np.flatnonzero(triangles < 0)
         if outside_rows.size:
             side_numbers, divided, outside_distances = self._sides.nearest(positions[outside_rows])

@@ -23,7 +23,7 @@ __all__ = ["EdgeMetric"]
 
 
 class EdgeMetric(RoadMetric):
-    """Shortest-path distance over a region's edges, with the lengths that :meth:`Region.lengths` returns.
+    """Shortest-path distance over a region's edges, with the lengths returned by :meth:`Region.lengths`.
 
     A mechanism that satisfies epsilon in this metric satisfies epsilon between any two points in the region, with
     distances measured along paths inside it (docs/guide/everywhere.md). All methods for metric DP over a graph apply.
@@ -33,7 +33,8 @@ class EdgeMetric(RoadMetric):
         epsilon: Epsilon per km.
         vertices: The region's vertices.
         outputs: The outputs, or None if they are the vertices.
-        output_metric: Distances from vertices to outputs that are not vertices, or None if all outputs are vertices.
+        output_metric: The distances from vertices to outputs that are not vertices, or None if all outputs are
+            vertices.
     """
 
     def __init__(
@@ -46,11 +47,11 @@ class EdgeMetric(RoadMetric):
             epsilon: Epsilon per km, on which the lengths of the edges depend.
             vertices: The region's vertices.
             outputs: The outputs, or None if they are the vertices.
-            output_metric: Distances from vertices to outputs that are not vertices, or None if all outputs are
+            output_metric: The distances from vertices to outputs that are not vertices, or None if all outputs are
                 vertices.
         """
         edges, lengths = region.edges, region.lengths(epsilon)
-        # A vertex whose only streets are loops has no edge. A loop of length 0 makes it a node in the road network.
+        # A vertex whose only streets are loops has no edge. A loop of length 0 makes it a node of the road network.
         isolated = np.setdiff1d(np.arange(region.size), edges)
         names = np.asarray(vertices.ids, dtype=np.str_)
         road_ends = np.concatenate([edges, np.column_stack([isolated, isolated])])
@@ -60,18 +61,18 @@ class EdgeMetric(RoadMetric):
         super().__init__(roads, vertices, outputs if output_metric is None else None)
         self._edges, self._output_metric = edges, output_metric
         if output_metric is not None:
-            # The road metric was created without outputs, so its number of outputs is replaced.
+            # The road metric was created without outputs, so its number of outputs must be replaced.
             self.output_size, self.own_outputs = output_metric.output_size, False
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the exact path lengths, given path lengths computed from rounded edge lengths."""
+        """Return upper bounds on exact path lengths, given path lengths computed from rounded edge lengths."""
         return super().upper_distances(distances) * (1.0 + 2.0**-50)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return the distances in km from B given vertices to all K outputs, as an array of shape (B, K).
 
         By default, the distances from all vertices are returned. Distances to outputs that are not vertices are reduced
-        where they violate the triangle inequality with the edges (see
+        where they would violate the triangle inequality with the edges (see
         :func:`privopt_metric_dp.space.pairs.consistent`).
         """
         if self._output_metric is None:
@@ -80,7 +81,7 @@ class EdgeMetric(RoadMetric):
 
     @cached_property
     def _output_distances(self) -> Floats:
-        """Distances from vertices to outputs, reduced to satisfy the triangle inequality, shape (N, K)."""
+        """Array of shape (N, K) with the distances to outputs, reduced to satisfy the triangle inequality."""
         assert self._output_metric is not None  # checked by the caller
         lengths = self.between(self._edges[:, 0], self._edges[:, 1])
         return read_only(consistent(self._output_metric.to_outputs(), self._edges, lengths))

@@ -1,4 +1,4 @@
-"""A road network as a region, whose vertices are its nodes and the points that divide long streets."""
+"""Road networks as regions, whose vertices are their nodes and the points that divide long streets."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from privopt_metric_dp.space.places import Space, check_places
 __all__ = ["LONGEST", "streets_of"]
 
 LONGEST = Fraction(1, 2)
-"""Largest allowed value of epsilon times the length of a street piece, unless ``split_km`` is given. At this value,
+"""The largest allowed value of epsilon times the length of a street piece if ``split_km`` is not given. At this value,
 snapping raises the loss by 10 %."""
 
 
 def streets_of(
     edges: File, records: Space, epsilon: Fraction, split_km: float | None, file: str
 ) -> tuple[Space, Streets]:
-    """Read a street network as a region, and divide its long streets.
+    """Read a street network as a region, dividing its long streets.
 
     Args:
         edges: A file of undirected streets with the columns from, to and km.
-        records: Places whose ids are nodes in the network.
+        records: The places, whose ids must be nodes of the network.
         epsilon: Epsilon per km.
-        split_km: Length in km above which a street is divided, or None for 0.5 / epsilon.
-        file: Name of the problem file, for error messages.
+        split_km: The length in km above which a street is divided, or None for 0.5 / epsilon.
+        file: The name of the problem file, for error messages.
 
     Returns:
         The vertices as places (the records, then the other nodes, then the points that divide streets), and the region.
@@ -46,7 +46,7 @@ def streets_of(
     number = {name: index for index, name in enumerate(records.ids)}
     # Records get the first indices. The other nodes are numbered in the order in which they occur.
     end_numbers = [[number.setdefault(str(name), len(number)) for name in table[column]] for column in ("from", "to")]
-    # Indices of the records at which no street ends.
+    # The indices of the records at which no street ends.
     isolated = np.setdiff1d(np.arange(len(records)), end_numbers)
     expectation = f"the id of a node in {edges.name}"
     Faults(
@@ -59,7 +59,7 @@ def streets_of(
         length = "0.5 / epsilon" if split_km is None else f"{split_km:g} km"
         actual = f"pieces of at most {length}, which are {Decimal(sum(parts)):.3g}"
         raise InputError([Fault(file, "privacy.split_km", actual, f"a length that makes fewer than {MOST_VERTICES:,}")])
-    # A street of n pieces adds n - 1 vertices. A verifier refuses too many vertices before they are created.
+    # A street of n pieces adds n - 1 vertices. A verifier rejects too many vertices before they are created.
     check_places(sum(parts) - len(parts) + len(number), f"{file}: privacy.split_km")
     ids, simplices, pieces, shares = _divide_streets(list(number), np.array(end_numbers).T, km, parts)
     geographic = records.kind == "geographic"
@@ -74,7 +74,7 @@ def streets_of(
         positions=vertex_positions,
         geographic=geographic,
     )
-    # In a space, either all places or none have positions, whereas a region can contain vertices without one.
+    # Either all places in a space have positions or none do, whereas a region may contain some vertices without one.
     is_complete = vertex_positions is not None and bool(np.isfinite(vertex_positions).all())
     return Space(
         ids=ids,
@@ -90,15 +90,15 @@ def _divide_streets(
     """Divide each street into pieces of equal length.
 
     Args:
-        names: Ids of the nodes.
-        edges: Array of shape (E, 2), the node indices of each street's two ends.
-        km: Array of shape (E,), the lengths of the streets in km.
-        parts: Number of pieces for each street.
+        names: The ids of the nodes.
+        edges: Array of shape (E, 2) with the node indices of each street's two ends.
+        km: Array of shape (E,) with the lengths of the streets in km.
+        parts: The number of pieces for each street.
 
     Returns:
-        Four items: the ids of all vertices; an array of shape (S, 2), the two ends of each piece; an array of shape
-        (S,), the lengths of the pieces in km, rounded down; and, for each added vertex, a tuple of the two ends of its
-        street and its position between them, as a fraction of the length.
+        Four values: the ids of all vertices, an array of shape (S, 2) with the two ends of each piece, an array of
+        shape (S,) with the lengths of the pieces in km, rounded down, and one tuple per added vertex. The tuple
+        contains the two ends of its street and its position between them, as a fraction of the length.
     """
     used_ids = set(names)
     ids, shares = list(names), list[tuple[int, int, Fraction]]()
@@ -107,7 +107,8 @@ def _divide_streets(
         # `chain` collects the vertices along the street, from its first end to the one before its last.
         chain, step = [a], 1
         for part in range(1, count):
-            # Parallel streets share their ends, and ids of nodes are arbitrary. The number makes each new id unique.
+            # Parallel streets share their ends, and the ids of nodes are arbitrary. The number makes each new id
+            # unique.
             while (name := f"{names[a]}{BETWEEN}{names[b]}{BETWEEN}{step}") in used_ids:
                 step += 1
             used_ids.add(name)
@@ -115,7 +116,7 @@ def _divide_streets(
             ids.append(name)
             shares.append((a, b, Fraction(part, count)))
         simplices += zip(chain, [*chain[1:], b], strict=True)
-        # A shorter piece has a stricter condition, so rounding down errs on the side of privacy.
+        # Shorter pieces have stricter conditions, so rounding down is safe for privacy.
         pieces += [float_down(Fraction(length) / count)] * count
     return ids, np.array(simplices, dtype=np.int64), np.array(pieces), shares
 
@@ -125,17 +126,17 @@ def _place_vertices(
 ) -> Floats:
     """Return the positions of all vertices. Points that divide a street lie on the line between its ends.
 
-    In degrees, the line takes the shorter way around in longitude.
+    In degrees, this line takes the shorter way around in longitude.
 
     Args:
-        coordinates: Array of shape (R, 2), the positions of the records, which are the first nodes.
-        nodes: Number of nodes.
-        shares: For each added vertex, the two ends of its street and its position between them, as a fraction.
+        coordinates: Array of shape (R, 2) with the positions of the records, which are the first nodes.
+        nodes: The number of nodes.
+        shares: The two ends of each added vertex's street and the vertex's position between them, as a fraction.
         geographic: Whether positions are latitudes and longitudes in degrees.
 
     Returns:
-        Array of shape (N, 2), the positions of all vertices. Unknown positions are NaN. The position of an added vertex
-        is unknown if that of an end of its street is.
+        Array of shape (N, 2) with the positions of all vertices. Unknown positions are NaN. The position of an added
+        vertex is unknown if the position of either end of its street is.
     """
     positions = np.full((nodes, 2), np.nan)
     positions[: len(coordinates)] = coordinates

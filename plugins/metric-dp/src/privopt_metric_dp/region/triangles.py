@@ -2,8 +2,8 @@
 
 Let z_A, z_B and z_C be the probabilities of one output at the corners, with z_A the smallest. Let p = z_B / z_A - 1 and
 q = z_C / z_A - 1. Each side has a ratio a, such as a_AB for the side AB. Suppose that the probabilities at the two ends
-of each side differ by at most a factor 1 + a. Then (p, q) lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC,
-q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). The expression
+of each side differ by at most a factor 1 + a. Then (p, q) lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC, q - p <=
+a_BC (1 + p), p - q <= a_BC (1 + q). The expression
 
     (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
 
@@ -11,10 +11,10 @@ is convex, so its maximum is at a corner of that polygon. The corners are ration
 triangle is taken in turn as A, the corner with the smallest probability. The ratios are sufficient if, each time, the
 expression is at most (2 area epsilon)^2 at every corner of the polygon.
 
-The ratios used are a = s epsilon l, where l is the length of the side and s is a factor common to all three sides. They
-are sufficient if s is the sine of the smallest angle (docs/guide/everywhere.md, "Triangles"). For equilateral and right
-isosceles triangles, no larger s is sufficient. In general, the largest s lies between this sine and the cosine of half
-the largest angle, and is found by bisection.
+The ratios used are a = s epsilon l, where l is the length of the side and s is a factor common to all three sides.
+These are sufficient if s is the sine of the smallest angle (docs/guide/everywhere.md, "Triangles"). For equilateral and
+right isosceles triangles, no larger s is sufficient. In general, the largest s lies between this sine and the cosine of
+half the largest angle, and is found by bisection.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from privopt.arrays import Floats, Ints
 __all__ = ["common_factors", "prove_ratios", "sufficient_ratios"]
 
 Pick = Callable[[Any, Any], Any]
-"""Type of a function that returns the smaller, or the larger, of two numbers or arrays."""
+"""The type of a function that returns the smaller, or the larger, of two numbers or arrays."""
 
 _BISECTION_STEPS = 50
 _RELATIVE_MARGIN = 1e-11
-"""Relative amount by which the factors found in floating point are reduced, many times the rounding errors of the
+"""The relative amount by which factors found in floating point are reduced. It is many times the rounding errors of the
 search."""
 _MIN_SEARCH_EPSILON, _MAX_SEARCH_EPSILON = 1e-30, 1e30
-"""Smallest and largest epsilon per millimetre for which factors are searched. Outside these limits, the factors do not
-change in double precision, and squares would underflow or overflow."""
+"""The smallest and largest epsilon per millimetre for which factors are searched for. Beyond these limits, factors do
+not change in double precision, and squares would underflow or overflow."""
 
 
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
     """Return sufficient ratios for the sides of each triangle, proved in rational arithmetic.
 
     Suppose that the probabilities z of an output at the two ends of each side differ by at most a factor 1 + a, where a
-    is the ratio for that side. The ratios are sufficient if this implies |grad z| <= epsilon min z inside the triangle.
-    See the module docstring.
+    is the ratio for that side. The ratios are sufficient if this implies |grad z| <= epsilon min z inside the triangle
+    (see the module docstring).
 
     Args:
-        corners: Array of shape (S, 3, 2), the corners of each triangle in millimetres, counter-clockwise.
+        corners: Array of shape (S, 3, 2) with the corners of each triangle in millimetres, counter-clockwise.
         epsilon: Epsilon per km.
 
     Returns:
-        Array of shape (S, 3), the ratio for the side opposite each corner. The doubles are taken as exact.
+        Array of shape (S, 3) with the ratio for the side opposite each corner. The doubles are taken as exact.
     """
     sides = corners[:, [2, 0, 1]] - corners[:, [1, 2, 0]]  # vectors from B to C, C to A, A to B
     # Meshes often consist of only a few shapes, so each distinct shape is solved and proved once.
@@ -63,7 +63,7 @@ def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
     factors = common_factors(unique, min(max(float(per_mm), _MIN_SEARCH_EPSILON), _MAX_SEARCH_EPSILON))
     lengths = _side_lengths(unique)
     ratios = factors[:, None] * (1.0 - _RELATIVE_MARGIN) * float(per_mm) * lengths
-    # The floating-point search only proposes ratios. Ratios that are not proved are reduced until they are.
+    # The floating-point search only proposes ratios. Those that cannot be proved are reduced until they can.
     for row, shape in enumerate(unique.tolist()):
         while not prove_ratios(shape, ratios[row], per_mm):
             # Smaller ratios are stricter, and at 0 all rows are equal, so the loop ends for every triangle with a
@@ -74,17 +74,17 @@ def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
 
 
 def common_factors(sides: Ints, per_mm: float) -> Floats:
-    """Return, for each triangle, the largest factor s for which the ratios a = s epsilon l are sufficient.
+    """Return the largest factor s, for each triangle, for which the ratios a = s epsilon l are sufficient.
 
-    Here l is the length of a side. :func:`sufficient_ratios` says when ratios are sufficient.
+    Here l is the length of a side. See :func:`sufficient_ratios` for when ratios are sufficient.
 
     Args:
-        sides: Array of shape (S, 3, 2), the vectors along each triangle's sides in millimetres, from B to C, C to A,
-            and A to B.
+        sides: Array of shape (S, 3, 2) with the vectors along each triangle's sides in millimetres, from B to C, C to
+            A, and A to B.
         per_mm: Epsilon per millimetre.
 
     Returns:
-        Array of shape (S,), the factors as doubles, found by bisection between 0 and 1.
+        Array of shape (S,) with the factors as doubles, found by bisection between 0 and 1.
     """
     vectors = sides.astype(np.float64)
     lengths = _side_lengths(sides)
@@ -98,7 +98,7 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
             # Side a is opposite corner a, so the sides from a to b and from a to c have the indices c and b.
             along_b, along_c, across = (middle * per_mm * lengths[:, opposite] for opposite in (c, b, a))
             square_b, square_c = (lengths[:, opposite] ** 2 for opposite in (c, b))
-            # AB . AC; the side opposite b leads from c to a, hence the minus sign.
+            # AB . AC. The side opposite b leads from c to a, hence the minus sign.
             dot = -(vectors[:, b] * vectors[:, c]).sum(axis=1)
             for p, q in _polygon_corners(along_b, along_c, across, np.minimum, np.maximum):
                 # (2 area)^2 |grad z|^2 / z_A^2, as in the module's docstring.
@@ -110,7 +110,7 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
 
 
 def _side_lengths(sides: Ints) -> Floats:
-    """Return the lengths of the sides of each triangle, as an array of shape (S, 3).
+    """Return the lengths of each triangle's sides as an array of shape (S, 3).
 
     Unlike hypot, the square root used here is rounded identically on every machine.
     """
@@ -123,9 +123,9 @@ def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, max
 
     Args:
         along_b, along_c, across: The ratios a_AB, a_AC and a_BC, as arrays of doubles or as rationals.
-        minimum, maximum: Functions that return the smaller and the larger of two such values.
+        minimum, maximum: The functions that return the smaller and the larger of two such values.
     """
-    # Each corner is clipped to the polygon. If a polygon has fewer corners, the extra ones are other points in it,
+    # Each corner is clipped to the polygon. If the polygon has fewer corners, the extra ones are other points in it,
     # which is harmless.
     zero = 0 * along_b  # 0 of the type and shape of the arguments
     top_b = minimum(along_b, along_c + across * (1 + along_c))  # the largest p and the largest q in the polygon
@@ -141,11 +141,11 @@ def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, max
 
 
 def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
-    """Return whether ratios for a triangle's sides are sufficient (:func:`sufficient_ratios`), in rational arithmetic.
+    """Return whether the ratios for a triangle's sides are sufficient (see :func:`sufficient_ratios`), exactly.
 
     Args:
         sides: The vectors along the sides from B to C, C to A, and A to B, in millimetres.
-        ratios: Array of shape (3,), the ratios a for these sides. The doubles are taken as exact.
+        ratios: Array of shape (3,) with the ratios a for these sides. The doubles are taken as exact.
         per_mm: Epsilon per millimetre.
     """
     square = [x * x + y * y for x, y in sides]

@@ -1,6 +1,6 @@
-"""A report section that embeds a release, with a button that checks it in the browser (``check*.js``).
+"""A report section that embeds a release and has a button that checks it in the browser (``check*.js``).
 
-The button can check guarantees between records. For a guarantee that covers a region, the section refers to the
+The button can check guarantees between records. If a guarantee covers a region, the section refers readers to the
 stand-alone checker.
 """
 
@@ -25,19 +25,19 @@ from privopt_metric_dp.proof import PROOF, read_proof
 __all__ = ["MOST_RECORDS", "check_section"]
 
 MOST_RECORDS: Final = 150
-"""Maximum number of records, and of outputs, in an embedded release. A browser can check this many in seconds."""
+"""The largest number of records, and of outputs, in an embedded release. A browser checks this many in seconds."""
 SCRIPTS: Final = ("privopt_metric_dp.checkers/check_read.js", "privopt_metric_dp.checkers/check.js")
 """The JavaScript files that check releases in the browser."""
 SCOPES: Final = ("all-pairs", "neighbours")
 """The scopes of guarantees that the browser can check."""
 CHECKER: Final = "privopt checker --out check.pyz; python -I check.pyz DIR"
-"""The shell commands that check a release folder with the stand-alone checker."""
+"""The shell commands for checking a release folder with the stand-alone checker."""
 TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
-"""The tables of a problem file on which the checked claims depend."""
+"""The tables of a problem file that the checked claims depend on."""
 
 
 def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:
-    """Return a section with which readers can check a release without the program that made it.
+    """Return a section in which readers can check a release without the program that made it.
 
     Args:
         folder: The release folder.
@@ -45,10 +45,10 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         result: The contents of its result.json.
 
     Returns:
-        A section with the release and a button that checks it. If the guarantee covers a region, the section refers to
-        the stand-alone checker instead. None if the release is marked as not private or cannot be checked in the
-        browser. The latter is the case if it has more than ``MOST_RECORDS`` records or outputs, an unsupported scope,
-        several records but no pairs, or outputs chosen from the records.
+        A section with the release and a button that checks it or, if the guarantee covers a region, with a reference to
+        the stand-alone checker. None if the release is marked as not private, or if the browser cannot check it because
+        it has more than ``MOST_RECORDS`` records or outputs, an unsupported scope, several records but no pairs, or
+        outputs chosen from the records.
     """
     if release.region is not None and not result.mark:
         return Section(
@@ -58,11 +58,11 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
             commands=CHECKER,
         )
     size, file = release.weights.shape, folder / PROBLEM / result.problem.file
-    # Decimals remain texts, because the page computes with rationals, whereas doubles would already be rounded.
+    # Decimals remain strings, because the page computes with rationals and doubles would already be rounded.
     problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
     # A single record has no pairs to check.
     has_pairs = bool(len(release.pairs)) or size[0] == 1
-    # Outputs that were chosen among the records are not listed in the problem.
+    # The problem does not list outputs that were chosen from the records.
     has_chosen_outputs = result.objective.bound_over is not None
     is_known = result.guarantee.scope in SCOPES and has_pairs and not has_chosen_outputs
     if max(size) > MOST_RECORDS or result.mark or not is_known:
@@ -71,7 +71,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     paths_by_name = {
         str(path.relative_to(folder / PROBLEM)): path for path in (folder / PROBLEM).rglob("*") if path.is_file()
     }
-    # The page contains only the files that these tables name, so that it stays small.
+    # To keep the page small, it contains only the files that these tables name.
     used_files = [name for name in paths_by_name if any(_names_file(table, name) for table in tables.values())]
     content: dict[str, Any] = {
         "problem": _integers_to_text(tables),
@@ -97,7 +97,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
 
 
 def _integers_to_text(value: Any) -> Any:
-    """Convert integers beyond 2**53 inside a JSON value to strings, because JavaScript would round them."""
+    """Convert integers beyond 2**53 within a JSON value to strings, because JavaScript would round them."""
     if isinstance(value, dict):
         return {name: _integers_to_text(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -106,22 +106,22 @@ def _integers_to_text(value: Any) -> Any:
 
 
 def _names_file(table: Any, name: str) -> bool:
-    """Return whether ``name`` occurs as a value in a problem file's table, or in any table nested in it."""
+    """Return whether ``name`` occurs as a value in a table of a problem file, or in a table nested in it."""
     if isinstance(table, dict):
         return any(_names_file(value, name) for value in table.values())
     return bool(table == name)
 
 
 def _to_base64(raw: bytes) -> str:
-    """Encode bytes as a base64 string, for JSON."""
+    """Encode bytes as a base64 string for JSON."""
     return base64.b64encode(raw).decode()
 
 
 def _encode_array(array: NDArray[Any]) -> list[str]:
-    """Return the NumPy type of an array, such as "<f8", and its bytes as a base64 string."""
+    """Return an array's NumPy type, such as "<f8", and its bytes as a base64 string."""
     return [array.dtype.str, _encode_as(array, array.dtype.str)]
 
 
 def _encode_as(array: NDArray[Any], kind: str) -> str:
-    """Convert an array to the NumPy type ``kind``, and return its bytes in row-major order as a base64 string."""
+    """Convert an array to the NumPy type ``kind`` and return its bytes, in row-major order, as a base64 string."""
     return _to_base64(np.ascontiguousarray(array).astype(kind).tobytes())

@@ -1,6 +1,7 @@
-"""The interactive map in a report, which shows the output probabilities for a record that the reader selects.
+"""The interactive map in a report, which shows the output probabilities of a record that the reader selects.
 
-The page contains the matrix with one byte per entry, compressed. The script ``explorer.js`` unpacks and draws it.
+The page contains the matrix in compressed form, with one byte per entry. The script ``explorer.js`` unpacks and draws
+it.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["ExplorerData", "cell_around", "explorer_section", "hidden_among", "lines_between"]
 
 BLOCK = 1 << 22
-"""Maximum number of path lengths that are in memory at a time."""
+"""The largest number of path lengths held in memory at a time."""
 
 BLOCK_RECORDS = 500
-"""Number of records for which shortest paths are computed together, in a common part of the graph."""
+"""The number of records whose shortest paths are computed together, in a common part of the graph."""
 
 CURVE_BITS = 16
-"""Order of the Hilbert curve along which rows are sorted, that is, the number of bits per coordinate."""
+"""The order of the Hilbert curve along which rows are sorted, that is, the number of bits per coordinate."""
 
 LENGTH_MARGIN = 1e-9
-"""The relative margin by which path lengths and epsilon are increased, which exceeds the rounding errors in sums."""
+"""The relative amount by which path lengths and epsilon are increased, which exceeds the rounding errors in sums."""
 
 
 def cell_around(places: Floats) -> tuple[float, float] | None:
@@ -46,33 +47,33 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
         places: Array of shape (N, 2) with x and y of the cell centres on the map.
 
     Returns:
-        The width (along x) and the height (along y) of a cell, in the unit of ``places``. Also None for a single row or
-        column, which does not determine both.
+        The width (along x) and the height (along y) of a cell, in the unit of ``places``. The result is None for a
+        single row or column too, which does not determine both.
     """
-    # Coordinates are rounded to 1e-6 (a millimetre, if they are km), because projected ones in the same column may
-    # differ in their last bits.
+    # Coordinates are rounded to 1e-6 (a millimetre if they are in km), because projected coordinates in the same column
+    # may differ in their last bits.
     sides = [np.unique(axis) for axis in places.round(6).T]
     if min(map(len, sides)) < 2 or len(np.unique(places.round(6), axis=0)) != len(places):
         return None
     steps = [np.diff(axis_values) for axis_values in sides]
-    # The projected coordinates of a regular grid are only approximately equidistant, so steps may differ by 0.1 %.
+    # The projected coordinates of a regular grid are only approximately evenly spaced, so steps may differ by 0.1 %.
     is_even = all(np.allclose(step, step[0], rtol=1e-3) for step in steps)
     is_complete = len(sides[0]) * len(sides[1]) == len(places)
     return (float(steps[0][0]), float(steps[1][0])) if is_even and is_complete else None
 
 
 def lines_between(data: MetricData) -> Ints | None:
-    """Return the pairs of records joined by a street or a triangle side, shape (E, 2), or None if there are none."""
+    """Return the pairs of records that a street or triangle side joins, as an (E, 2) array, or None without such lines."""
     if data.region is not None:
         return data.region.edges
     return data.metric.road_pairs if isinstance(data.metric, RoadMetric) else None
 
 
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
-    """Count, for each record and each limit, the other records that a report can hardly distinguish from it.
+    """Count, for each record and each limit, the other records that a report can hardly tell apart from it.
 
     A report changes the odds between two records by a factor of at most exp(epsilon L), where L is the length of the
-    shortest path of certified pairs between them. Another record is counted if this bound is within the limit.
+    shortest path of certified pairs between them. Another record is counted if this factor is within the limit.
 
     Args:
         release: The release, with its pairs and distances. If the guarantee covers a region, the pairs are the region's
@@ -88,7 +89,7 @@ def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) ->
         return None
     unit = float(guarantee.epsilon) * (1.0 + LENGTH_MARGIN)
     limits = np.array([math.log(factor) / unit for factor in odds])
-    # Longer pairs do not lie on any path within the largest limit.
+    # Longer pairs cannot be part of a path within the largest limit.
     is_near = release.distances <= limits[-1]
     graph = edge_matrix(len(release.records), release.pairs[is_near], release.distances[is_near], both=True)
     return _count_near(graph, limits)
@@ -98,7 +99,7 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
     """Count, for each node of a graph, the other nodes within each of several distances.
 
     Args:
-        graph: Sparse matrix of shape (N, N) with edge lengths, in both directions.
+        graph: A sparse matrix of shape (N, N) with edge lengths, in both directions.
         limits: The distances, in ascending order.
 
     Returns:
@@ -107,8 +108,8 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
     from scipy.sparse.csgraph import dijkstra, reverse_cuthill_mckee
 
     counts = np.zeros((graph.shape[0], len(limits)), dtype=np.int64)
-    # In this order, the nodes in a block are near each other, so that few others are within the largest limit from any
-    # of them. Only the part of the graph between these is needed for the block's paths, and the work grows more slowly
+    # In this order, the nodes in a block are near each other, so few other nodes are within the largest limit of any of
+    # them. The paths of the block need only the part of the graph between these nodes, so the work grows more slowly
     # than N squared.
     order = reverse_cuthill_mckee(graph, symmetric_mode=True)
     for start in range(0, len(order), BLOCK_RECORDS):
@@ -116,7 +117,8 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
         reached = np.flatnonzero(np.isfinite(dijkstra(graph, indices=block, limit=limits[-1], min_only=True)))
         part, sources = graph[reached][:, reached], np.searchsorted(reached, block)
         for rows in slices(len(block), len(reached), BLOCK):
-            # Lengths and epsilon are rounded up, so that no record is counted whose odds may change by more.
+            # Lengths and epsilon are rounded up, so that no record is counted if the odds may change by more than the
+            # limit.
             lengths = dijkstra(part, indices=sources[rows], limit=limits[-1]) * (1.0 + LENGTH_MARGIN)
             # 1 is subtracted for the record itself.
             counts[block[rows]] = np.stack([(lengths <= limit).sum(axis=1) for limit in limits], axis=1) - 1
@@ -124,34 +126,33 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
 
 
 STEPS: Final = (255, 63, 31, 15)
-"""The numbers of steps that are tried for rounding probabilities, in order.
+"""The numbers of steps to try when rounding probabilities, in this order.
 
 A byte contains the ratio of a probability to the largest one in its row, on a square root scale. Fewer steps are used
-if the page would otherwise be too large. This happens for the exponential mechanism, because its rows contain no zeros
-and compress badly.
+if the page would otherwise be too large, as it would for the exponential mechanism, whose rows contain no zeros and
+compress badly.
 """
 
 WANTED_BYTES: Final = 1_000_000
-"""Maximum size of the encoded matrix in bytes, unless the smallest number of steps is used. With this limit, a page for
-2,032 street nodes in Rome (exponential mechanism, 3 per km) uses 63 steps and stays below 1.5 MB.
-"""
+"""The largest size of the encoded matrix in bytes, unless the smallest number of steps is used. With this limit, a page
+for 2,032 street nodes in Rome (exponential mechanism, 3 per km) uses 63 steps and stays below 1.5 MB."""
 
 MOST_BYTES: Final = 3_000_000
-"""Maximum size of the encoded matrix in bytes with the smallest number of steps. A larger matrix gets no map."""
+"""The largest size of the encoded matrix in bytes with the smallest number of steps. If it is larger, there is no map.
+"""
 
 MAX_EXCESS_FACTOR: Final = 3.0
 """The multiple of MOST_BYTES above which an encoded matrix is given up without trying fewer steps. For 2,032 street
-nodes in Rome, 15 steps took 0.36 times as many bytes as 255 steps.
-"""
+nodes in Rome, 15 steps took 0.36 times as many bytes as 255 steps."""
 
 MOST_ENTRIES: Final = 40_000_000
-"""Maximum number of matrix entries that a browser has to unpack."""
+"""The largest number of matrix entries for a browser to unpack."""
 
 ODDS: Final = (2, 3, 5, 10, 20)
-"""The odds (to 1) that the reader can select. Places within the selected odds can be mistaken for each other."""
+"""The odds (to 1) from which the reader can choose. Places within the chosen odds can be mistaken for each other."""
 
 ODDS_AT_FIRST: Final = 3
-"""The odds (to 1) that are selected initially."""
+"""The odds (to 1) that are chosen initially."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -165,24 +166,25 @@ class ExplorerData:
         places: Array of shape (N, 2) with the positions of the records on the map.
         output_places: Array of shape (K, 2) with the positions of the outputs on the map.
         axes: The labels of the two axes.
-        scale: The unit of the axes, for a scale bar; an empty string for no bar.
-        facts: Statistics about the records: arrays of shape (N,) by name. The values for the selected record are shown
-            next to its likeliest outputs.
-        unit: The unit of each array in ``facts``, by name.
-        marked: For each record, the indices of the outputs with a dark outline; None for no outlines.
+        scale: The unit of the axes, for a scale bar. If it is empty, there is no bar.
+        facts: Arrays of shape (N,) with statistics about the records, keyed by name. The selected record's values are
+            shown next to its likeliest outputs.
+        unit: The unit of each array in ``facts``, keyed by name.
+        marked: The indices of the outputs to outline for each record. If None, there are no outlines.
         marking: The meaning of an outline.
-        streets: Array of shape (E, 2) with the pairs of records that a street or a triangle side connects; None if
+        streets: Array of shape (E, 2) with the pairs of records that a street or a triangle side connects, or None if
             there are none.
         streets_join_outputs: Whether ``streets`` contains pairs of outputs rather than records. This is the case if
             only some records can be selected.
         noun: The word for a record.
-        descriptions: The name or position of each record; empty if ids suffice.
-        output_descriptions: The name or position of each output; empty if ids suffice.
-        cell: The width and height of the cell around each output, in the unit of the axes; None to draw dots.
+        descriptions: The name or position of each record. It is empty if ids suffice.
+        output_descriptions: The name or position of each output. It is empty if ids suffice.
+        cell: The width and height of the cell around each output, in the unit of the axes. If None, outputs are drawn
+            as dots.
         prior: Array of shape (N,) with the prior of each record, used to show which records could be mistaken for each
-            other; None to omit this.
-        hidden: A function that returns the counts from :func:`hidden_among` for the limits in :data:`ODDS`. Called only
-            if the map fits into the page.
+            other. If None, this is not shown.
+        hidden: A function that returns the counts from :func:`hidden_among` for the limits in :data:`ODDS`. It is
+            called only if the map fits into the page.
     """
 
     rows: Sequence[str]
@@ -207,13 +209,13 @@ class ExplorerData:
 
 
 def _order_along_curve(places: Floats) -> Ints:
-    """Return the indices of places in their order along a Hilbert curve (Hilbert 1891), shape (N,).
+    """Return the indices of places in their order along a Hilbert curve (Hilbert 1891), as an array of shape (N,).
 
     Consecutive places in this order are near each other, so their rows are similar and compress well.
     """
     side = 1 << CURVE_BITS
     shifted = places - places.min(axis=0)
-    # Both axes have the same scale, so that places near each other on the curve are near each other on the map.
+    # Both axes have the same scale, so that places that are near each other on the curve are so on the map, too.
     x, y = np.minimum(shifted / max(float(shifted.max()), 1e-300) * side, side - 1).astype(np.int64).T
     number = np.zeros(len(places), dtype=np.int64)
     # The loop goes from the largest quadrants to the smallest. The curve visits four quadrants in the order (0, 0), (0,
@@ -228,9 +230,9 @@ def _order_along_curve(places: Floats) -> Ints:
 
 
 def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
-    """Quantise and compress a matrix, and encode the result as a string.
+    """Quantise and compress a matrix and encode the result as a string.
 
-    The largest number of quantisation steps in ``STEPS`` for which the string is short enough is used.
+    The number of quantisation steps is the largest one in ``STEPS`` for which the string is short enough.
 
     Args:
         z: Array of shape (N, K) with the probabilities.
@@ -238,10 +240,10 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
         columns: Array of shape (K,) with the column indices in the order in which columns are written.
 
     Returns:
-        The number of steps and the compressed matrix as a base64 string. None if the string is always too long, or if
-        it is once so long that fewer steps would hardly help (``MAX_EXCESS_FACTOR``).
+        The number of steps and the compressed matrix as a base64 string. None if the string is too long with every
+        number of steps, or so long with one of them that fewer steps would hardly help (``MAX_EXCESS_FACTOR``).
     """
-    # On a square root scale, small probabilities remain visible even with few steps.
+    # On a square root scale, small probabilities are visible even with few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]
     for steps in STEPS:
         shares = np.asarray(np.rint(roots * steps), dtype=np.uint8)
@@ -272,15 +274,15 @@ def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a r
     """
     if data.probabilities.size > MOST_ENTRIES:
         return None
-    # The page contains both orders, with which it restores the matrix.
+    # The page contains both orders and uses them to restore the matrix.
     rows, columns = _order_along_curve(data.places), _order_along_curve(data.output_places)
     packed = _pack_shares(data.probabilities, rows, columns)
     if packed is None:
         return None
     hidden = data.hidden()
     has_own_outputs = np.array_equal(data.places, data.output_places)
-    # `explorer.js` reads the fields by these names. "first" is the record that is shown at first: the one nearest to
-    # the middle of the map.
+    # `explorer.js` reads the fields by these names. "first" is the record that is shown initially, which is the one
+    # nearest to the middle of the map.
     content: dict[str, Any] = {
         "records": list(data.rows),
         "outputs": list(data.outputs),

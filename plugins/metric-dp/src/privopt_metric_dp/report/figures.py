@@ -1,4 +1,4 @@
-"""Functions that draw figures about a metric release with matplotlib."""
+"""Draw figures about a metric release with matplotlib."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PER_KIND: Final = [(SERIES[1], "D"), (SERIES[0], "o"), (SERIES[2], "s")]
 """The colours and markers for fresh reports, sticky reports (the first one repeated) and reports along a trace."""
 
 MOST_RATIOS: Final = 3e8
-"""Maximum number of probability ratios (pairs times outputs) that are computed for a figure."""
+"""The largest number of probability ratios (pairs times outputs) that are computed for a figure."""
 
 
 MOST_POINTS: Final = 2_000
-"""Maximum number of pairs in the figure that plots log ratios against distances."""
+"""The largest number of pairs in the figure that plots log ratios against distances."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -40,8 +40,8 @@ class Layout:
 
     Attributes:
         places: Array of shape (N, 2) with x and y.
-        axes: The labels of the two axes, which are empty if the axes have no meaning.
-        unit: The unit of length on the drawing; an empty string if lengths on it do not represent distances.
+        axes: The labels of the two axes. They are empty if the axes have no meaning.
+        unit: The unit of length on the drawing. It is empty if lengths on it do not represent distances.
     """
 
     places: Floats
@@ -50,7 +50,7 @@ class Layout:
 
 
 def layout(*spaces: Space) -> list[Layout]:
-    """Return a layout for each of several spaces, all in the same plane.
+    """Return one layout for each of several spaces, all in the same plane.
 
     Geographic places are drawn in km from their south-west corner, with longitudes scaled by the cosine of the mean
     latitude. Vectors are projected onto their first two principal components. If a space has no coordinates, the places
@@ -73,13 +73,13 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
     """Return positions in the plane for places of the same kind.
 
     Args:
-        values: Array of shape (N, dim) with the coordinates: latitude and longitude in degrees, x and y in the unit of
-            the space, or vectors.
+        values: Array of shape (N, dim) with the coordinates, which are latitudes and longitudes in degrees, x and y in
+            the unit of the space, or vectors.
         space: A space whose kind ("geographic", "planar" or "vector") and unit apply to all places.
 
     Returns:
-        Array of shape (N, 2) with positions; the labels of the two axes; and the unit of length on the drawing, or an
-        empty string if there is none.
+        Three values: an array of shape (N, 2) with positions, the labels of the two axes, and the unit of length on the
+        drawing, which is empty if there is none.
     """
     if space.kind == "geographic":
         south, west = values.min(axis=0)
@@ -91,7 +91,7 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
         unit = space.unit if space.kind == "planar" else ""
         return np.asarray(values), (f"x ({unit})", f"y ({unit})") if unit else ("x", "y"), unit
     centred = values - values.mean(axis=0)
-    # The rows of the last factor are the principal directions, with the most important one first.
+    # The rows of the last factor are the principal directions, beginning with the most important one.
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     places = centred @ axes[:2].T
     if places.shape[1] < 2:
@@ -100,24 +100,24 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
 
 
 def _draw_map(space: Space, values: Floats, label: str, upper: float | None, streets: Ints | None) -> Figure:
-    """Draw a map of places that are coloured by a value.
+    """Draw a map of places, coloured by a value.
 
     Args:
         space: The N records or outputs.
         values: Array of shape (N,) with the value at each place.
         label: The label of the colour scale, which begins at 0.
-        upper: The end of the colour scale; None for the largest value.
-        streets: Array of shape (E, 2) with pairs of places to connect by lines; None for no lines.
+        upper: The end of the colour scale, or None for the largest value.
+        streets: Array of shape (E, 2) with pairs of places to connect by lines, or None for no lines.
     """
     space_layout = layout(space)[0]
     return draw_maps({"": values}, space_layout.places, space_layout.axes, label, upper=upper, streets=streets)
 
 
 def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
-    """Return the expected loss for each record, as an array of shape (N,).
+    """Return the expected loss of each record, as an array of shape (N,).
 
-    The loss of record i is the sum over outputs k of z_ik c_ik, where z_ik is the probability of the output and c_ik is
-    its cost.
+    The loss of record i is the sum of z_ik c_ik over all outputs k, where z_ik is the probability of the output and
+    c_ik is its cost.
     """
     return np.asarray(np.einsum("ik,ik->i", release.probabilities, data.cost))
 
@@ -128,7 +128,7 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
     If there are too many pairs, only the nearest pairs of each record are selected.
 
     Returns:
-        Row indices into ``release.pairs`` in ascending order. Pairs at distance 0 are omitted.
+        Row indices into ``release.pairs`` in ascending order. Pairs at distance 0 are left out.
     """
     positive_pairs = np.flatnonzero(release.distances > 0)
     max_pairs = max(len(release.records), int(MOST_RATIOS / max(1, len(release.outputs))))
@@ -136,13 +136,13 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
         return positive_pairs
     pairs_per_record = max(1, max_pairs // len(release.records))
     # Each pair is listed twice, once for each of its records, and the list is sorted by record and distance. A pair is
-    # selected if it is among the nearest ones for at least one of its records.
+    # selected if it is among the nearest pairs of at least one of its records.
     endpoints = np.concatenate([release.pairs[positive_pairs, 0], release.pairs[positive_pairs, 1]])
     pair_rows = np.concatenate([positive_pairs, positive_pairs])
     order = np.lexsort([release.distances[pair_rows], endpoints])
     endpoints, pair_rows = endpoints[order], pair_rows[order]
     first_rows = np.searchsorted(endpoints, np.arange(len(release.records)))
-    # The position of each pair among its record's pairs, with the nearest first.
+    # The rank of each pair among its record's pairs, beginning with the nearest.
     rank = np.arange(len(endpoints)) - first_rows[endpoints]
     return np.unique(pair_rows[rank < pairs_per_record])
 
@@ -152,7 +152,7 @@ def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
 
     A pair at distance d uses the fraction (largest log ratio) / (epsilon d). The value for a record is the largest over
     its pairs, or 0 if it has none. Only the pairs from :func:`nearest_pairs` are examined. If the release satisfies
-    epsilon, all values are at most 1, up to rounding.
+    epsilon, all values are at most 1 up to rounding.
     """
     selected = nearest_pairs(release)
     spent = max_log_ratios(release.weights, release.pairs[selected]) / (epsilon * release.distances[selected])
@@ -163,7 +163,7 @@ def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
 
 
 def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
-    """Draw a map of the expected loss for each record."""
+    """Draw a map of the expected loss of each record."""
     values = loss_of_records(release, data)
     return _draw_map(data.records, values, f"average loss ({data.loss_unit})", None, lines_between(data))
 
@@ -175,7 +175,7 @@ def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
 
 
 def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure:
-    """Draw a map of the output probabilities for a single record.
+    """Draw a map of the output probabilities of one record.
 
     Args:
         release: The release.
@@ -195,7 +195,8 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     """Plot the largest log ratio of each certified pair against its distance d.
 
-    A line shows the largest log ratio allowed, epsilon d. If there are too many pairs, only a sample is plotted.
+    A line shows the largest log ratio allowed, epsilon d. If there are too many pairs, only a sample of them is
+    plotted.
     """
     figure, axes = axes_of(5.6, 4.3)
     # Every n-th pair is drawn, so that there are at most `MOST_POINTS`. Negating twice rounds n up.
@@ -205,7 +206,7 @@ def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} times d")
     label = f"a pair of {noun_of(data.records)}s"
     axes.scatter(distance, worst, s=14, alpha=0.7, color=MARK, edgecolors="none", label=label, zorder=3)
-    # Many dots are drawn as an image, because each one makes a vector file larger.
+    # Many dots are drawn as an image, because each dot makes a vector file larger.
     axes.collections[-1].set_rasterized(len(selected) > MAX_VECTOR_MARKS)
     axes.set_xlabel(f"distance d ({data.unit})")
     axes.set_ylabel("change of odds (logarithm)")
@@ -215,10 +216,11 @@ def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
 
 @use_theme
 def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -> Figure:
-    """Plot the lower bound and the loss of a search against time.
+    """Plot the lower bound and the loss of a search over time.
 
     Args:
-        trajectory: Rows with time in seconds, lower bound and loss. Values that are not finite numbers are not drawn.
+        trajectory: Rows with the time in seconds, the lower bound and the loss. Values that are not finite numbers are
+            not drawn.
         unit: The label of the vertical axis.
     """
     figure, axes = axes_of(7.6, 3.4)
@@ -228,7 +230,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
     values[~np.isfinite(values)] = np.nan
     seconds, lower, upper = values.T
     is_known = np.isfinite(lower) & np.isfinite(upper)
-    # Lines are drawn as steps, because each bound and each loss remains the best one until the next.
+    # Lines are drawn as steps because each bound and each loss remains the best one until the next.
     axes.fill_between(
         seconds[is_known], lower[is_known], upper[is_known], step="post", color=LINE, alpha=0.5, label="open"
     )
@@ -244,7 +246,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 def over_time(attacked: Mapping[str, Any], noun: str = "place") -> Figure:
     """Plot the median and the 95th percentile of an attacker's errors against the number of reports.
 
-    Each statistic has its own panel, with a line for each kind of report.
+    Each statistic has a panel of its own, with one line per kind of report.
 
     Args:
         attacked: The result of :func:`privopt_metric_dp.attacks.many_reports.over_time`.
@@ -258,7 +260,7 @@ def over_time(attacked: Mapping[str, Any], noun: str = "place") -> Figure:
         axes.set_xscale("log")
         axes.set_title(f"{title} of the {noun}s")
         axes.set_xlabel(f"reports of one {noun}")
-    # Both panels share the axis. The lower limit is set last, so that the upper limit fits the data in both.
+    # Both panels share the axis. The lower limit is set last, so that the upper limit suits the data in both.
     sides[0].set_ylim(bottom=0.0)
     sides[0].set_ylabel(f"off by at most ({attacked['unit']})")
     add_legend(figure)

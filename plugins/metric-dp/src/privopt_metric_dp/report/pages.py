@@ -1,4 +1,4 @@
-"""The sections of the report about a metric release: interactive map, losses, worst pairs, baselines, convergence."""
+"""The sections of a metric release's report: interactive map, losses, worst pairs, baselines and convergence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 MOST_ATTACKED: Final = 4_000_000
-"""Maximum number of matrix entries for which a report shows attacks on many reports about one place."""
+"""The largest number of matrix entries for which a report shows attacks on many reports about one place."""
 
 _SECRET: Final = {
     "geographic": "--lat LAT --lon LON",
@@ -54,7 +54,7 @@ _SECRET: Final = {
     "vector": "--text TEXT --unknown mask",
     "plain": "--id ID",
 }
-"""The options of ``privopt apply`` that name the columns with secrets, for each kind of records."""
+"""The options of ``privopt apply`` that name the columns with secrets, by the kind of records."""
 
 _MANY = (
     "New reports of one {noun} add up. An attacker who knows the table of probabilities guesses the likeliest {noun}. "
@@ -66,7 +66,7 @@ _ATTACKED = " The attack was tried {count:,} times, on {noun}s drawn by how comm
 def trajectory_of(result: Result) -> list[Any]:
     """Return the trajectory of a search from its result, as rows of seconds, lower bound and loss.
 
-    Rows with neither a bound nor a loss are dropped. Malformed rows are dropped too, because the field
+    Rows that contain neither a bound nor a loss are dropped. So are malformed rows, because the field
     ``details.told.trajectory`` of result.json is not verified.
     """
     rounds = result.details.told.get("trajectory")
@@ -78,7 +78,7 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
     """Return the loss of a release and, if costs are known, the losses of mechanisms that need no solver.
 
     Args:
-        data: The problem's data, whose costs define the loss; None if the loss is not an expected cost.
+        data: The problem's data, whose costs define the loss, or None if the loss is not an expected cost.
         result: The result, which contains the name of the mechanism and the loss of the release.
 
     Returns:
@@ -87,14 +87,14 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
     rows = [(f"this release ({result.mechanism})", float(result.objective.value), "")]
     if data is None:
         return rows
-    # The exponential mechanism is skipped on a page about itself, which states its loss already, and for a large
-    # matrix, where it would take too long.
+    # The exponential mechanism is skipped on a page about itself, which shows its loss already, and for a large matrix,
+    # because it would take too long.
     skipped = data.cost.size > 4_000_000 or result.mechanism == "exponential"
     exponential_value = None if skipped else exponential_loss(data)
     if exponential_value is not None:
         remark = "a usual method: probabilities proportional to exp(-epsilon d / 2)"
         rows.append(("exponential mechanism", exponential_value, remark))
-    # The expected loss if the same output is released for every record, for the cheapest such output.
+    # The expected loss of releasing the same output for every record, for the best such output.
     best = float((data.prior @ data.cost).min())
     rows.append(("one output for all", best, "the same report for everybody, which reveals nothing"))
     return rows
@@ -108,14 +108,14 @@ def metric_figures(
     *,
     attacked: Mapping[str, Any] | None = None,
 ) -> dict[str, Figure]:
-    """Draw the figures for a report, and return them by file name. Figures without data are omitted.
+    """Draw the figures for a report and return them keyed by file name. Figures without data are left out.
 
     Args:
         release: The release.
         data: The data of the problem.
         result: The result, which contains the lower bound and the trajectory of the search.
         loss: The loss that the mechanism minimises.
-        attacked: The result of :func:`attack_reports`; computed if it is None.
+        attacked: The result of :func:`attack_reports`. If None, it is computed.
     """
     release = release.along_edges(data)
     attacked = attacked or attack_reports(release, data)
@@ -138,9 +138,9 @@ def metric_figures(
 
 
 def attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
-    """Simulate attacks on many reports about one place, and return their results.
+    """Simulate attacks on many reports about one place and return their results.
 
-    Returns None if the matrix is too large, or if the release does not have exactly one row per record.
+    The result is None if the matrix is too large, or if the release does not have exactly one row per record.
     """
     return over_time(release, data) if release.weights.size <= MOST_ATTACKED else None
 
@@ -148,7 +148,7 @@ def attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] |
 def metric_sections(
     release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
 ) -> list[Section]:
-    """Return the sections of the report about a release: map, losses, worst pairs, attacks and convergence.
+    """Return the sections of a release's report: map, losses, worst pairs, attacks and convergence.
 
     Args:
         release: The release.
@@ -166,7 +166,7 @@ def metric_sections(
         "fall, and for which others it could be mistaken."
     )
     explored = explorer_section(explorer_data, lead)
-    # A matrix that is too large for an interactive map gets a figure for one record instead.
+    # If the matrix is too large for an interactive map, a figure for one record is shown instead.
     if explored is not None:
         sections.append(explored)
     else:
@@ -176,7 +176,7 @@ def metric_sections(
         sections.append(word_section(release, data))
     sections.append(_show_comparison(costs_of(loss, data), result, loss.unit, drawings["loss-beside-baselines"]))
     sections.append(_maps_section(drawings, noun))
-    # If there is only one record, or all records share a place, there is no pair that an attacker could distinguish.
+    # If there is only one record, or all records share a place, there is no pair for an attacker to tell apart.
     if (release.distances > 0).any():
         sections.append(_pairs_section(release, data, drawings["privacy-spent"]))
     lead, html = _MANY.format(noun=noun), ""
@@ -192,9 +192,9 @@ def metric_sections(
 
 
 def _covered_mechanisms(result: Result) -> str:
-    """Return a phrase that describes the mechanisms covered by a lower bound, such as "no mechanism with ...".
+    """Return a phrase for the mechanisms that a lower bound covers, such as "no mechanism with ...".
 
-    For a problem over a region, bounds hold only for mechanisms that satisfy the constraints along the region's edges
+    For a problem over a region, bounds apply only to mechanisms that satisfy the constraints along the region's edges
     (docs/guide/everywhere.md).
     """
     if result.guarantee.scope == "everywhere":
@@ -208,9 +208,9 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
     Args:
         sentences: The sentences that explain the guarantee.
         records: The records, whose kind determines the suggested commands.
-        result: The result. No commands are suggested for a release with a mark such as "seeded, not private".
+        result: The result. If it has a mark such as "seeded, not private", no commands are suggested.
         relation: The unit of epsilon and the kind of distance, such as "per km by road". By default, only the unit is
-            stated.
+            shown.
     """
     epsilon, unit = result.guarantee.epsilon, relation or result.guarantee.unit
     amount = "the guarantee" if epsilon is None else f"epsilon {format_digits(float(epsilon))} {unit}".strip()
@@ -232,10 +232,10 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
 
 
 def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
-    """Return a section with a map of the fraction of epsilon that each record uses and, if known, one of its loss.
+    """Return a section with a map of the fraction of epsilon that each record uses and, if known, a map of its loss.
 
     Args:
-        figures: The figures of the report by name. "loss-map" is missing if the loss is not an expected cost.
+        figures: The figures of the report, keyed by name. "loss-map" is missing if the loss is not an expected cost.
         noun: The word for a record.
     """
     spent = (
@@ -260,7 +260,7 @@ def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
 
     Args:
         space: The records or outputs.
-        columns: The properties by name, each with a value for every place.
+        columns: The properties, keyed by name, each with one value per place.
 
     Raises:
         UsageError: The space has no coordinates on a map.
@@ -271,7 +271,7 @@ def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
 
 
 def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> Layer | None:
-    """Return a map layer with the loss of each record and the frequency of each output.
+    """Return a map layer that shows the loss of each record and the frequency of each output.
 
     Args:
         release: The release.
@@ -303,7 +303,7 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
     )
     if has_own_outputs:
         return Layer(kind=data.records.kind, features=records, unit=data.records.unit)
-    # All features in a layer have the same columns.
+    # All features in a layer must have the same columns.
     empty = [None] * len(data.outputs)
     names = ("prior", "expected_loss", "share_of_epsilon", "likeliest_output", "its_probability")
     empty_columns: dict[str, Any] = {"kind": ["output"] * len(data.outputs)} | dict.fromkeys(names, empty)
@@ -312,9 +312,9 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
-    """Return a section about how well an attacker can distinguish pairs of records.
+    """Return a section about how well an attacker can tell pairs of records apart.
 
-    It contains a figure of all pairs, and a table of the pairs that are easiest to distinguish.
+    It contains a figure of all pairs and a table of the pairs that are easiest to tell apart.
 
     Args:
         release: The release. If the guarantee covers a region, its pairs are the region's edges.
@@ -334,27 +334,27 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
 
 
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
-    """Return the ten pairs of records, or fewer, that are easiest to distinguish relative to their distance.
+    """Return the (at most ten) pairs of records that are easiest to tell apart relative to their distance.
 
     Pairs are ranked by the total variation distance between the output distributions of their two records, divided by
     the distance between the records. An attacker who must decide between two equally likely records is right with
     probability (1 + total variation) / 2.
 
     Returns:
-        For each pair, the labels of both records, their distance, their total variation, and the largest total
-        variation that the guarantee allows.
+        The labels of each pair's two records, their distance, their total variation, and the largest total variation
+        that the guarantee allows.
     """
     z = release.probabilities
     positive_pairs = np.flatnonzero(release.distances > 0)
-    # Only every n-th pair of a large problem is examined, because all of them would take too long for a table of ten.
+    # In a large problem, only every n-th pair is examined, because all of them would take too long for a table of ten.
     selected = positive_pairs[:: max(1, positive_pairs.size // 20_000)]
     i, j = release.pairs[selected].T
-    # Pairs are processed in blocks of 512, to limit the memory. Without pairs, the result is empty.
+    # Pairs are processed in blocks of 512 to limit memory use. If there are no pairs, the result is empty.
     variation = np.concatenate(
         [np.abs(z[i[s : s + 512]] - z[j[s : s + 512]]).sum(axis=1) / 2 for s in range(0, len(selected), 512)]
         or [np.zeros(0)]
     )
-    # All distances are above 0 here. 1e-300 only prevents an overflow.
+    # All distances here are positive. 1e-300 only prevents an overflow.
     order = np.argsort(-variation / np.maximum(release.distances[selected], 1e-300))[:10]
     return [
         (
@@ -373,7 +373,7 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
     """Return a section that compares the loss with the lower bound and with mechanisms that need no solver.
 
     Args:
-        data: The problem's data, whose costs define the loss; None if the loss is not an expected cost.
+        data: The problem's data, whose costs define the loss, or None if the loss is not an expected cost.
         result: The result.
         unit: The unit of the loss.
         chart: The figure that shows the losses.
@@ -382,7 +382,7 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
     if result.objective.lower_bound is not None:
         bound = float(result.objective.lower_bound)
         rows.insert(1, ("proved bound", bound, f"{_covered_mechanisms(result)} is below"))
-    # The cost of a km in the reader's unit, such as minutes, applies only to losses in km.
+    # The cost of a kilometre in another unit, such as minutes, applies only to losses in km.
     price = None if data is None or unit != "km" else data.per_km
     header = ["mechanism", f"loss ({unit})", *([] if price is None else [f"loss ({price.unit})"]), "remark"]
     cells = [[name, value, *([] if price is None else [price.cost * value]), remark] for name, value, remark in rows]
@@ -397,7 +397,7 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
 def _explorer_data(
     release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease], result: Result
 ) -> ExplorerData:
-    """Return the content of the interactive map for a release.
+    """Return the content of a release's interactive map.
 
     Args:
         release: The release. If the guarantee covers a region, its pairs are the region's edges.

@@ -22,15 +22,15 @@ __all__ = ["MetricReporting"]
 
 
 class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
-    """The report about a metric release: an interactive map, losses, worst pairs, baselines and convergence."""
+    """The report about a metric release, with an interactive map, losses, worst pairs, baselines and convergence."""
 
     def headline(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> str:
         """Return sentences about what is reported, the average error, and how often an attacker guesses correctly."""
         data, noun = problem.data, noun_of(problem.data.records)
-        # A mechanism may use another class for its problem files, without a [utility] table.
+        # A mechanism may use another class for its problem files, which has no [utility] table.
         declared = problem.declared
         kind = declared.utility.kind if isinstance(declared, MetricProblem) else ""
-        # A mechanism may have a loss of its own, which is not the one in [utility].
+        # A mechanism may have a loss of its own that differs from the one in [utility].
         if costs_of(self.mechanism.utility(problem, result.method), data) is not data:
             kind = ""
         published = f"Instead of the true {noun}, one of {len(data.outputs):,} is reported, drawn at random."
@@ -54,27 +54,27 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         return [*sections[:1], pages.meaning_section(sentences, problem.data.records, result, relation), *sections[1:]]
 
     def in_readers_unit(self, problem: MetricInstance[Any], result: Result, value: float) -> str:
-        """Convert a loss in km to the unit that ``[utility] per_km`` declares, and format it.
+        """Convert a loss in km to the unit declared by ``[utility] per_km``, and format it.
 
-        Returns an empty string if no unit is declared.
+        If no unit is declared, the string is empty.
         """
         return in_readers_unit(problem.data, result.objective, value)
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
         """Return a section with the release and a button that checks its privacy and lower bound in the browser.
 
-        Returns None if the release is too large or cannot be checked in the browser.
+        The result is None if the release is too large or cannot be checked in the browser.
         """
         return check_section(folder, release, result)
 
     def figures(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Mapping[str, Figure]:
-        """Return the figures of the report by file name, such as maps of the loss and of the privacy of each record."""
+        """Return the figures of the report by file name, such as maps of each record's loss and privacy."""
         utility = self.mechanism.utility(problem, result.method)
         return pages.metric_figures(release, problem.data, result, utility)
 
     def geo(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Layer | None:
-        """Return a map layer with the loss of each record and the frequency of each output.
+        """Return a map layer that shows the loss of each record and the frequency of each output.
 
-        Returns None if the records have no coordinates on a map.
+        The result is None if the records have no coordinates on a map.
         """
         return pages.metric_layer(release, problem.data, self.mechanism.utility(problem, result.method))

@@ -1,4 +1,4 @@
-"""Statistics about a release of words: how often words stay unchanged, which words replace them, and at what distance.
+"""Statistics about a release of words: how often words stay unchanged, what replaces them, and at what distance.
 
 Source:
     Feyisetan, Balle, Drake, Diethe: Privacy- and Utility-Preserving Textual Analysis via Calibrated Multivariate
@@ -21,19 +21,19 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["WordFigures", "word_figures", "word_section"]
 
 DRAWS_PER_WORD: Final = 1_000
-"""Number of reports per word among which distinct words are counted, as in the paper."""
+"""The number of reports per word among which distinct words are counted. It is the same as in the paper."""
 
 LISTED_WORDS: Final = 12
-"""Number of words that are listed with their replacements. The words with the largest prior are listed."""
+"""The number of words that are listed with their replacements. These are the words with the largest prior."""
 
 LISTED_REPLACEMENTS: Final = 5
-"""Maximum number of replacements that are listed for a word."""
+"""The largest number of replacements that are listed for a word."""
 
 BLOCK: Final = 1 << 22
-"""Maximum number of probabilities that are in memory as doubles at a time."""
+"""The largest number of probabilities held in memory as doubles at a time."""
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""The levels of the quantiles that are shown for each statistic."""
+"""The levels of the quantiles shown for each statistic."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -42,11 +42,11 @@ class WordFigures:
 
     Attributes:
         stays: Array of shape (N,) with the probability that each word is reported as itself (N_w in the paper). It is 0
-            for a word that is not an output.
+            for words that are not outputs.
         distinct: Array of shape (N,) with the expected number of distinct words among ``DRAWS_PER_WORD`` reports of
             each word (S_w in the paper).
-        away: Array of shape (N,) with the expected distance from each word to its report; None if distances to outputs
-            are unknown.
+        away: Array of shape (N,) with the expected distance from each word to its report, or None if distances to
+            outputs are unknown.
     """
 
     stays: Floats
@@ -58,22 +58,22 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
     """Compute the statistics about each word from the probabilities in a release, without drawing reports.
 
     Args:
-        release: The release, with a row for each of N words.
-        data: The data of the problem, which provides distances.
+        release: The release, with one row for each of N words.
+        data: The data of the problem, which provides the distances.
     """
     column = {name: index for index, name in enumerate(release.outputs.tolist())}
     column_by_record = np.array([column.get(name, -1) for name in release.records.tolist()], dtype=np.int64)
     count, width = release.weights.shape
     stays, distinct, distances = np.zeros(count), np.zeros(count), np.zeros(count)
-    # A release may contain rows for only some records, and in an order other than the problem's.
+    # A release may contain rows for only some of the records, and in a different order.
     to_outputs = data.to_outputs[data.records.numbers(release.records.tolist())] if data.crossed else None
-    # The matrix is converted to doubles in blocks, so that it is never in memory a second time.
+    # The matrix is converted to doubles block by block, so that no second copy of it is ever in memory.
     for rows in slices(count, width, BLOCK):
         # Weights are integers whose rows sum to 2**63.
         z = release.weights[rows] / float(1 << 63)
         columns = column_by_record[rows]
         stays[rows] = np.where(columns >= 0, z[np.arange(len(z)), columns], 0.0)
-        # A word with probability z is among n reports with probability 1 - (1 - z)^n. The minimum avoids log(0) for z =
+        # A word with probability z is among n reports with probability 1 - (1 - z)^n. The minimum avoids log(0) if z =
         # 1.
         distinct[rows] = -np.expm1(DRAWS_PER_WORD * np.log1p(-np.minimum(z, 1.0 - 1e-16))).sum(axis=1)
         if to_outputs is not None:
@@ -82,7 +82,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
 
 
 def word_section(release: MatrixRelease, data: MetricData) -> Section:
-    """Return a section with quantiles of the statistics over all words, and replacements for the most common words."""
+    """Return a section with quantiles of the statistics over all words and the replacements of the most common words."""
     figures = word_figures(release, data)
     rows = [
         ("stays as it is", *_format_quantiles(100.0 * figures.stays, "\u00a0%")),
@@ -101,7 +101,7 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
     # The sort is stable, so that equally probable words are listed in their original order.
     listed = np.argsort(-data.prior, kind="stable")[:LISTED_WORDS].tolist()
     rank = {name: row for row, name in enumerate(release.records.tolist())}
-    # A release may lack rows for some records.
+    # A release may have no rows for some records.
     words_and_rows = [
         (data.records.ids[index], rank[data.records.ids[index]]) for index in listed if data.records.ids[index] in rank
     ]
@@ -120,16 +120,16 @@ def _format_quantiles(values: Floats, unit: str) -> list[str]:
 
 
 def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
-    """Return a string with the likeliest replacements for a word, and their probabilities as percentages.
+    """Return a string with a word's likeliest replacements and their probabilities as percentages.
 
     Args:
         release: The release.
-        name: The word itself, which is omitted from the list.
+        name: The word itself, which is left out of the list.
         row: The row index of the word in the release.
     """
     weights = release.weights[row]
-    # One more than is listed, because the word itself may be among them. Weights are converted to doubles, because
-    # negating unsigned integers would wrap around.
+    # One more than is listed is selected, because the word itself may be among them. Weights are converted to doubles,
+    # because negating unsigned integers would wrap around.
     order = np.argsort(-weights.astype(np.float64), kind="stable")[: LISTED_REPLACEMENTS + 1].tolist()
     others = [index for index in order if str(release.outputs[index]) != name and weights[index]][:LISTED_REPLACEMENTS]
     return ", ".join(

@@ -59,29 +59,30 @@ __all__ = [
 ]
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
-"""Names of the methods."""
+"""The names of the methods."""
 MIN_SPANNER_RECORDS = 100
-"""Smallest number of records for which a spanner is worth its time."""
+"""The smallest number of records for which a spanner is worth its time."""
 DENSE_PAIRS_PER_RECORD = 12
-"""Number of pairs per record above which a spanner's program comes first, because a few pairs then nearly imply the
+"""The number of pairs per record above which a spanner's program comes first, because a few pairs then nearly imply the
 others."""
 MANY, SAMPLE = 1_000, 64
-"""Number of records above which a program over a sample of outputs comes first, and the size of that sample (which is
-at most a quarter of the outputs)."""
+"""The number of records above which a program over a sample of outputs comes first, and the size of that sample (which
+is at most a quarter of the outputs)."""
 STARRED, FEW = 1_000, 4
 """The star is skipped if there are more than STARRED records and more than FEW times as many records as outputs,
 because its kernel has an entry for each pair of records. With 8,000 places and 120 outputs, it took 6 GB and minutes,
 and some weights were negative. Weights were also negative with 2,032 places at 3 and 30 per km."""
 DEFAULT_MEMORY_BYTES = 8e9
-"""Memory limit in bytes if the caller gives none. A method that needs more is not started."""
+"""The memory limit in bytes if the caller gives none. A method that needs more is not started."""
 
 AT_ONCE = 0.1
-"""Largest share of the time that the quick bound may take. It usually takes much less (:func:`_offer_quick_bound`)."""
+"""The largest share of the time that the quick bound may take. It usually takes much less (:func:`_offer_quick_bound`).
+"""
 
 Room = Callable[[], float]
-"""Function that returns the number of bytes that may still be allocated."""
+"""A function that returns the number of bytes that may still be allocated."""
 Ladder = Callable[[Part, Room], Iterator[Solver]]
-"""Generator of the solvers to run on a part, in order. It is resumed after each solver, so it can use that result."""
+"""A generator of the solvers to run on a part, in order. It is resumed after each solver, so it can use that result."""
 
 
 def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
@@ -94,7 +95,7 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
 
     Args:
         part: The part. The star's solver sets ``part.starred`` to whether the star is a mechanism for this part.
-        memory_limit: Function that returns the number of bytes that may still be allocated.
+        memory_limit: A function that returns the number of bytes that may still be allocated.
     """
     instance = part.instance
     # Otherwise, the star's kernel would be too large: it has an entry for every two records.
@@ -138,8 +139,8 @@ def begins_with_star(records: int, outputs: int, method: str) -> bool:
     of the time limit to compute the star.
 
     Args:
-        records, outputs: Number of records and number of outputs of the whole instance.
-        method: Name of a method. Only "auto" and "star" try the star.
+        records, outputs: The number of records and number of outputs of the whole instance.
+        method: The name of a method. Only "auto" and "star" try the star.
     """
     return method in ("auto", "star") and _suits_star(records, outputs) and is_star_affordable(records, outputs)
 
@@ -199,9 +200,9 @@ def run_ladder(
     Args:
         part: A connected part.
         offers: Receives the offers for the part.
-        memory_limit: Function that returns the number of bytes that may be allocated. A solver that needs more is not
+        memory_limit: A function that returns the number of bytes that may be allocated. A solver that needs more is not
             started.
-        ladder: Generator of the solvers.
+        ladder: A generator of the solvers.
         only_first: Whether to stop after the first solver that completes without an error.
         after_solver: Called after each solver, even after one that was skipped.
 
@@ -305,7 +306,7 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
     Args:
         instance: The whole instance.
         offers: Receives offers for the whole instance.
-        memory_limit: Function that returns the number of bytes that may be allocated.
+        memory_limit: A function that returns the number of bytes that may be allocated.
         method: One of `METHODS`, a solver, or a ladder.
 
     Raises:
@@ -393,10 +394,10 @@ def solve(
     Args:
         instance: The problem.
         method: One of `METHODS`, a solver, or a ladder (a generator of the solvers to try on a part, in order).
-        gap: Relative gap between loss and lower bound at which to stop.
-        search_time: Time scope in which the methods run, nested in the caller's; None to use the caller's scope.
+        gap: The relative gap between loss and lower bound at which to stop.
+        search_time: The time scope in which the methods run, nested in the caller's; None to use the caller's scope.
         progress: Called with each offer.
-        memory: Number of bytes that may be allocated. A method that needs more is skipped.
+        memory: The number of bytes that may be allocated. A method that needs more is skipped.
 
     Returns:
         The best mechanism and the best bound. The status is "stopped" if a time limit or an interrupt ended the search

@@ -25,20 +25,20 @@ from privopt_metric_dp.solvers.interior_point import InteriorPoint
 __all__ = ["choose_outputs", "sample_program"]
 
 MAX_SAMPLE_RECORDS: Final = 2_000
-"""Largest number of records in the sample."""
+"""The largest number of records in the sample."""
 MAX_SAMPLE_SHARE: Final = 0.5
-"""Largest share of all records that the sample may contain, unless there are more candidates. Sampling half of Rome's
-2,032 street nodes led to outputs as good as those found with all nodes, in half the time and memory. (For 120 outputs
-at 1 and 3 per km, the lower bounds for the two selections agree within 0.03 %.)"""
+"""The largest share of all records that the sample may contain, unless there are more candidates. Sampling half of
+Rome's 2,032 street nodes led to outputs as good as those found with all nodes, in half the time and memory. (For 120
+outputs at 1 and 3 per km, the lower bounds for the two selections agree within 0.03 %.)"""
 CANDIDATES: Final = (4, 480, 1_000)
-"""Number of candidates per selected output, and the smallest and the largest number of candidates. If more outputs are
-to be selected than `RETRIED_SHARE` of that largest number, records as far apart as possible are used instead, because
-hardly any candidate would be dropped."""
+"""The number of candidates per selected output, and the smallest and the largest number of candidates. If more outputs
+are to be selected than `RETRIED_SHARE` of that largest number, records as far apart as possible are used instead,
+because hardly any candidate would be dropped."""
 RETRIED_SHARE: Final = 0.5
-"""Share of the candidates that is kept in each round. The next round's program has no other outputs, so it shows how
-much probability the kept candidates receive once the others are gone."""
+"""The share of the candidates that is kept in each round. The next round's program has no other outputs, so it shows
+how much probability the kept candidates receive once the others are gone."""
 SAMPLE_GAP: Final = 0.1
-"""Relative gap to which the sample's program is solved. It can be large, because the candidates' ranking settles
+"""The relative gap to which the sample's program is solved. It can be large, because the candidates' ranking settles
 early."""
 
 
@@ -47,7 +47,8 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 
     Args:
         data: A problem whose outputs are chosen (`MetricData.over`).
-        search_time: Time scope in which LPs over samples are solved. When it expires, the best solution so far is used.
+        search_time: The time scope in which LPs over samples are solved. When it expires, the best solution so far is
+            used.
         progress: Called with the phase, the iteration, and the lower bound and loss of the LP over the sample.
 
     Returns:
@@ -155,7 +156,7 @@ def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> 
         records: N, the number of records.
         pairs: (P, 2) pairs of records.
         lengths: (P,) distances between the records of each pair.
-        count: Number of records to select.
+        count: The number of records to select.
 
     Returns:
         (count,) indices of the records, in the order of selection.

@@ -43,7 +43,7 @@ def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_d
     Args:
         pattern: Sparsity pattern of the factors.
         a: The outputs' arrays, after :func:`privopt_metric_dp.solvers.factor_kernels.factorise`.
-        g: Index of the batch.
+        g: The index of the batch.
         diagonal: ``(N,)`` diagonal entries of ``T``, to which those of ``H^-1`` are added.
         off_diagonal: ``(E,)`` entries of ``T`` below the diagonal, to which those of ``H^-1`` are added.
     """

@@ -32,7 +32,7 @@ BYTES_A_NUMBER, BYTES_AN_ENTRY, SESSION_BYTES = 24.0, 136.0, 20e6
 the key that identifies the ray, and in a copy while rays are added. For 100, 225, 300 and 400 scattered records with
 1,225, 2,084, 2,811 and 1,871 rays, column generation took 30, 97, 131 and 107 MB in total."""
 LAST_ROUND = 1000
-"""Number of rounds after which the method gives up."""
+"""The number of rounds after which the method gives up."""
 
 
 def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
@@ -71,7 +71,7 @@ class ColumnGeneration:
     :class:`StarSolver`. If not, it runs only if it was requested by name or if earlier methods failed.
 
     Attributes:
-        most_left: Largest allowed ratio of the gap after a round to the gap before it.
+        most_left: The largest allowed ratio of the gap after a round to the gap before it.
     """
 
     name = "column-generation"
@@ -80,8 +80,8 @@ class ColumnGeneration:
         """Create the solver.
 
         Args:
-            most_left: Largest allowed ratio of the gap after a round to the gap before it. If the ratio is larger, the
-                solver fails and the next method takes over.
+            most_left: The largest allowed ratio of the gap after a round to the gap before it. If the ratio is larger,
+                the solver fails and the next method takes over.
         """
         self.most_left = most_left
 

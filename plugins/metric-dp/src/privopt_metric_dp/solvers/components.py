@@ -33,8 +33,8 @@ RELATIVE_SLACK = 1e-9
 """A pair counts as implied if some path between its records is longer than the pair by at most this fraction."""
 
 BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
-"""Largest number of outputs whose multipliers are lifted at a time, and largest number of entries (pairs times outputs)
-in each of about five arrays that this needs."""
+"""The largest number of outputs whose multipliers are lifted at a time, and largest number of entries (pairs times
+outputs) in each of about five arrays that this needs."""
 
 INSIDE, SKIPPED = -1, -2
 """Values in `MergedInstance.pair` for a pair inside a group, and for a pair that is longer than another one between the
@@ -330,7 +330,7 @@ class ReducedInstance:
             """Join the best offers of all parts and offer the result.
 
             Args:
-                origin: Name of the method that improved one of the parts.
+                origin: The name of the method that improved one of the parts.
             """
             # Candidates from a relaxation do not count here, because their values rise when they are repaired. `firm`
             # has a part's best candidate with a final value.
@@ -352,7 +352,7 @@ def _join_results(join: Any, results: Sequence[Any]) -> Any:
     """Join the results for all parts, after computing any that are deferred.
 
     Args:
-        join: Function that takes a list of the parts' candidates, or of their proofs, and joins them.
+        join: A function that takes a list of the parts' candidates, or of their proofs, and joins them.
         results: One result for each part, or a :class:`Later` that computes it.
     """
     return join([evaluate(result) for result in results])
@@ -374,8 +374,8 @@ class _PartOffers(Offers[Floats, Multipliers]):
         Args:
             instance: The part's instance.
             outer: Offers for the whole instance.
-            offer: Function that takes a method's name, joins the best offers of all parts, and offers the result under
-                this name.
+            offer: A function that takes a method's name, joins the best offers of all parts, and offers the result
+                under this name.
         """
         super().__init__(outer.gap)
         # Every part begins with a candidate and a bound, so that already the first offer of one part leads to an offer

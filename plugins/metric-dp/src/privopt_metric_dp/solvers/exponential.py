@@ -16,11 +16,11 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["exponential", "exponential_loss", "largest_share"]
 
 _BLOCK = 1 << 22
-"""Largest number of distances that are processed at a time."""
+"""The largest number of distances that are processed at a time."""
 _SAFETY_SHARE = 1e-9
-"""Share of a pair's epsilon d that is reserved for rounding errors in `largest_share`."""
+"""The share of a pair's epsilon d that is reserved for rounding errors in `largest_share`."""
 _BISECTION_STEPS = 20
-"""Number of bisection steps in `largest_share`."""
+"""The number of bisection steps in `largest_share`."""
 _MAX_SHARE = 64.0
 """No share larger than this is tried."""
 
@@ -40,7 +40,7 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
         distances: (N, K) non-negative distances from records to outputs. An output at infinite distance gets
             probability 0.
         epsilon: Epsilon per unit of distance, above 0.
-        share: Factor by which epsilon is multiplied in the exponents, above 0.
+        share: The factor by which epsilon is multiplied in the exponents, above 0.
 
     Returns:
         (N, K) matrix whose rows sum to 1 up to rounding. An entry underflows to 0 if its distance exceeds the smallest

@@ -24,7 +24,7 @@ from privopt_metric_dp.solvers.row_kernels import Arrays
 __all__ = ["PANEL", "couple", "factorise", "solve"]
 
 PANEL = SINGLE_LANES
-"""Number of columns of the coupling (the sum of the inverses over all outputs) that are formed at a time."""
+"""The number of columns of the coupling (the sum of the inverses over all outputs) that are formed at a time."""
 
 _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN instead of an error
 
@@ -38,7 +38,7 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     Args:
         pattern: Sparsity pattern of the factors.
         a: The outputs' arrays. The arrays ``factor`` (L), ``inverse`` (1 / D) and ``unit`` are set.
-        g: Index of the batch.
+        g: The index of the batch.
 
     Returns:
         Whether all matrices are positive definite in floating point.
@@ -108,7 +108,7 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
         pattern: Sparsity pattern of the factors.
         a: The outputs' arrays, after :func:`factorise`.
         prices: (N,) prices, which all outputs share.
-        weight: Factor for ``right``.
+        weight: The factor for ``right``.
         right: (G, 8 N) right-hand sides for the G batches.
         result: (G, 8 N) array to which the solutions are written.
 
@@ -242,7 +242,7 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
     Args:
         pattern: Sparsity pattern of the factors.
         a: The outputs' arrays, after :func:`factorise`.
-        g: Index of the batch.
+        g: The index of the batch.
         scale: (N,) scales; entry (i, j) is divided by ``scale_i scale_j``.
         into: (panels, N * PANEL) array to which the inverses are added. Each panel holds `PANEL` columns, stored row by
             row. Only entries on or below the diagonal are meaningful.

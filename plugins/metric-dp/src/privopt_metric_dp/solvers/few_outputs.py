@@ -20,7 +20,7 @@ from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 __all__ = ["FewOutputs", "sample_outputs"]
 
 SAMPLE_GAP: Final = 0.05
-"""Relative gap to which the sample's program is solved. Omitting outputs costs more than that."""
+"""The relative gap to which the sample's program is solved. Omitting outputs costs more than that."""
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
@@ -31,11 +31,11 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
 
     Args:
         instance: The problem.
-        count: Number of outputs to select, at least 1.
+        count: The number of outputs to select, at least 1.
 
     Returns:
-        Indices of the selected outputs, in ascending order. The first one selected is the output with the lowest total
-        cost over all records.
+        The indices of the selected outputs, in ascending order. The first one selected is the output with the lowest
+        total cost over all records.
     """
     cost = instance.cost
     selected = [int(cost.sum(axis=0).argmin())]
@@ -50,7 +50,7 @@ class FewOutputs:
     """A solver for the LP over a sample of outputs whose costs differ as much as possible.
 
     Attributes:
-        count: Number of outputs in the sample.
+        count: The number of outputs in the sample.
         inner: Solver for the sample's program.
     """
 
@@ -60,7 +60,7 @@ class FewOutputs:
         """Create the solver.
 
         Args:
-            count: Number of outputs in the sample.
+            count: The number of outputs in the sample.
             inner: Solver for the sample's program.
         """
         self.count, self.inner = count, inner

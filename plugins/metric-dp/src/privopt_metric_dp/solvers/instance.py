@@ -25,7 +25,7 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["Instance", "Solution", "dual_bound", "one_output"]
 
 EPSILON_SLACK = 1e-9
-"""Fraction by which epsilon is reduced when programs are solved, so that rounding errors do not violate privacy."""
+"""The fraction by which epsilon is reduced when programs are solved, so that rounding errors do not violate privacy."""
 
 
 def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
@@ -164,8 +164,8 @@ class Instance:
 
         Args:
             loss: Expected loss of a mechanism.
-            bound: Lower bound on the optimum.
-            gap: Largest difference, relative to the loss.
+            bound: The lower bound on the optimum.
+            gap: The largest difference, relative to the loss.
         """
         return loss - bound <= max(gap * abs(loss), self.noise)
 
@@ -183,8 +183,8 @@ class Solution:
         objective: Expected loss of the mechanism.
         lower_bound: A lower bound on the optimum, computed in floating point. The ``multipliers`` prove it.
         multipliers: Multipliers for the privacy rows, or None if there are none.
-        method: Name of the method that found the mechanism.
-        iterations: Number of offers (mechanisms or bounds) that this method made.
+        method: The name of the method that found the mechanism.
+        iterations: The number of offers (mechanisms or bounds) that this method made.
         trajectory: Tuples ``(seconds, lower bound, loss)`` in chronological order.
         status: "optimal" if the requested gap was reached, "feasible" if it was not, or "stopped" if a time limit or an
             interrupt ended the search first.

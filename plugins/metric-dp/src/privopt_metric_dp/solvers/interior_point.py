@@ -35,25 +35,26 @@ __all__ = ["InteriorPoint"]
 WEIGHTS = np.array([1.0, 0.75, 0.5, 0.3, 0.1])
 """Weights that are tried for a corrector. The one that allows the longest step is used."""
 CORRECTOR_STEPS = 2
-"""Largest number of centrality correctors in a step."""
+"""The largest number of centrality correctors in a step."""
 LAST_ITERATION = 150
-"""Number of steps after which the solver gives up."""
+"""The number of steps after which the solver gives up."""
 MAX_ROW_SUM_ERROR = 1e-7
-"""Largest distance of a row sum from one at which an iterate is still sound. Beyond it, numerics have broken down."""
+"""The largest distance of a row sum from one at which an iterate is still sound. Beyond it, numerics have broken down.
+"""
 ROW_SUM_TOLERANCE = 1e-9
 """If a step leaves a row sum farther than this from one, row sums are restored."""
 RESIDUAL_SHARE = 1e-8
-"""Relative residual to which systems with the coupling matrix are solved if that matrix is formed."""
+"""The relative residual to which systems with the coupling matrix are solved if that matrix is formed."""
 LOOSE, STRAIGHTENED = 1e-3, 1e-6
-"""Relative residuals if the coupling is not formed: the first for a step's predictor and correctors, the second for
+"""The relative residuals if the coupling is not formed: the first for a step's predictor and correctors, the second for
 restoring row sums. Bounds hold however inexact the steps are, and a smaller residual did not save steps (2,032 nodes in
 Rome, 120 outputs)."""
 TIGHTER, FINEST = 0.1, 1e-7
-"""Factor by which the residual of a step is reduced if row sums could not be restored, and its smallest value."""
+"""The factor by which the residual of a step is reduced if row sums could not be restored, and its smallest value."""
 LOOSE_STEP = 0.95
-"""Fraction of the distance to the boundary that a step covers if the coupling is not formed."""
+"""The fraction of the distance to the boundary that a step covers if the coupling is not formed."""
 RESTORING_STEPS = 400
-"""Largest number of conjugate gradient steps for restoring row sums if the coupling is not formed."""
+"""The largest number of conjugate gradient steps for restoring row sums if the coupling is not formed."""
 FORMED, TIGHT, TIGHTEST = 4_000, 0.02, 5e-3
 """The coupling is formed if there are at most FORMED records and the requested gap is below TIGHT or, with few outputs,
 below TIGHTEST. For 2,032 street nodes in Rome with 120 outputs, reaching a gap of 1 % took 9 s either way, with 0.45 GB
@@ -289,7 +290,7 @@ def _lift_multipliers(
 
     Args:
         instance, symmetry: The problem and its symmetries.
-        scale: Number by which the costs were divided.
+        scale: The number by which the costs were divided.
         columns: For each group, a function that returns its multipliers, shape (R, P).
     """
     # The rows were scaled by exp(-eps d / 2), and the costs were divided by `scale`. Multipliers for the original rows
@@ -419,8 +420,8 @@ class InteriorPoint:
 
     Attributes:
         symmetry: Whether to search for symmetries and use them.
-        threads: Number of threads, or None for as many as ``--jobs`` allows. Answers do not depend on this number.
-        between: Function that is called with the state between steps and may change costs (`State.recost`), or None.
+        threads: The number of threads, or None for as many as ``--jobs`` allows. Answers do not depend on this number.
+        between: A function that is called with the state between steps and may change costs (`State.recost`), or None.
             With such a function, symmetries are not used.
     """
 
@@ -433,8 +434,8 @@ class InteriorPoint:
 
         Args:
             symmetry: Whether to search for symmetries and use them.
-            threads: Number of threads, or None for as many as ``--jobs`` allows.
-            between: Function to call with the state between steps, or None.
+            threads: The number of threads, or None for as many as ``--jobs`` allows.
+            between: A function to call with the state between steps, or None.
         """
         self.symmetry, self.threads, self.between = symmetry and between is None, threads, between
 

@@ -25,7 +25,7 @@ else:
 __all__ = ["State", "begin"]
 
 SHARED_GROUPS = 32
-"""Largest number of groups of outputs. It is fixed so that sums do not depend on the number of threads."""
+"""The largest number of groups of outputs. It is fixed so that sums do not depend on the number of threads."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -44,8 +44,8 @@ class State:
         spread: Sparse matrix that converts prices of orbits to prices of records.
         gather: Sparse matrix that converts row sums of records to means over orbits.
         y: ``(O,)`` prices of the orbits.
-        size: Number of privacy rows, over all outputs that are solved for.
-        scale: Number by which the costs were divided.
+        size: The number of privacy rows, over all outputs that are solved for.
+        scale: The number by which the costs were divided.
         formed: Whether the whole coupling is formed. If not, it is approximated from its entries on the pattern.
         rough: The relative residual at which to stop solving systems with the coupling if it is not formed.
         saved_loss, bound: Loss of the saved mechanism, and the best bound, both divided by ``scale``.
@@ -140,7 +140,7 @@ class State:
         """Sum a function's results over all groups, and return the mean of the sum over each orbit of records.
 
         Args:
-            function: Function that returns an array of shape (N,) for a group.
+            function: A function that returns an array of shape (N,) for a group.
 
         Returns:
             (O,) means.
@@ -156,7 +156,7 @@ def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, forme
         symmetry: The instance's symmetries. Only one output from each orbit is solved for.
         pattern: Elimination order and pattern of the factors.
         formed: Whether to form the coupling.
-        threads: Number of threads.
+        threads: The number of threads.
     """
     from privopt_metric_dp.matrix.simd import DOUBLE_LANES
     from privopt_metric_dp.solvers.output_groups import Outputs

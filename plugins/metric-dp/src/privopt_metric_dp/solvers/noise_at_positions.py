@@ -20,7 +20,7 @@ from privopt_metric_dp.problem.loss_over_region import spread_evenly
 __all__ = ["estimate_noise_loss", "people_over_region"]
 
 MOST_PEOPLE: Final = 40_000
-"""Largest number of equally likely positions that represent all people."""
+"""The largest number of equally likely positions that represent all people."""
 SPACING: Final = 0.3
 """Distance between the positions that represent all people, in units of 1 / epsilon. It determines their number."""
 REACH: Final = 8.0
@@ -28,9 +28,9 @@ REACH: Final = 8.0
 REPORTS: Final = 600
 """Default number of noisy positions that are drawn."""
 WEISZFELD_STEPS: Final = 12
-"""Number of steps of Weiszfeld's algorithm, which computes the best guess for a report."""
+"""The number of steps of Weiszfeld's algorithm, which computes the best guess for a report."""
 MOST_NOISE_LENGTHS: Final = 1e12
-"""Largest coordinate, in units of 1 / epsilon, for which the estimate is made."""
+"""The largest coordinate, in units of 1 / epsilon, for which the estimate is made."""
 
 
 def people_over_region(data: MetricData, *, at_records: bool) -> tuple[Floats, Floats]:
@@ -65,7 +65,7 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
         people: (Q, 2) positions in km.
         shares: (Q,) probabilities of these positions.
         epsilon: Epsilon per km.
-        report_count: Number of noisy positions to draw; with four times as many, the error is about half as large.
+        report_count: The number of noisy positions to draw; with four times as many, the error is about half as large.
 
     Returns:
         The estimate, accurate to about 2 %. It is at most 2 / epsilon, the mean distance without remapping.
@@ -112,7 +112,7 @@ def _choose_people(people: Floats, shares: Floats, count: int) -> Floats:
     Args:
         people: (Q, 2) positions in km.
         shares: (Q,) probabilities of these positions.
-        count: Number of positions to choose.
+        count: The number of positions to choose.
 
     Returns:
         (count, 2) positions.

@@ -32,10 +32,10 @@ __all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "SchurComplement", "coup
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
 """Ridges, as fractions of the diagonal, that are added to it in turn until single precision can factor the matrix."""
 PARTIAL_SUMS = 8
-"""Number of partial sums that make up the coupling. It is fixed so that the result does not depend on the number of
+"""The number of partial sums that make up the coupling. It is fixed so that the result does not depend on the number of
 threads."""
 MAX_RECYCLED = 64
-"""Largest number of conjugate gradient directions that are stored."""
+"""The largest number of conjugate gradient directions that are stored."""
 MAX_STEPS = 80
 """Default limit on conjugate gradient steps. If it is not enough, a solve with a formed coupling fails. If the coupling
 was completed instead, the result is used as it is."""
@@ -50,7 +50,7 @@ class _Directions:
 
     Attributes:
         ways, products: ``(R, O)`` directions ``w`` and products ``T w``. The first ``count`` rows are in use.
-        count: Number of directions in use.
+        count: The number of directions in use.
     """
 
     ways: Floats
@@ -129,7 +129,7 @@ class SchurComplement:
             right: ``(O,)`` right-hand side.
             tolerance: Residual at which to stop, relative to the right-hand side, in the norm that the preconditioner
                 defines.
-            max_steps: Largest number of steps.
+            max_steps: The largest number of steps.
 
         Returns:
             ``(O,)`` solution. If ``loose``, it may not have reached the tolerance.

@@ -186,7 +186,7 @@ class Outputs:
 
         Args:
             prices: (N,) prices of the records, which all outputs share.
-            weight: Factor for ``right``.
+            weight: The factor for ``right``.
             right: (G, 8 N) right-hand sides.
             result: (G, 8 N) array to which the solutions are written.
 
@@ -200,7 +200,7 @@ class Outputs:
 
         Args:
             prices: (N,) prices of the records, which all outputs share.
-            weight: Factor for the costs.
+            weight: The factor for the costs.
 
         Returns:
             (N,) sums of the solutions over the outputs.

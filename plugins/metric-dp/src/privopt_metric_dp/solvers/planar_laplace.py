@@ -163,7 +163,7 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
 
     Args:
         sites: (K, 2) positions.
-        k: Index of the cell's site.
+        k: The index of the cell's site.
         ranked: (R,) indices of sites in ascending order of distance from site k; they may include k itself.
         far: Half the side length of the square from which the cell is cut.
 

@@ -18,7 +18,7 @@ from privopt_metric_dp.solvers.symmetry import Symmetry
 __all__ = ["Mixture"]
 
 RAYS_PER_RECORD: Final = 6
-"""Number of rays per record that are kept when those with the largest reduced costs are dropped."""
+"""The number of rays per record that are kept when those with the largest reduced costs are dropped."""
 
 NEGLIGIBLE_VALUE: Final = 1e-13
 """A negative reduced cost counts as a rounding error, and its ray is ignored, up to this fraction of the largest

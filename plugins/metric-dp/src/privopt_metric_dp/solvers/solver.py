@@ -26,8 +26,8 @@ __all__ = ["Graph", "Part", "PartOffers", "Solver", "make_graph", "shortest_path
 EXPONENT_SHRINKAGE = 1e-11
 """Each log-ratio is shrunk by a random fraction, at most this, so that paths of equal length do not tie."""
 MIN_EARLY_RECORDS = 100
-"""Smallest number of records for which early offers are worth their time even without a time limit, because the search
-takes long enough to be interrupted."""
+"""The smallest number of records for which early offers are worth their time even without a time limit, because the
+search takes long enough to be interrupted."""
 TRIANGLE_TOLERANCE = 1e-9
 """If a path is shorter than its pair by more than this fraction, the difference is not a rounding error."""
 
@@ -66,7 +66,7 @@ def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Gra
 
     Args:
         instance: The problem, with N records and P pairs.
-        shrink: Largest fraction by which a log-ratio is shrunk; 0 for the true log-ratios.
+        shrink: The largest fraction by which a log-ratio is shrunk; 0 for the true log-ratios.
 
     Raises:
         OutOfTime: The time limit has expired.
@@ -191,7 +191,7 @@ class Part:
         """Return a part with only some of the outputs. Results that do not depend on outputs are reused.
 
         Args:
-            outputs: Indices of the outputs to keep.
+            outputs: The indices of the outputs to keep.
         """
         part = Part(evolve(self.instance, cost=self.instance.cost[:, outputs]))
         # Cached properties are stored in `__dict__`. Symmetries are not shared, because they depend on the outputs'
@@ -205,7 +205,7 @@ class Solver(Protocol):
     """A method that solves a part. The caller enforces limits on time and memory.
 
     Attributes:
-        name: Name of the method in offers and in the path of an answer.
+        name: The name of the method in offers and in the path of an answer.
     """
 
     name: str

@@ -43,7 +43,7 @@ MIN_STRETCH_RATIO: Final = 20.0
 """Without a time limit, a coarse spanner comes first only if its slack is more than this many times that of the program
 that follows. It then takes about a thirtieth of that program's time (see `TIME_FACTOR`)."""
 TIME_FACTOR: Final = 4.0
-"""Approximate factor by which each spanner takes longer than the coarser one before it."""
+"""The approximate factor by which each spanner takes longer than the coarser one before it."""
 SHARES: Final = (1.0, 0.25)
 """Slacks that are tried after the coarse ones, as multiples of the slack that suits the requested gap."""
 INNER_GAP_SHARE: Final = 0.5
@@ -158,7 +158,7 @@ class FewPairs:
         Args:
             instance: The problem over all pairs.
             small: The same problem over the spanner's pairs.
-            rows: Indices of the spanner's pairs in ``instance``.
+            rows: The indices of the spanner's pairs in ``instance``.
             slack: Stretch minus 1 of the spanner.
             offers: Receives repaired mechanisms, and bounds with their multipliers, over all pairs.
         """

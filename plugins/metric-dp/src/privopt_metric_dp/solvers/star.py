@@ -61,11 +61,11 @@ HELD_SHARE = 0.5
 """If the star would take at most this share of the granted time on an idle machine, it is completed, even if a busy
 machine makes it exceed the time limit."""
 OPERATIONS_PER_STEP = 100.0
-"""Number of operations that one step of a path search counts as, because its memory accesses are irregular."""
+"""The number of operations that one step of a path search counts as, because its memory accesses are irregular."""
 MAX_GRANTED_SECONDS = 20.0
-"""Number of seconds that count as granted if there is no limit."""
+"""The number of seconds that count as granted if there is no limit."""
 MAX_LOG_RATIO = 230.0
-"""Cap r on log-ratios eps D, which keeps products within the range of doubles. Rays from min(eps D, r) satisfy all
+"""The cap r on log-ratios eps D, which keeps products within the range of doubles. Rays from min(eps D, r) satisfy all
 privacy rows too."""
 
 
@@ -360,8 +360,8 @@ def fits_granted_time(operations: float, share: float) -> bool:
     If there is no time limit, `MAX_GRANTED_SECONDS` is used instead.
 
     Args:
-        operations: Number of operations.
-        share: Fraction of the time limit, from 0 to 1.
+        operations: The number of operations.
+        share: The fraction of the time limit, from 0 to 1.
     """
     granted_seconds = clock().granted_seconds
     seconds = MAX_GRANTED_SECONDS if granted_seconds == math.inf else granted_seconds
@@ -374,7 +374,7 @@ def is_star_affordable(records: int, outputs: int) -> bool:
     The estimate is based on the number of operations, so it does not depend on the machine's load.
 
     Args:
-        records, outputs: Number of records and number of outputs.
+        records, outputs: The number of records and number of outputs.
     """
     # The operations for factorising the kernel, and for multiplying it by the costs of all outputs.
     return fits_granted_time(float(records) ** 2 * (records + 2.0 * outputs), HELD_SHARE)
@@ -436,7 +436,7 @@ class StarSolver:
             part: The part.
             y: (N,) prices.
             trees: One tree for each representative output, which is changed in place.
-            pivot_limit: Largest number of pivots for each output.
+            pivot_limit: The largest number of pivots for each output.
             offers: Receives the bound.
         """
         symmetry, instance = part.symmetry, part.instance

@@ -42,9 +42,9 @@ LONGEST: Final = (0.1, 0.25, 0.5)
 too many priced records (the outputs of the bound). With 9 crossings and 45 places, a bound can reach 99.6, 91.1 and
 64.8 % of the optimum at values of 0.4, 1.2 and 2."""
 DAMPING_EXPONENT: Final = 0.5
-"""Exponent that damps the change in theta's odds in a step."""
+"""The exponent that damps the change in theta's odds in a step."""
 MIN_THETA: Final = 1e-3
-"""Smallest distance that theta keeps from 0 and from 1, because odds of 0 or infinity could never change again."""
+"""The smallest distance that theta keeps from 0 and from 1, because odds of 0 or infinity could never change again."""
 
 
 @define(eq=False)
@@ -111,7 +111,7 @@ def priced_records(data: MetricData, max_records: int) -> Ints | None:
 
     Args:
         data: The problem's data.
-        max_records: Largest number of records to select.
+        max_records: The largest number of records to select.
 
     Returns:
         (J,) indices of the records, in ascending order. None if the problem's outputs are not chosen among records on
@@ -141,9 +141,9 @@ def solve_street_bound(
     Args:
         data: The data of a problem whose outputs are chosen among records on streets.
         priced: (J,) indices of the priced records, from `priced_records`.
-        gap: Relative gap at which to stop.
-        memory_limit: Number of bytes that may be allocated.
-        seconds: Time limit in seconds, or None for no limit. When it expires, the best multipliers so far are used.
+        gap: The relative gap at which to stop.
+        memory_limit: The number of bytes that may be allocated.
+        seconds: The time limit in seconds, or None for no limit. When it expires, the best multipliers so far are used.
         progress: Called with the phase, the iteration, the lower bound and the loss.
 
     Returns:

@@ -26,14 +26,15 @@ __all__ = ["Symmetry", "find_symmetry"]
 RELATIVE_TOLERANCE = 1e-12
 """Two costs, or two distances, count as equal if they differ by at most this share of the largest one."""
 IMAGE_TOLERANCE = 1e-9
-"""Largest distance between an image and the point it is matched with, relative to the largest distance from the
+"""The largest distance between an image and the point it is matched with, relative to the largest distance from the
 centre."""
 MAX_GROUP_ORDER = 64
-"""Largest number of symmetries that are used. A larger group is not used at all."""
+"""The largest number of symmetries that are used. A larger group is not used at all."""
 MAX_SPHERE_MAPS = 4 * MAX_GROUP_ORDER
-"""Largest number of rotations and reflections of a sphere that are tried. Most candidates turn out to be symmetries."""
+"""The largest number of rotations and reflections of a sphere that are tried. Most candidates turn out to be
+symmetries."""
 MAX_COMPARED_RECORDS = 4_000
-"""Largest number of records on a sphere for which sums of distances are compared. The time grows with the square of
+"""The largest number of records on a sphere for which sums of distances are compared. The time grows with the square of
 this number."""
 
 
@@ -131,7 +132,7 @@ class Symmetry:
             """Return the image of each pair under a symmetry, and whether the image is reversed.
 
             Args:
-                g: Index of the symmetry.
+                g: The index of the symmetry.
 
             Returns:
                 (P,) index of each pair's image, and (P,) signs: -1 if the symmetry maps the pair's first record to the

@@ -351,8 +351,8 @@ def optimize_tree(
 
     Args:
         a: (N,) costs minus prices.
-        tolerance: Largest absolute value at which a ``g`` of the wrong sign is still accepted.
-        max_pivots: Largest number of pivots.
+        tolerance: The largest absolute value at which a ``g`` of the wrong sign is still accepted.
+        max_pivots: The largest number of pivots.
         start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
             log-ratio of each entry.
         parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of

@@ -34,10 +34,10 @@ SIGN_TOLERANCE = 1e-12
 """An accumulated reduced cost may have the wrong sign up to this share of the largest absolute cost or price."""
 
 MAX_ANCHORS = 4
-"""Largest number of roots (anchors) that are tried for each output's tree."""
+"""The largest number of roots (anchors) that are tried for each output's tree."""
 
 MAX_BEARER_TRIES = 50
-"""Largest number of records (bearers) over which a root's deficit is distributed before the root bears the rest."""
+"""The largest number of records (bearers) over which a root's deficit is distributed before the root bears the rest."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -198,8 +198,8 @@ def _price_outputs(
     Args:
         cost: (N, B) costs of the block's outputs, prior included.
         y: (N,) prices.
-        tolerance: Largest absolute value at which a ``g`` of the wrong sign is still accepted.
-        max_pivots: Largest number of pivots for one tree.
+        tolerance: The largest absolute value at which a ``g`` of the wrong sign is still accepted.
+        max_pivots: The largest number of pivots for one tree.
         start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
             log-ratio of each entry.
         parent, entry, sides: (B, N) trees, which are updated in place.
@@ -251,7 +251,7 @@ def price_all(
         instance: The instance whose outputs are priced.
         y: ``(N,)`` prices.
         trees: One tree for each output, which is optimised in place, up to the limit on pivots.
-        max_pivots: Largest number of pivots for one tree.
+        max_pivots: The largest number of pivots for one tree.
 
     Raises:
         OutOfTime: The time limit expired before all outputs were priced. Some trees may have changed, but all remain

@@ -19,11 +19,11 @@ class MatrixMetric(Metric):
     """Distances read from a table.
 
     Attributes:
-        _table: Array of shape (N, N), the distances between records. If the two entries for a pair differ in the file,
-            both are set to the smaller one.
+        _table: Array of shape (N, N) with the distances between records. If the two entries for a pair differ in the
+            file, both are set to the smaller one.
         _uneven: Whether the file's two entries differ for some pair.
-        _to_outputs: Array of shape (N, K), the distances from records to outputs. It is ``_table`` if the outputs are
-            the records.
+        _to_outputs: Array of shape (N, K) with the distances from records to outputs. It is ``_table`` if the outputs
+            are the records.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class MatrixMetric(Metric):
             table: Array of shape (N, N) of non-negative, finite numbers, with a diagonal of zeros. It must be symmetric
                 up to a relative difference of 1e-12. The smaller of a pair's two entries is used, which errs on the
                 side of privacy.
-            output_table: Array of shape (N, K), the distances from records to outputs. None if the outputs are the
+            output_table: Array of shape (N, K) with the distances from records to outputs. None if the outputs are the
                 records.
-            source, output_source: Names of the files, for error messages.
+            source, output_source: The names of the files, for error messages.
 
         Raises:
             InputError: A table violates these conditions. Entries are reported by row and column, counted from 0.
@@ -109,7 +109,7 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
 
     Args:
         table: The numbers in the file, an array of any shape. A valid table has shape (N, N).
-        source: Name of the file, for the messages.
+        source: The name of the file, for the messages.
     """
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:
         return [Fault(source, "", f"an array of shape {table.shape}", "(N, N), N at least 1")]
@@ -155,7 +155,7 @@ def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
 
     Args:
         values: Array of any shape that contains integers, or floats of at most 64 bits.
-        source: Name of the file, for error messages.
+        source: The name of the file, for error messages.
 
     Raises:
         InputError: The array does not contain numbers, its floats have more than 64 bits, or one of its integers is not
