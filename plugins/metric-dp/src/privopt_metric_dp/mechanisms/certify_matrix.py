@@ -96,7 +96,7 @@ class CertifiedMatrix:
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """Return lines that compare the least epsilon with the requested one and report the loss and the bound, if any."""
+        """Return lines that compare the least epsilon with the requested one and report the loss and any bound."""
         min_epsilon, target = self._format_epsilons()
         satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
@@ -297,7 +297,10 @@ def _search_bound(
 
 @frozen(eq=False)
 class _GivenLoss:
-    """A certifier for a search that only improves the lower bound. Its only candidate is the loss of the given matrix."""
+    """A certifier for a search that only improves the lower bound.
+
+    Its only candidate is the loss of the given matrix.
+    """
 
     certifier: MatrixCertifier
 

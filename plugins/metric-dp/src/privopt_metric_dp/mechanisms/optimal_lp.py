@@ -233,7 +233,7 @@ class OptimalLP(Optimal[MetricProblem]):
         return (*sentences, *_compare_with_noise(problem, result))
 
     def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
-        """Choose as outputs the records that are reported most often in a rough solution for a sample of the records."""
+        """Choose as outputs the records that are reported most often in a rough solution for a sample of records."""
         from privopt_metric_dp.solvers.choose_outputs import choose_outputs
 
         time = Clock(CHOICE_TIME_SHARE * context.search_time.left, clock())

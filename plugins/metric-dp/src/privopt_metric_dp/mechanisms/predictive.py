@@ -1,4 +1,4 @@
-"""The ``predictive`` mechanism for traces, which combines an optimal matrix with a private test for repeating reports."""
+"""The ``predictive`` mechanism for traces: an optimal matrix combined with a private test for repeating reports."""
 
 from __future__ import annotations
 

@@ -366,7 +366,7 @@ class Mesh:
 
 @frozen(kw_only=True)
 class Places:
-    """Records or outputs, declared by exactly one key: grid, points, vectors, count, mesh or, only for outputs, choose."""
+    """Records or outputs, declared by exactly one key: grid, points, vectors, count, mesh or (outputs only) choose."""
 
     grid: Grid | None = key(None, help="even cells")
     points: File | None = key(None, help="CSV, Parquet or GeoJSON: id,lat,lon (degrees) or id,x,y (km), or id alone")

@@ -285,7 +285,7 @@ def expected_cost(
 
 
 class _KnownDistances(Metric):
-    """A metric with precomputed distances from points on streets to outputs, for losses that depend on these distances."""
+    """A metric with precomputed distances from points on streets to outputs, for losses that depend on distances."""
 
     def __init__(self, ways: Floats) -> None:
         """Store an array of shape (B, K) with the distances from B points to K outputs."""

@@ -366,7 +366,7 @@ class SparseMultipliers:
         )
 
     def only(self, is_selected: Bools) -> Self:
-        """Return the multipliers selected by a boolean mask of shape (M,), together with only the pairs that they use."""
+        """Return the multipliers selected by a boolean mask of shape (M,), with only the pairs that they use."""
         # The new index of a pair is the number of remaining pairs before it, and the new offsets count selected
         # multipliers.
         rows, is_needed = self.rows[is_selected], np.zeros(len(self.pairs), dtype=np.bool_)

@@ -151,7 +151,7 @@ class Proof(ABC):
             self._write_archive(folder / PROOF, arrays, self.STORED)
 
     def _write_archive(self, path: Path, arrays: Mapping[str, NDArray[Any]], stored: Collection[str]) -> None:
-        """Write arrays, keyed by name, to a zip archive of .npy files, compressing all but those named in ``stored``."""
+        """Write arrays, keyed by name, to a zip archive of .npy files. Those named in ``stored`` are not compressed."""
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
             for name, array in arrays.items():
                 file = f"{name}.npy"

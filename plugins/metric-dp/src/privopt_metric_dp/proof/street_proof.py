@@ -82,7 +82,7 @@ class Streets(Rows):
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions of `Rows.numbers`, and that priced records are valid, distinct and in ascending order."""
+        """Yield the conditions of `Rows.numbers`, and that priced records are valid, distinct and ascending."""
         priced = parts["bound_outputs"]
         is_valid = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
         yield "bound_outputs", is_valid, f"record numbers from 0 to {shape[0] - 1}, in increasing order"

@@ -366,6 +366,6 @@ class Trees(Proof):
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the only condition on the arrays' values, which is that prices are finite (see :meth:`Proof.numbers`)."""
+        """Yield the only condition on the arrays' values, that prices are finite (see :meth:`Proof.numbers`)."""
         # Every code is valid because differences are taken modulo N. Cycles are detected when the bound is evaluated.
         yield "prices", bool(np.isfinite(parts["prices"]).all()), "finite numbers"

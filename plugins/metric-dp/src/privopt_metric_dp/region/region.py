@@ -201,7 +201,7 @@ class Plane(Region):
 
     @cached_property
     def _edges_and_opposites(self) -> tuple[Ints, Ints]:
-        """The edges, of shape (E, 2), and the index of the edge opposite each corner of each triangle, of shape (S, 3)."""
+        """The edges, of shape (E, 2), and the index of the edge opposite each triangle's corners, of shape (S, 3)."""
         # The sides opposite the first, second and third corner of each triangle.
         opposite = np.sort(self.simplices[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
         edges, which = np.unique(opposite, axis=0, return_inverse=True)

@@ -160,7 +160,7 @@ class SimplexMixture:
 
     @property
     def probabilities(self) -> Floats:
-        """Array of shape (B, m) with the probabilities, as doubles, of snapping each position to each of its corners."""
+        """Array of shape (B, m) with the probabilities, as doubles, of snapping each position to its corners."""
         linear = self.linear
         if self.reach is None:
             return linear
@@ -180,7 +180,7 @@ class SimplexMixture:
         # Doubles decide nearly all draws. These rationals are computed only for draws that are too close to a
         # threshold.
         def exact_thresholds(row: int) -> list[Fraction]:
-            """Return the exact cumulative probabilities of the corners of the position ``row``, without the last one."""
+            """Return the exact cumulative probabilities of the corners of position ``row``, without the last one."""
             parts = self.exact(row)
             return [sum(parts[: index + 1], Fraction(0)) for index in range(len(parts) - 1)]
 
@@ -252,7 +252,7 @@ class Snapper:
 
     @cached_property
     def side_ends(self) -> Ints:
-        """Array of shape (E, 2) with the vertex indices of each street's ends, or of each boundary side's ends on a plane."""
+        """Array of shape (E, 2) with the vertex indices of the ends of each street or, on a plane, boundary side."""
         return self.simplices if self._triangles is None else self._triangles.rim
 
     @cached_property

@@ -63,7 +63,7 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
 
 
 def lines_between(data: MetricData) -> Ints | None:
-    """Return the pairs of records that a street or triangle side joins, as an (E, 2) array, or None without such lines."""
+    """Return the pairs of records that a street or triangle side joins, of shape (E, 2), or None if there are none."""
     if data.region is not None:
         return data.region.edges
     return data.metric.road_pairs if isinstance(data.metric, RoadMetric) else None

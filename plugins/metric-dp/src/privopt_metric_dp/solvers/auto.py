@@ -1,15 +1,15 @@
-"""Choose and run solvers for the optimal mechanism, in an order that is based on measurements (docs/benchmarks.md).
+"""Choose and run solvers for the optimal mechanism, in an order based on measurements (docs/benchmarks.md).
 
-The star (:mod:`privopt_metric_dp.solvers.star`) is a matrix with a closed form. It is a mechanism if none of its
+The star (:mod:`privopt_metric_dp.solvers.star`) is a matrix with a closed form, which is a mechanism if none of its
 weights is negative. Each connected part is first solved with the star, unless it has many more records than outputs. If
-the star is a mechanism, pricing yields an upper bound on its optimality gap. If this bound is small enough, the star is
-the answer. If not, column generation continues from the star's columns, which are close to optimal.
+the star is a mechanism, pricing gives an upper bound on its optimality gap. If this bound is small enough, the star is
+the answer. Otherwise, column generation continues from the star's columns, which are close to optimal.
 
-If the star is not a mechanism, the interior-point method runs instead. It starts with a spanner (a few pairs that
-nearly imply the others) if there are many pairs per record. Instances with many records are first solved with a sample
-of the outputs. If a method fails, the next one takes over, and earlier offers remain valid. Parts with at least
+If the star is not a mechanism, the interior-point method runs instead. If there are many pairs per record, it starts
+with a spanner (a few pairs that nearly imply the others). Instances with many records are first solved with a sample of
+the outputs. If a method fails, the next one takes over, and earlier offers remain valid. Parts with at least
 `MIN_EARLY_RECORDS` records (:mod:`privopt_metric_dp.solvers.solver`) get early offers even without a time limit, in
-case an interrupt ends the run.
+case the run is interrupted.
 """
 
 from __future__ import annotations
@@ -59,51 +59,54 @@ __all__ = [
 ]
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
-"""The names of the methods."""
+"""The names of the methods that can be requested."""
 MIN_SPANNER_RECORDS = 100
 """The smallest number of records for which a spanner is worth its time."""
 DENSE_PAIRS_PER_RECORD = 12
-"""The number of pairs per record above which a spanner's program comes first, because a few pairs then nearly imply the
-others."""
+"""The number of pairs per record above which the LP over a spanner is solved first, because a few pairs then nearly
+imply the others."""
 MANY, SAMPLE = 1_000, 64
-"""The number of records above which a program over a sample of outputs comes first, and the size of that sample (which
-is at most a quarter of the outputs)."""
+"""The number of records above which the LP over a sample of outputs is solved first, and the size of that sample (but
+at most a quarter of the outputs)."""
 STARRED, FEW = 1_000, 4
 """The star is skipped if there are more than STARRED records and more than FEW times as many records as outputs,
 because its kernel has an entry for each pair of records. With 8,000 places and 120 outputs, it took 6 GB and minutes,
 and some weights were negative. Weights were also negative with 2,032 places at 3 and 30 per km."""
 DEFAULT_MEMORY_BYTES = 8e9
-"""The memory limit in bytes if the caller gives none. A method that needs more is not started."""
+"""The default memory limit in bytes. A method that needs more is not started."""
 
 AT_ONCE = 0.1
-"""The largest share of the time that the quick bound may take. It usually takes much less (:func:`_offer_quick_bound`).
-"""
+"""The largest fraction of the time that the quick bound may take, although it usually takes much less
+(:func:`_offer_quick_bound`)."""
 
 Room = Callable[[], float]
 """A function that returns the number of bytes that may still be allocated."""
 Ladder = Callable[[Part, Room], Iterator[Solver]]
-"""A generator of the solvers to run on a part, in order. It is resumed after each solver, so it can use that result."""
+"""A generator that yields the solvers to run on a part, in order. It is resumed after each solver, so it can take that
+solver's result into account."""
 
 
 def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     """Yield the solvers to run on a connected part, in the order in which to try them.
 
-    The star comes first: a closed-form mechanism that exists only for some instances. If it exists, column generation
-    improves it. If not, the interior-point method solves the LP. Where it saves time, a smaller LP is solved first,
-    either over a spanner (a few pairs that nearly imply the others) or over a sample of the outputs. If there are many
-    more records than outputs, only the interior-point method runs, because the star's kernel would be too large.
+    The star comes first. It is a closed-form mechanism that exists only for some instances. If it exists, column
+    generation improves it. Otherwise, the interior-point method solves the LP. Where this saves time, a smaller LP is
+    solved first, either over a spanner (a few pairs that nearly imply the others) or over a sample of the outputs. If
+    there are many more records than outputs, only the interior-point method runs, because the star's kernel would be
+    too large.
 
     Args:
         part: The part. The star's solver sets ``part.starred`` to whether the star is a mechanism for this part.
         memory_limit: A function that returns the number of bytes that may still be allocated.
     """
     instance = part.instance
-    # Otherwise, the star's kernel would be too large: it has an entry for every two records.
+    # If there are many more records than outputs, the star's kernel would be too large, because it has an entry for
+    # every two records.
     if not _suits_star(instance.records, instance.outputs):
         yield InteriorPoint()
         return
     yield StarSolver()
-    # The ladder is resumed after the star's solver, which has set `starred` by now.
+    # The generator is resumed after the star's solver, which has set `starred` by now.
     if part.starred:
         yield ColumnGeneration()
         yield InteriorPoint()
@@ -112,12 +115,12 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     # The sample has at most a quarter of the outputs, rounded up.
     few_outputs = FewOutputs(min(SAMPLE, -(-instance.outputs // 4)), inner)
     if inner.peak_bytes(part) > memory_limit():
-        # The interior point will not be started, for lack of memory. It is yielded all the same, so that a note in the
-        # answer says how much it needs. Over a sample of the outputs, it needs less.
+        # The interior point will not be started because it needs too much memory. It is yielded anyway, so that a note
+        # in the answer says how much it needs. Over a sample of the outputs, it needs less.
         yield from (inner, few_outputs, ColumnGeneration())
     elif instance.records >= MIN_SPANNER_RECORDS and len(instance.pairs) > DENSE_PAIRS_PER_RECORD * instance.records:
-        # If there are many pairs, programs over spanners come first, then the one over all pairs if the gap is not
-        # reached.
+        # If there are many pairs, LPs over spanners are solved first, and the LP over all pairs only if they miss the
+        # gap.
         yield from (FewPairs(inner), inner)
     else:
         # If there are many records, a rough mechanism comes first. Column generation runs only if the interior point
@@ -128,25 +131,25 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
 
 
 def _suits_star(records: int, outputs: int) -> bool:
-    """Return whether to try the star. It is skipped if there are many more records than outputs."""
+    """Return whether the star is worth trying, which it is not if there are many more records than outputs."""
     return records <= max(STARRED, FEW * outputs)
 
 
 def begins_with_star(records: int, outputs: int, method: str) -> bool:
-    """Return whether :func:`search` begins with the star, and completes it even past a deadline.
+    """Return whether :func:`search` begins with the star and completes it even after the time limit has expired.
 
     This is the case if the method tries the star, the instance is suitable, and an idle machine would need at most half
     of the time limit to compute the star.
 
     Args:
-        records, outputs: The number of records and number of outputs of the whole instance.
+        records, outputs: The numbers of records and outputs of the whole instance.
         method: The name of a method. Only "auto" and "star" try the star.
     """
     return method in ("auto", "star") and _suits_star(records, outputs) and is_star_affordable(records, outputs)
 
 
 def make_ladder(method: str) -> Ladder:
-    """Return the ladder for a method: a generator that yields the method's own solver, then its fallbacks.
+    """Return the ladder for a method, which is a generator that yields the method's own solver and then its fallbacks.
 
     Args:
         method: One of `METHODS`.
@@ -163,18 +166,19 @@ def make_ladder(method: str) -> Ladder:
         "column-generation": ColumnGeneration(),
         "interior-point": InteriorPoint(),
     }
-    # The first two methods, "auto" and the star, are no fallbacks: the star does not exist for every part.
+    # The first two methods, "auto" and the star, cannot serve as fallbacks, because the star does not exist for every
+    # part.
     fallbacks = [solvers[name] for name in METHODS[2:] if name != method]
 
     def ladder(part: Part, memory_limit: Room) -> Iterator[Solver]:
-        """Yield the requested solver, then its fallbacks.
+        """Yield the requested solver and then its fallbacks.
 
         Raises:
             SolverError: The star was requested but is not a mechanism for this part.
         """
         yield solvers[method]
-        # The ladder is resumed here after the requested solver was tried. If the star was requested and had enough
-        # memory, no fallback follows.
+        # The generator is resumed here after the requested solver was tried. If the star was requested and had enough
+        # memory, there are no fallbacks.
         if method == "star" and solvers[method].peak_bytes(part) <= memory_limit():
             if not part.starred:
                 raise SolverError(
@@ -199,35 +203,36 @@ def run_ladder(
 
     Args:
         part: A connected part.
-        offers: Receives the offers for the part.
-        memory_limit: A function that returns the number of bytes that may be allocated. A solver that needs more is not
+        offers: The search, which receives the offers for the part.
+        memory_limit: A function that returns the number of bytes that may be allocated. Solvers that need more are not
             started.
-        ladder: A generator of the solvers.
+        ladder: The generator of the solvers.
         only_first: Whether to stop after the first solver that completes without an error.
-        after_solver: Called after each solver, even after one that was skipped.
+        after_solver: A function that is called after each solver, including those that were skipped.
 
     Raises:
-        OutOfTime: The time limit has expired.
+        OutOfTime: The time limit expired.
         SolverError: The method that was requested by name does not apply.
     """
     best = one_output(part.instance)
-    # The clock is held, because no deadline must end this block: an affordable star may follow although the time is up.
+    # The clock is held so that no deadline ends this block, because an affordable star may follow even if the time is
+    # up.
     with clock().hold():
         offers.offer(
             best.method, candidate=best.z, value=best.objective, bound=best.lower_bound, proof=best.multipliers
         )
-    # If the single output is the cheapest one for every record, no mechanism has a lower loss.
+    # If the single output is the cheapest one for every record, no mechanism has a smaller loss.
     if not (np.einsum("ik,ik->i", part.instance.cost, best.z) > part.instance.cost.min(axis=1)).any():
         offers.note(best.method)
         return
     # If early offers are needed, a bound that takes little time comes before any solver that may not finish in time.
     needs_quick_bound = part.needs_early_offers and StarSolver().peak_bytes(part) <= memory_limit()
     for solver in ladder(part, memory_limit):
-        # `has_reached_gap` relies on the values that solvers stated. The ladder ends only once these are certified and
-        # proved.
+        # `has_reached_gap` relies on the values that solvers reported. The ladder ends only once these have been
+        # certified and proved.
         if offers.has_reached_gap and offers.confirm():
             return
-        # An affordable star comes before the quick bound, because it brings a better bound of its own.
+        # An affordable star comes before the quick bound, because it gives a better bound itself.
         is_held = isinstance(solver, StarSolver) and is_star_affordable(*part.instance.cost.shape)
         if needs_quick_bound and not is_held:
             needs_quick_bound = False
@@ -240,7 +245,7 @@ def run_ladder(
         try:
             is_complete = _run_solver(solver, part, offers)
         except StoppedError:
-            # The star was stopped, perhaps before it offered a bound.
+            # The star was stopped, possibly before it offered a bound.
             if needs_quick_bound:
                 _offer_quick_bound(part, offers)
             raise
@@ -257,11 +262,11 @@ def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer lower bounds that take little time to compute.
 
     If an idle machine could compute all of them within the fraction `AT_ONCE` of the time limit, they are computed even
-    past a deadline. If not, the computation stops without an error after that fraction of the remaining time.
+    past a deadline. Otherwise, the computation stops without an error after that fraction of the remaining time.
 
     Args:
         part: The part.
-        offers: Receives the bounds.
+        offers: The search, which receives the bounds.
     """
     is_short = fits_granted_time(quick_bound_operations(part.instance), AT_ONCE)
     with clock().hold() if is_short else clock().limit_to_share(AT_ONCE):
@@ -271,24 +276,25 @@ def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
 def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
     """Run one solver on a part, record its outcome as a note, and return whether it completed.
 
-    If the solver fails, the failure is recorded rather than raised, so that the next solver in the ladder runs.
+    A failure of the solver is recorded instead of being raised, so that the next solver in the ladder runs.
 
     Args:
         solver: The solver.
         part: The part.
-        offers: Receives the solver's offers and the note about its outcome.
+        offers: The search, which receives the solver's offers and the note about its outcome.
 
     Raises:
-        OutOfTime: The time limit has expired.
+        OutOfTime: The time limit expired.
     """
     try:
         solver.solve(part, offers)
     except OutOfTime:
-        # The offers that the solver made before remain valid.
+        # Earlier offers of the solver remain valid.
         offers.note(f"{solver.name} (the time limit was reached)")
         raise
     except (SolverError, StoppedError, MemoryError, np.linalg.LinAlgError) as fault:
-        # If the time is up, `check` raises and ends the ladder, whatever the fault was. Otherwise the next solver runs.
+        # If the time is up, `check` raises an error and thus ends the ladder, whatever the fault was. Otherwise the
+        # next solver runs.
         check()
         offers.note(f"{solver.name} ({str(fault) or 'out of memory'})")
         return False
@@ -301,34 +307,34 @@ def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
 
 
 def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: str | Solver | Ladder = "auto") -> None:
-    """Reduce an instance and solve its connected parts. Each part gets time in proportion to its size.
+    """Reduce an instance and solve its connected parts, giving each part time in proportion to its size.
 
     Args:
         instance: The whole instance.
-        offers: Receives offers for the whole instance.
+        offers: The search, which receives offers for the whole instance.
         memory_limit: A function that returns the number of bytes that may be allocated.
-        method: One of `METHODS`, a solver, or a ladder.
+        method: One of `METHODS`, a solver, or a ladder (a generator that yields the solvers to try on a part).
 
     Raises:
-        OutOfTime: The time limit has expired.
+        OutOfTime: The time limit expired.
         UnknownNameError: There is no such method.
-        SolverError: The method that was requested by name does not apply. The message names what to try instead.
+        SolverError: The method that was requested by name does not apply. The message says what to try instead.
     """
     ladder, only_first = _to_ladder(method), isinstance(method, str) and method != "auto"
-    # On a busy machine, the time may be up before the star begins. An affordable star is completed all the same.
+    # On a busy machine, the time may be up before the star begins. An affordable star is completed anyway.
     is_held = isinstance(method, str) and begins_with_star(instance.records, instance.outputs, method)
     with ExitStack() as waiting:
         if is_held:
             waiting.enter_context(clock().keep_waiting())
         with clock().hold() if is_held else nullcontext():
-            # Reducing means merging records at distance 0, dropping implied pairs and separating connected parts.
+            # This merges records at distance 0, drops implied pairs and separates connected parts.
             reduced = ReducedInstance(instance)
             views = reduced.views(offers)
         remaining_entries = sum(part.instance.cost.size for part in reduced.parts)
         for part, view in zip(reduced.parts, views, strict=True):
-            # A part gets its share of the time that remains, so that it passes on the time that it saves.
+            # Each part gets its share of the remaining time, so time that it does not use goes to later parts.
             with clock().limit_to_share(part.instance.cost.size / remaining_entries):
-                # Callers keep waiting only until the first solver has run: closing `waiting` again does nothing.
+                # Callers keep waiting only until the first solver has run. Closing `waiting` again has no effect.
                 run_ladder(part, view, memory_limit, ladder, only_first=only_first, after_solver=waiting.close)
             remaining_entries -= part.instance.cost.size
             check()
@@ -337,7 +343,7 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
 def _to_ladder(method: str | Solver | Ladder) -> Ladder:
     """Return the ladder (a generator of solvers) for a method's name or for a single solver.
 
-    A ladder is returned unchanged.
+    Ladders are returned unchanged.
 
     Args:
         method: One of `METHODS`, a solver, or a ladder.
@@ -348,7 +354,7 @@ def _to_ladder(method: str | Solver | Ladder) -> Ladder:
     if isinstance(method, str):
         return make_ladder(method)
     if isinstance(method, Solver):
-        # Inside a lambda, type checkers know only the declared type of `method`. A variable of its own has the type
+        # Within a lambda, type checkers know only the declared type of `method`. A separate variable has the type
         # `Solver`.
         single_solver = method
         return lambda part, memory_limit: iter((single_solver,))
@@ -367,7 +373,7 @@ class InDoubles:
         self.instance = instance
 
     def certify(self, candidate: Floats) -> tuple[float, Floats]:
-        """Return the loss of a mechanism, and the mechanism unchanged."""
+        """Return the loss of a mechanism and the mechanism itself, unchanged."""
         return self.instance.loss(candidate), candidate
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, Multipliers]:
@@ -375,7 +381,7 @@ class InDoubles:
 
         Args:
             proof: The multipliers.
-            value: Unused.
+            value: Not used.
         """
         return dual_bound(self.instance, proof)[0], proof
 
@@ -393,11 +399,13 @@ def solve(
 
     Args:
         instance: The problem.
-        method: One of `METHODS`, a solver, or a ladder (a generator of the solvers to try on a part, in order).
+        method: One of `METHODS`, a solver, or a ladder (a generator that yields the solvers to try on a part, in
+            order).
         gap: The relative gap between loss and lower bound at which to stop.
-        search_time: The time scope in which the methods run, nested in the caller's; None to use the caller's scope.
-        progress: Called with each offer.
-        memory: The number of bytes that may be allocated. A method that needs more is skipped.
+        search_time: The time scope in which the methods run, which must be nested in the caller's. If None, the
+            caller's scope applies.
+        progress: A function that is called with each offer.
+        memory: The number of bytes that may be allocated. Methods that need more are skipped.
 
     Returns:
         The best mechanism and the best bound. The status is "stopped" if a time limit or an interrupt ended the search
@@ -405,9 +413,9 @@ def solve(
 
     Raises:
         UnknownNameError: There is no such method.
-        SolverError: The requested method does not apply. The message names what to try instead.
+        SolverError: The requested method does not apply. The message says what to try instead.
     """
-    # The incumbent stores the best offers from all methods. With `InDoubles`, it takes mechanisms as they are.
+    # The incumbent stores the best offers of all methods. With `InDoubles`, it accepts mechanisms as they are.
     incumbent: Incumbent[Floats, Multipliers, Floats] = Incumbent(
         InDoubles(instance), gap, noise=instance.noise, progress=progress
     )
@@ -427,7 +435,7 @@ def solve(
         lambda: search(instance, incumbent, lambda: memory, method),
         incumbent,
         search_time or Clock(None, clock()),
-        # This offer comes before the search, so that there is an answer even if the search has no time at all.
+        # This offer is made before the search, so that there is an answer even if the search has no time at all.
         first_offers=[offer_constant],
     )
     bound = -math.inf if answer.bound is None else answer.bound

@@ -1,9 +1,9 @@
-"""Choose outputs: the records that receive the most probability in a rough solution over a sample of records.
+"""Choose as outputs the records that receive the most probability in a rough solution over a sample of records.
 
-A few well-chosen outputs suffice for a loss near the optimum. For 2,032 street nodes in Rome at an epsilon of 3 per km,
-the loss is 0.5543 with 120 outputs selected in this way, and 0.6097 with 120 outputs that are as far apart as possible.
-No mechanism over all 2,032 outputs has a loss below 0.5342. The sample is used only to select outputs; no guarantee or
-proof depends on it.
+A few well-chosen outputs are enough for a loss near the optimum. For 2,032 street nodes in Rome at an epsilon of 3 per
+km, the loss is 0.5543 with 120 outputs selected in this way, and 0.6097 with 120 outputs that are as far apart as
+possible. No mechanism over all 2,032 outputs has a loss below 0.5342. The sample is used only to select outputs, so no
+guarantee or proof depends on it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = ["choose_outputs", "sample_program"]
 MAX_SAMPLE_RECORDS: Final = 2_000
 """The largest number of records in the sample."""
 MAX_SAMPLE_SHARE: Final = 0.5
-"""The largest share of all records that the sample may contain, unless there are more candidates. Sampling half of
+"""The largest fraction of all records that the sample may contain, unless there are more candidates. Sampling half of
 Rome's 2,032 street nodes led to outputs as good as those found with all nodes, in half the time and memory. (For 120
 outputs at 1 and 3 per km, the lower bounds for the two selections agree within 0.03 %.)"""
 CANDIDATES: Final = (4, 480, 1_000)
-"""The number of candidates per selected output, and the smallest and the largest number of candidates. If more outputs
-are to be selected than `RETRIED_SHARE` of that largest number, records as far apart as possible are used instead,
-because hardly any candidate would be dropped."""
+"""The number of candidates per selected output, and the smallest and the largest number of candidates. If the number of
+outputs to select exceeds `RETRIED_SHARE` times that largest number, hardly any candidate would be dropped, so records
+that are as far apart as possible are selected instead."""
 RETRIED_SHARE: Final = 0.5
-"""The share of the candidates that is kept in each round. The next round's program has no other outputs, so it shows
-how much probability the kept candidates receive once the others are gone."""
+"""The fraction of the candidates that is kept in each round. The next round's LP has no other outputs, so it shows how
+much probability these candidates receive once the others are gone."""
 SAMPLE_GAP: Final = 0.1
-"""The relative gap to which the sample's program is solved. It can be large, because the candidates' ranking settles
+"""The relative gap to which the LP over the sample is solved. It can be large because the candidates' ranking settles
 early."""
 
 
@@ -46,16 +46,17 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     """Select ``data.choose`` of the records as outputs.
 
     Args:
-        data: A problem whose outputs are chosen (`MetricData.over`).
+        data: A problem whose outputs are to be chosen (see `MetricData.over`).
         search_time: The time scope in which LPs over samples are solved. When it expires, the best solution so far is
             used.
-        progress: Called with the phase, the iteration, and the lower bound and loss of the LP over the sample.
+        progress: A function that is called with the phase, the iteration, and the lower bound and loss of the LP over
+            the sample.
 
     Returns:
-        ``(K,)`` indices of the records, in ascending order.
+        Array of shape (K,) with the indices of the records in ascending order.
 
     Raises:
-        OutOfTime: The caller's time limit has expired.
+        OutOfTime: The caller's time limit expired.
     """
     assert data.over is not None  # checked by the caller
     assert data.choose is not None
@@ -63,7 +64,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     if count == output_count:
         return np.arange(output_count)
     # `tried` candidates compete to be among the `count` outputs. If `count` is so large that hardly any candidate would
-    # be dropped, only `count` candidates are taken, and no program is solved.
+    # be dropped, only `count` candidates are taken and no LP is solved.
     times, min_tried, max_tried = CANDIDATES
     tried = (
         min(output_count, max(count, min(max_tried, max(min_tried, times * count))))
@@ -71,22 +72,23 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
         else count
     )
     pairs, lengths = data.needed
-    # The seeds are the sampled records, which are far apart. There must be at least `tried` of them.
+    # The seeds are the sampled records, which are far apart. At least `tried` of them are needed.
     seeds = _select_farthest(
         records, pairs, lengths, max(tried, min(MAX_SAMPLE_RECORDS, int(MAX_SAMPLE_SHARE * records)))
     )
     listed = seeds[seeds < output_count]  # a region's further vertices are not outputs
-    # Candidates are taken from the seeds that may be outputs, in the order of selection, and then from other records.
+    # Candidates are taken first from the seeds that may be outputs, in the order of selection, and then from other
+    # records.
     candidates = np.sort(np.append(listed, np.setdiff1d(np.arange(output_count), listed))[:tried])
     if tried == count:
         return candidates
     epsilon = Instance.reduce_epsilon(data.epsilon)
     # The sample's records are the seeds, and its outputs are the candidates. When candidates are dropped later, only
-    # its costs change.
+    # the costs change.
     instance, prior = sample_program(data.with_outputs(candidates).weighted, data.prior, pairs, lengths, seeds, epsilon)
 
     def report(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Pass on the progress of the sample's solver, with the phase prefixed by "choosing outputs"."""
+        """Pass on the progress of the sample's solver, with "choosing outputs" prefixed to the phase."""
         if progress is not None:
             progress(f"choosing outputs, {phase}", iteration, lower, upper)
 
@@ -94,7 +96,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
         solution = solve(
             instance, method=InteriorPoint(symmetry=False), gap=SAMPLE_GAP, search_time=search_time, progress=report
         )
-        # Candidates are sorted by their probability under the prior, largest first. The sort is stable, so that the
+        # Candidates are sorted by their probability under the prior in descending order. The sort is stable, so the
         # first of several equal ones is kept.
         by_use = np.argsort(-(prior @ solution.z), kind="stable")
         del solution  # its multipliers take as much memory as the costs, which the next solve needs
@@ -106,20 +108,20 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 def sample_program(
     weighted: Floats, prior: Floats, pairs: Ints, lengths: Floats, seeds: Ints, epsilon: float
 ) -> tuple[Instance, Floats]:
-    """Return the LP over a sample of records. Each sampled record represents its part: the records nearest to it.
+    """Return the LP over a sample of records, each of which represents its part: the records nearest to it.
 
     Args:
-        weighted: ``(N, K)`` costs, prior included.
-        prior: ``(N,)`` probabilities of the records.
-        pairs: ``(P, 2)`` pairs that imply all others.
-        lengths: ``(P,)`` distances between the records of each pair.
-        seeds: ``(M,)`` indices of the sampled records.
-        epsilon: Epsilon with which to solve the LP.
+        weighted: Array of shape (N, K) with the costs times the prior.
+        prior: Array of shape (N,) with the probabilities of the records.
+        pairs: Array of shape (P, 2) with pairs that imply all others.
+        lengths: Array of shape (P,) with the distances between the records of each pair.
+        seeds: Array of shape (M,) with the indices of the sampled records.
+        epsilon: The epsilon with which to solve the LP.
 
     Returns:
-        The LP over the M sampled records, and ``(M,)`` the prior probability of each sampled record's part. Two sampled
-        records form a pair if a pair of the problem joins their parts. Their distance is the length of the shortest
-        path between them that uses such a pair.
+        The LP over the M sampled records, and an array of shape (M,) with the prior probability of each sampled
+        record's part. Two sampled records form a pair if a pair of the problem joins their parts. Their distance is the
+        length of the shortest path between them that uses such a pair.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -130,7 +132,7 @@ def sample_program(
     # The index of each record among the seeds, or -1 if it is not a seed.
     seed_number = np.full(len(prior) + 1, -1)
     seed_number[seeds] = np.arange(len(seeds))
-    # If no path joins a record to a seed, the record belongs to no part and gets -1, the extra last entry of
+    # If no path joins a record to a seed, the record belongs to no part and gets -1 from the extra last entry of
     # `seed_number`.
     part = seed_number[np.where(nearest < 0, len(prior), nearest)]
     part_pairs = np.sort(part[pairs], axis=1)
@@ -153,13 +155,13 @@ def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> 
     Distances are measured along paths over pairs. Record 0 is selected first.
 
     Args:
-        records: N, the number of records.
-        pairs: (P, 2) pairs of records.
-        lengths: (P,) distances between the records of each pair.
+        records: The number of records, N.
+        pairs: Array of shape (P, 2) with pairs of records.
+        lengths: Array of shape (P,) with the distances between the records of each pair.
         count: The number of records to select.
 
     Returns:
-        (count,) indices of the records, in the order of selection.
+        Array of shape (count,) with the indices of the records in the order of selection.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -169,7 +171,8 @@ def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> 
     for round_number in range(count):
         seed = int(min_distances.argmax())
         selected[round_number] = seed
-        # No record is farther than this limit from its nearest seed, so a record beyond the limit cannot get nearer.
+        # No record is farther than this limit from its nearest seed, so a record beyond the limit cannot get nearer to
+        # one.
         np.minimum(
             min_distances, dijkstra(graph, directed=True, indices=seed, limit=min_distances[seed]), out=min_distances
         )

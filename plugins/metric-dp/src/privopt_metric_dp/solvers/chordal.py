@@ -1,4 +1,4 @@
-"""A preconditioner for the matrix that couples the outputs: the chordal completion of some of its entries.
+"""A preconditioner for the matrix that couples the outputs, made by chordal completion of some of its entries.
 
 The coupling matrix ``T = sum_r H_r^-1``, where ``H_r = L_r D_r L_r'`` is the sparse matrix for output r, is dense. Its
 entries on the sparsity pattern of the factors can be computed from the factors, at the cost of another factorisation
@@ -10,7 +10,7 @@ determinant. Since the pattern is chordal, the inverse of M has the same pattern
 
 Here, ``e_v`` is the v-th unit vector, and ``S`` is the set of rows in which column ``v`` has entries below the
 diagonal. A pattern lists the entries by columns: ``start`` is the first entry of each column, and ``row`` is the row of
-each entry. If all ``H_r`` are proportional, ``M`` equals ``T``. Every ``H_r`` must be nonsingular, which holds because
+each entry. If all ``H_r`` are proportional, ``M`` equals ``T``. Every ``H_r`` must be nonsingular, which it is because
 records at distance 0 are merged and every record has a pair.
 """
 
@@ -34,26 +34,27 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 
 @_compiled
 def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_diagonal: Floats) -> None:
-    """Sum ``H^-1`` over a batch of outputs, and add its entries on the factors' pattern to those of ``T``.
+    """Sum ``H^-1`` over a batch of outputs and add its entries on the factors' pattern to those of ``T``.
 
     The columns of ``Z = H^-1`` are computed from last to first. Column v has the entries ``Z[S, v] = -Z[S, S] L[S, v]``
     and ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``, where ``S`` is the set of rows in which column v of ``L`` has entries
     below the diagonal.
 
     Args:
-        pattern: Sparsity pattern of the factors.
+        pattern: The sparsity pattern of the factors.
         a: The outputs' arrays, after :func:`privopt_metric_dp.solvers.factor_kernels.factorise`.
         g: The index of the batch.
-        diagonal: ``(N,)`` diagonal entries of ``T``, to which those of ``H^-1`` are added.
-        off_diagonal: ``(E,)`` entries of ``T`` below the diagonal, to which those of ``H^-1`` are added.
+        diagonal: Array of shape (N,) with the diagonal entries of ``T``, to which those of ``H^-1`` are added.
+        off_diagonal: Array of shape (E,) with the entries of ``T`` below the diagonal, to which those of ``H^-1`` are
+            added.
     """
     start, row, factor, inverse, mask = pattern.start, pattern.row, a.factor[g], a.inverse[g], a.mask[g]
     n = len(start) - 1
     inverse_diagonal, inverse_entries = np.empty(8 * n), np.empty(8 * len(row))
-    # For each row, the entry that column v has there, or -1 if it has none.
+    # The entry that column v has in each row, or -1 if it has none.
     where = np.full(n, -1, np.int32)
     zero, counted = spread(0.0), load(mask, 0)
-    # Column v needs only the entries of Z among its own rows S. These are in later columns, which are done, and every
+    # Column v needs only the entries of Z between its own rows S. These are in later columns, which are done, and every
     # pair of rows in S is in the pattern, because eliminating v has filled it in.
     for v in range(n - 1, -1, -1):
         begin, stop = start[v], start[v + 1]
@@ -99,13 +100,13 @@ def _factor_rows(
     ``e_v`` is the v-th unit vector, and ``S`` is the set of rows in which column v has entries below the diagonal.
 
     Args:
-        begin, end: Range of the rows. Rows do not depend on one another, so threads can compute different ranges.
-        start: (N + 1,) first entry of each column in the factors' pattern.
-        row: (E,) row of each entry.
-        diagonal: (N,) diagonal entries of ``T``.
-        off_diagonal: (E,) entries of ``T`` below the diagonal, on the pattern.
-        pivots: (N,) array to which the diagonal entries ``w_v`` of ``R`` are written.
-        entries: (E,) array to which the other entries ``-w_v b_v`` are written.
+        begin, end: The range of the rows. Rows do not depend on one another, so threads can compute different ranges.
+        start: Array of shape (N + 1,) with the first entry of each column in the factors' pattern.
+        row: Array of shape (E,) with the row of each entry.
+        diagonal: Array of shape (N,) with the diagonal entries of ``T``.
+        off_diagonal: Array of shape (E,) with the entries of ``T`` below the diagonal, on the pattern.
+        pivots: Array of shape (N,), which the diagonal entries ``w_v`` of ``R`` are written to.
+        entries: Array of shape (E,), which the other entries ``-w_v b_v`` are written to.
     """
     # The position of each row in S, or -1 if it is not in S.
     where = np.full(len(start) - 1, -1, np.int32)
@@ -132,7 +133,7 @@ def _factor_rows(
             for x in range(count):
                 remainder -= shares[x] * column[x]
                 entries[offset + x] = -shares[x]
-        # The remainder is positive in exact arithmetic. If rounding makes it negative, any positive number can replace
+        # In exact arithmetic, the remainder is positive. If rounding makes it negative, any positive number can replace
         # it in a preconditioner: conjugate gradients take more steps, but converge to the same solution.
         weight = 1.0 / np.sqrt(max(remainder, 1e-12 * diagonal[v]))
         pivots[v] = weight
@@ -145,14 +146,14 @@ def _apply_inverse(start: Indices, row: Indices, diagonal: Floats, entries: Floa
     """Apply the inverse of the completion ``M`` to a vector.
 
     Args:
-        start: (N + 1,) first entry of each row in the pattern of ``R``, where ``M^-1 = R' R``.
-        row: (E,) column of each entry.
-        diagonal: (N,) diagonal entries of ``R``.
-        entries: (E,) other entries of ``R``.
-        right: (N,) right-hand side.
+        start: Array of shape (N + 1,) with the first entry of each row in the pattern of ``R``, where ``M^-1 = R' R``.
+        row: Array of shape (E,) with the column of each entry.
+        diagonal: Array of shape (N,) with the diagonal entries of ``R``.
+        entries: Array of shape (E,) with the other entries of ``R``.
+        right: Array of shape (N,) with the right-hand side.
 
     Returns:
-        (N,) the product ``R' R right``.
+        Array of shape (N,) with the product ``R' R right``.
     """
     n = len(start) - 1
     result = np.zeros(n)
@@ -171,8 +172,8 @@ def complete(pattern: Elimination, diagonal: Floats, off_diagonal: Floats) -> Ca
 
     Args:
         pattern: The pattern of the factors. Right-hand sides must be in its elimination order.
-        diagonal: ``(N,)`` diagonal entries.
-        off_diagonal: ``(E,)`` entries on the pattern below the diagonal.
+        diagonal: Array of shape (N,) with the diagonal entries.
+        off_diagonal: Array of shape (E,) with the entries on the pattern below the diagonal.
 
     Raises:
         numpy.linalg.LinAlgError: A value overflowed or is not finite.

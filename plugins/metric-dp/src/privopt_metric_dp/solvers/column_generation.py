@@ -1,10 +1,10 @@
 """Column generation over rays of the privacy cone (Dantzig-Wolfe), with combinatorial pricing.
 
-A ray is a vector over the records that satisfies every privacy row. The master problem has one row per record and one
-column per ray ``z``, with the cost ``min_k cost_k . z``. Pricing runs one network simplex per output
+A ray is a vector over the records that satisfies every privacy row. The master problem has one row per record, and one
+column per ray ``z`` with the cost ``min_k cost_k . z``. Pricing runs one network simplex per output
 (`privopt_metric_dp.solvers.tree_pricing`), warm-started from the output's previous tree. The prices used lie between
-the best ones so far and those of the master problem (in-out stabilisation, Ben-Ameur and Neto 2007). Because the rows
-of a mechanism sum to one, every pricing round also gives a Lagrangian bound
+the best ones so far and those of the master problem (in-out stabilisation, Ben-Ameur and Neto 2007). Since the rows of
+a mechanism sum to one, every pricing round also gives a Lagrangian bound
 (`privopt_metric_dp.solvers.star.anchored_bound`).
 """
 
@@ -25,14 +25,14 @@ from privopt_metric_dp.solvers.tree_pricing import price_all
 __all__ = ["ColumnGeneration"]
 
 SOFTER = (0.5,)
-"""Exponents to which the star's kernel is raised to obtain further initial rays. Exponent x gives the kernel at x times
-epsilon."""
+"""The exponents to which the star's kernel is raised to obtain further initial rays. An exponent of x gives the kernel
+at x times epsilon."""
 BYTES_A_NUMBER, BYTES_AN_ENTRY, SESSION_BYTES = 24.0, 136.0, 20e6
 """Bytes per entry of a ray, per nonzero coefficient in the LP, and for the LP solver. An entry is stored in the ray, in
 the key that identifies the ray, and in a copy while rays are added. For 100, 225, 300 and 400 scattered records with
 1,225, 2,084, 2,811 and 1,871 rays, column generation took 30, 97, 131 and 107 MB in total."""
 LAST_ROUND = 1000
-"""The number of rounds after which the method gives up."""
+"""The largest number of rounds before the method gives up."""
 
 
 def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
@@ -42,22 +42,22 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
 
     A ray is a vector of N entries that satisfies every privacy row, so up to scale it is a column of a mechanism. An
     orbit is a set of outputs that symmetries map to one another, and the master problem has only one representative
-    output from each. Each ray is therefore mapped by a symmetry to one that serves a representative output.
+    output of each. A symmetry therefore maps each ray to one that serves a representative output.
 
     Args:
         instance: The problem.
-        symmetry: Its symmetries.
-        kernel: (N, N) the star's rays: row s is ``exp(-eps D(s, .))``, where ``D(s, .)`` are the lengths of the
-            shortest paths from record s.
+        symmetry: The symmetries of the problem.
+        kernel: Array of shape (N, N) with the star's rays. Row s is ``exp(-eps D(s, .))``, where ``D(s, .)`` are the
+            lengths of the shortest paths from record s.
 
     Returns:
-        (R, N) rays, one per row.
+        Array of shape (R, N) with one ray per row.
     """
     # Each orbit (a set of records that symmetries map to one another) is represented by its smallest record.
     orbit_kernel = kernel[np.unique(symmetry.records.min(axis=0))]
     # A ray serves the output at which it costs least.
     serves = (orbit_kernel @ instance.cost).argmin(axis=1)
-    # For each output, a symmetry g that maps the representative of its orbit to it.
+    # The symmetry g for each output that maps the representative of its orbit to it.
     _, member = symmetry.origin()
     # A ray z that serves the output g(r) is moved to z(g(.)), which has the same cost at the representative r.
     placed = np.take_along_axis(orbit_kernel, symmetry.records[member[serves]], axis=1)
@@ -65,10 +65,10 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
 
 
 class ColumnGeneration:
-    """A solver that improves a mixture of rays from the privacy cone by column generation, until the gap is reached.
+    """A solver that improves a mixture of rays from the privacy cone by column generation until the gap is reached.
 
     The first rays are those of the star. If the star is a mechanism for the part, this solver runs after
-    :class:`StarSolver`. If not, it runs only if it was requested by name or if earlier methods failed.
+    :class:`StarSolver`. Otherwise, it runs only if it was requested by name or if earlier methods failed.
 
     Attributes:
         most_left: The largest allowed ratio of the gap after a round to the gap before it.
@@ -81,7 +81,7 @@ class ColumnGeneration:
 
         Args:
             most_left: The largest allowed ratio of the gap after a round to the gap before it. If the ratio is larger,
-                the solver fails and the next method takes over.
+                the solver fails, so that the next method takes over.
         """
         self.most_left = most_left
 
@@ -103,19 +103,19 @@ class ColumnGeneration:
 
         Args:
             part: A connected part. Its star's kernel gives the first rays and trees.
-            offers: Receives mechanisms, bounds and multipliers.
+            offers: The search, which receives mechanisms, bounds and multipliers.
 
         Raises:
-            SolverError: No further ray was found before the gap was reached, a round left more than the fraction
-                ``most_left`` of the gap, or the gap was not reached after `LAST_ROUND` rounds.
-            OutOfTime: The time limit has expired.
+            SolverError: No further ray was found before the gap was reached, more than the fraction ``most_left`` of
+                the gap was left after a round, or the gap was not reached in `LAST_ROUND` rounds.
+            OutOfTime: The time limit expired.
         """
         instance, graph, symmetry = part.instance, part.graph, part.symmetry
         reduced_instance, kernel = symmetry.keep_representatives(instance), kernel_of(graph, symmetry)
         trees = star_trees(graph, (kernel @ reduced_instance.cost).argmin(axis=0))
         mixture = Mixture(reduced_instance, symmetry, _seed_rays(instance, symmetry, kernel))
-        # `lower` is the largest bound so far, and `best` are the prices that gave it. `pull` is the share by which
-        # prices are moved from the master's prices towards `best`; it is adapted between 0.3 and 0.8.
+        # `lower` is the largest bound so far, and `best` are the prices that gave it. `pull` says how far prices are
+        # moved from the master's prices towards `best`, as a fraction. It is adapted between 0.3 and 0.8.
         best, lower, pull = np.zeros(instance.records), -np.inf, 0.5
         gap = offers.best.value - offers.best.bound
         for _ in range(LAST_ROUND):
@@ -132,13 +132,13 @@ class ColumnGeneration:
                 bound = anchored_bound(symmetry, y, priced)
                 if bound > lower:
                     best, lower, better = y, bound, True
-                    # The trees are copied, because the next pricing changes them in place.
+                    # The trees are copied because the next pricing changes them in place.
                     bound_proof = Later(proof, instance, symmetry, y, trees.copy())
                     offers.offer(self.name, bound=bound, proof=bound_proof)
                 added += mixture.add_priced(priced.ray, priced.value)
                 if added:
-                    # The next prices are pulled closer to the best ones if this improved the bound, and left closer to
-                    # the master's if not.
+                    # If this improved the bound, the next prices are pulled closer to the best ones. If not, they stay
+                    # closer to the master's.
                     pull = min(0.8, pull + 0.1) if better and pull_share else max(0.3, pull - 0.2)
                     break
             offers.note("", columns=len(mixture.rays), symmetries=symmetry.order)

@@ -1,4 +1,4 @@
-"""Reduce an instance without changing its optimum, and lift the solution back to the original instance.
+"""Reduce an instance without changing its optimum, and map solutions back to the original instance.
 
 Records at distance 0 are merged, implied pairs are dropped (Theorem 3.1 in the bounded metric-DP paper), and connected
 components are solved one by one (Property 3.1 in the same paper).
@@ -27,18 +27,18 @@ from privopt_metric_dp.space.pairs import has_implied_pairs, reduce_pairs
 __all__ = ["MergedInstance", "ReducedInstance", "drop_implied_pairs", "merge_records"]
 
 MERGE_BELOW = 1e-9
-"""Log-ratios up to this are treated as 0, which changes the optimum by a smaller relative amount."""
+"""Log ratios up to this value are treated as 0, which changes the optimum by a smaller relative amount."""
 
 RELATIVE_SLACK = 1e-9
 """A pair counts as implied if some path between its records is longer than the pair by at most this fraction."""
 
 BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
-"""The largest number of outputs whose multipliers are lifted at a time, and largest number of entries (pairs times
-outputs) in each of about five arrays that this needs."""
+"""The largest number of outputs whose multipliers are mapped back at a time, and the largest number of entries (pairs
+times outputs) in each of about five arrays that this requires."""
 
 INSIDE, SKIPPED = -1, -2
-"""Values in `MergedInstance.pair` for a pair inside a group, and for a pair that is longer than another one between the
-same two groups."""
+"""The values in `MergedInstance.pair` for a pair within a group, and for a pair that is longer than another one between
+the same two groups."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -47,11 +47,11 @@ class MergedInstance:
 
     Attributes:
         original: The original instance.
-        instance: The merged instance, with one record for each group.
-        group: ``(N,)`` index of the group to which each original record belongs.
-        pair: ``(P,)`` index of the merged pair that each original pair has become: `INSIDE` for a pair within a group,
-            and `SKIPPED` if a shorter pair joins the same two groups.
-        flipped: ``(P,)`` whether the merged pair has its two records in reverse order.
+        instance: The merged instance, with one record per group.
+        group: Array of shape (N,) with the index of each original record's group.
+        pair: Array of shape (P,) with the index of the merged pair for each original pair. It is `INSIDE` for a pair
+            within a group, and `SKIPPED` if a shorter pair joins the same two groups.
+        flipped: Boolean array of shape (P,) that says whether the merged pair has its two records in reverse order.
     """
 
     original: Instance
@@ -62,29 +62,29 @@ class MergedInstance:
 
     def lift(self, multipliers: Multipliers) -> Multipliers:
         """Return multipliers for the original instance that prove the same bound as those for the merged instance."""
-        # `original_pair` is the inverse of `pair`: the original pair of each merged one. Pairs inside groups, and pairs
-        # that are longer than another, have no merged pair.
+        # `original_pair` is the inverse of `pair` and contains the original pair of each merged one. Pairs within
+        # groups, and pairs that are longer than another one, have no merged pair.
         stored_pairs = np.flatnonzero(self.pair >= 0)
         original_pair = np.empty(len(stored_pairs), dtype=np.int64)
         original_pair[self.pair[stored_pairs]] = stored_pairs
-        # The sign of a multiplier determines to which of the pair's two rows it belongs.
+        # The sign of a multiplier says to which of the pair's two rows it belongs.
         sign = np.where(self.flipped[original_pair], -1, 1)
         between_groups = multipliers.map_rows(lambda pairs, values: (original_pair[pairs], values * sign[pairs]))
         return Multipliers(rows=lambda: self._add_inner_multipliers(between_groups), many=multipliers.many)
 
     def _add_inner_multipliers(self, multipliers: Multipliers) -> Iterator[Few]:
-        """Yield the multipliers for every output, including multipliers for the pairs inside groups.
+        """Yield the multipliers for every output, including multipliers for the pairs within groups.
 
-        Multipliers on a spanning tree of each group shift all of its reduced costs to the group's first record.
+        Multipliers on a spanning tree of each group shift all of the group's reduced costs to its first record.
 
         Args:
-            multipliers: Multipliers for the original pairs between groups.
+            multipliers: The multipliers for the original pairs between groups.
 
         Yields:
             The index of an output, the indices of its pairs, and the multipliers for these pairs.
         """
         tree, (i, j) = _spanning_trees(self), self.original.pairs.T
-        # The exponent is capped, because infinity times a multiplier of 0 would be NaN. Rows with larger exponents are
+        # The exponent is capped because infinity times a multiplier of 0 would be NaN. Rows with larger exponents are
         # never tight.
         growth = np.exp(np.minimum(self.original.lengths, 600.0))[:, None]
         # `ahead` is the next output that has multipliers. Outputs are processed in blocks of `step`.
@@ -100,7 +100,7 @@ class MergedInstance:
             np.add.at(reduced, i, forward - growth * backward)
             np.add.at(reduced, j, backward - growth * forward)
             # A multiplier f for the row z_child <= E z_parent adds f to the child's reduced cost and subtracts E f from
-            # its parent's. Each f is chosen such that the child's reduced cost becomes 0. It moves to the parent, up to
+            # its parent's. Each f is chosen so that the child's reduced cost becomes 0. It moves to the parent, up to
             # the factor E, which is nearly 1.
             for child, parent, p in tree:  # leaves first
                 upward, downward = np.maximum(-reduced[child], 0), np.maximum(reduced[child], 0) / growth[p]
@@ -115,13 +115,13 @@ class MergedInstance:
 def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
     """Return the edges of a spanning tree for each group of merged records, leaves first.
 
-    An edge is a tuple of a child, its parent, and the index of their pair in the original instance.
+    Each edge is a tuple of a child, its parent, and the index of their pair in the original instance.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 
     n = merged.original.records
-    # Groups are connected by pairs with lengths near 0. Longer pairs inside a group are not used.
+    # Pairs with lengths near 0 connect each group. Longer pairs within a group are not used.
     inner_pairs = np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW))
     roots = np.unique(merged.group, return_index=True)[1]  # made children of an extra node, so that one search suffices
     tree_edges = np.concatenate([merged.original.pairs[inner_pairs], np.column_stack([roots, np.full(len(roots), n)])])
@@ -130,8 +130,7 @@ def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
     number = {
         (i, j): p for p, (i, j) in zip(inner_pairs.tolist(), merged.original.pairs[inner_pairs].tolist(), strict=True)
     }
-    # In breadth-first order, parents come before children, so the reverse has leaves first. The extra node n is
-    # omitted.
+    # Breadth-first order has parents before children, so its reverse has leaves first. The extra node n is left out.
     edges = [(child, int(parent[child])) for child in order[:0:-1].tolist()]
     return [
         (child, parent_node, number[min(child, parent_node), max(child, parent_node)])
@@ -143,23 +142,23 @@ def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
 def merge_records(instance: Instance) -> MergedInstance | None:
     """Return the instance with records at distance 0 merged, or None if no two records are at distance 0.
 
-    Log-ratios up to `MERGE_BELOW` count as distance 0. Records at distance 0 must have equal rows, so a single record
-    with the sum of their costs replaces them.
+    Log ratios up to `MERGE_BELOW` count as distance 0. Records at distance 0 must have equal rows, so they are replaced
+    by a single record with the sum of their costs.
     """
     is_near = instance.lengths <= MERGE_BELOW
     if not is_near.any():
         return None
-    # Groups are the connected components of near pairs, so two records in a group may be farther apart than a near
-    # pair.
+    # Groups are the connected components of near pairs, so two records in a group may be farther apart than the records
+    # of a near pair.
     label = components(instance.records, instance.pairs[is_near])
     groups = int(label.max()) + 1
     cost = np.zeros((groups, instance.outputs))
     np.add.at(cost, label, instance.cost)
     group_pairs = label[instance.pairs]
     sorted_pairs = np.sort(group_pairs, axis=1)
-    # Among the pairs between two groups, only the shortest one matters. Pairs inside a group are left out.
+    # Only the shortest pair between two groups matters. Pairs within a group are left out.
     shortest = shortest_rows(sorted_pairs, instance.distances)
-    # Only the shortest pairs become merged pairs; the others are marked.
+    # Only the shortest pairs become merged pairs. The others are marked.
     pair = np.where(sorted_pairs[:, 0] == sorted_pairs[:, 1], INSIDE, SKIPPED)
     pair[shortest] = np.arange(len(shortest))
     coordinates = None
@@ -182,7 +181,7 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
 
     The slack is needed because a sum of lengths along a road often exceeds the distance in the last bits. For 1,000
     road nodes, 9,058 pairs remain without a slack, and 1,444 with it. If any pairs are dropped, epsilon is divided by
-    ``1 + RELATIVE_SLACK``, so that a mechanism for the remaining pairs satisfies the privacy constraint for every pair
+    ``1 + RELATIVE_SLACK``, so that a mechanism for the remaining pairs satisfies the privacy constraint of every pair
     at the given epsilon. Bounds must be evaluated at the given epsilon.
 
     Returns:
@@ -191,7 +190,7 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     Raises:
         OutOfTime: The time limit expired during the search for implied pairs.
     """
-    # A sample of the pairs shows whether the search for implied ones is worth its time.
+    # A sample of the pairs shows whether searching for implied ones is worth the time.
     if not has_implied_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK):
         return instance, np.arange(len(instance.pairs))
     rows = np.flatnonzero(reduce_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK))
@@ -202,11 +201,11 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
 
 
 def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]:
-    """Return the instance that consists of one connected component, and the indices of its pairs in the whole instance.
+    """Return the instance for one connected component, and the indices of its pairs in the whole instance.
 
     Args:
         instance: The whole instance.
-        label: (N,) component of each record.
+        label: Array of shape (N,) with the component of each record.
         c: The component to extract.
     """
     members = np.flatnonzero(label == c)
@@ -225,7 +224,7 @@ def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instanc
 
 
 class ReducedInstance:
-    """An instance reduced to smaller ones. Their mechanisms and multipliers can be lifted back to the original.
+    """An instance reduced to smaller ones, whose mechanisms and multipliers can be mapped back to the original.
 
     Records at distance 0 are merged, implied pairs are dropped, and each connected component becomes a part.
 
@@ -235,8 +234,8 @@ class ReducedInstance:
         _merged: The result of merging records, or None if none were merged.
         _merged_instance: The instance after records were merged.
         _small, _rows: The merged instance without implied pairs, and the indices of its pairs in `_merged_instance`.
-        _label: (N,) index of the part to which each record of `_small` belongs.
-        _numbers: For each part, the indices of its pairs in `_small`.
+        _label: Array of shape (N,) with the index of the part to which each record of `_small` belongs.
+        _numbers: The indices in `_small` of each part's pairs.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -260,10 +259,10 @@ class ReducedInstance:
         """Join mechanisms for the parts into a mechanism for the whole instance.
 
         Args:
-            zs: One mechanism for each part, in the order of the parts.
+            zs: One mechanism per part, in the order of the parts.
 
         Returns:
-            (N, K) probabilities for all records of the original instance.
+            Array of shape (N, K) with probabilities for all records of the original instance.
         """
         z = np.zeros(self._small.cost.shape)
         for c, part_matrix in enumerate(zs):
@@ -279,9 +278,9 @@ class ReducedInstance:
         """
         joined = proofs[0] if len(proofs) == 1 else self._join_parts(proofs)
         if self._small is not self._merged_instance:
-            # Pairs were dropped, and in return the parts were solved at a slightly smaller epsilon (`RELATIVE_SLACK`).
-            # The rows of the merged instance allow more. So the multipliers are scaled, which preserves most of the
-            # bound, and renumbered by that instance's pairs.
+            # When pairs were dropped, the parts were solved at a slightly smaller epsilon (`RELATIVE_SLACK`). The rows
+            # of the merged instance allow more. The multipliers are therefore scaled, which preserves most of the
+            # bound, and re-indexed for that instance's pairs.
             joined = joined.freer((self._merged_instance.epsilon - self._small.epsilon) * self._small.distances).among(
                 self._rows
             )
@@ -295,10 +294,10 @@ class ReducedInstance:
         """
 
         def rows() -> Iterator[Few]:
-            """Yield each output's multipliers from all parts, in ascending order of outputs."""
+            """Yield the multipliers of each output from all parts, in ascending order of outputs."""
             part_rows = [proof.among(number).rows() for number, proof in zip(self._numbers, proofs, strict=True)]
-            # Every part yields its outputs in ascending order, so merging brings one output's multipliers from all
-            # parts together.
+            # Every part yields its outputs in ascending order, so merging brings together one output's multipliers from
+            # all parts.
             for k, parts in groupby(merge(*part_rows, key=itemgetter(0)), key=itemgetter(0)):
                 _, pairs, values = zip(*parts, strict=True)
                 yield k, np.concatenate(pairs), np.concatenate(values)
@@ -306,16 +305,16 @@ class ReducedInstance:
         return Multipliers(rows=rows, many=sum(proof.many for proof in proofs))
 
     def views(self, offers: PartOffers) -> list[PartOffers]:
-        """Return one receiver per part, which turns offers for the part into offers for the whole instance.
+        """Return one view of the search per part, which turns offers for the part into offers for the whole instance.
 
         Each offer for a part is combined with the best offers so far for the other parts. Initially, a part's best
         offer is the mechanism that reports the same output for all records.
 
         Args:
-            offers: Receives the offers for the whole instance.
+            offers: The search, which receives the offers for the whole instance.
         """
         if len(self.parts) == 1:
-            # This view lifts offers for the only part to the whole instance. With the name "", offers keep the names of
+            # This view maps offers for the only part to the whole instance. With the name "", offers keep the names of
             # their methods.
             return [
                 offers.through(
@@ -332,8 +331,8 @@ class ReducedInstance:
             Args:
                 origin: The name of the method that improved one of the parts.
             """
-            # Candidates from a relaxation do not count here, because their values rise when they are repaired. `firm`
-            # has a part's best candidate with a final value.
+            # Candidates from a relaxation do not count here, because the repair raises their values. `firm` contains a
+            # part's best candidate with a final value.
             best = [view.firm for view in views]
             offers.offer(
                 origin,
@@ -349,17 +348,17 @@ class ReducedInstance:
 
 
 def _join_results(join: Any, results: Sequence[Any]) -> Any:
-    """Join the results for all parts, after computing any that are deferred.
+    """Join the results for all parts after computing any that are deferred.
 
     Args:
         join: A function that takes a list of the parts' candidates, or of their proofs, and joins them.
-        results: One result for each part, or a :class:`Later` that computes it.
+        results: One result per part, or a :class:`Later` that computes it.
     """
     return join([evaluate(result) for result in results])
 
 
 class _PartOffers(Offers[Floats, Multipliers]):
-    """A receiver of offers for one of several parts. It measures the gap of that part alone.
+    """A search for one of several parts, which measures the gap of that part alone.
 
     A candidate from a relaxation is not passed on until it has been repaired.
 
@@ -369,18 +368,18 @@ class _PartOffers(Offers[Floats, Multipliers]):
     """
 
     def __init__(self, instance: Instance, outer: PartOffers, offer: Callable[[str], None]) -> None:
-        """Create the receiver of a part's offers.
+        """Create the search for a part.
 
         Args:
             instance: The part's instance.
-            outer: Offers for the whole instance.
+            outer: The search for the whole instance.
             offer: A function that takes a method's name, joins the best offers of all parts, and offers the result
                 under this name.
         """
         super().__init__(outer.gap)
-        # Every part begins with a candidate and a bound, so that already the first offer of one part leads to an offer
-        # for the whole instance. `best` and `firm` are two objects, because better offers change each in place, and
-        # `firm` takes fewer of them.
+        # Every part begins with a candidate and a bound, so that even the first offer for one part leads to an offer
+        # for the whole instance. `best` and `firm` are two objects because better offers change each of them in place,
+        # and `firm` accepts fewer of them.
         constant = one_output(instance)
         self.best, self.firm = (
             BestOffer(constant.z, constant.objective, constant.multipliers, constant.lower_bound) for _ in range(2)
@@ -388,21 +387,21 @@ class _PartOffers(Offers[Floats, Multipliers]):
         self.noise, self._outer, self._offer = instance.noise, outer, offer
 
     def _take(self, offer: Offer[Floats, Multipliers]) -> None:
-        """Store an offer. If it improves the part's best, offer the joined result for the whole instance."""
+        """Store an offer. If it improves the part's best offer, offer the joined result for the whole instance."""
         super()._take(offer)
         if self.firm.take(offer.firm_part):
             self._offer(offer.origin)
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether this part has reached the gap, based on the values that its solvers stated."""
+        """Whether this part has reached the gap, based on the values that its solvers reported."""
         return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Add a step to the whole instance's path, the list of steps that the search has tried.
+        """Add a step to the whole instance's path, which lists the steps that the search has tried.
 
         Args:
-            step: The step, in words.
-            figures: Statistics to record, by name.
+            step: The step in words.
+            figures: Statistics to record, keyed by name.
         """
         self._outer.note(step, **figures)

@@ -20,18 +20,19 @@ __all__ = ["Elimination", "eliminate"]
 class Elimination(NamedTuple):
     """The elimination order and the sparsity pattern of the factors ``L D L'``.
 
-    The unit diagonal of ``L`` is not stored, so the entries are those below it. Rows and columns are positions in the
+    The unit diagonal of ``L`` is not stored, so all entries are below it. Rows and columns are positions in the
     elimination order.
 
     Attributes:
-        order: ``(N,)`` record at each position in the elimination order.
-        start: ``(N + 1,)`` first entry of each column of ``L``.
-        row: ``(E,)`` row of each entry, in ascending order within a column.
-        across: ``(N + 1,)`` offset in ``entry`` at which each row starts.
-        entry: ``(E,)`` indices of the entries row by row, in ascending order of columns within a row.
-        column: ``(E,)`` column of each entry.
-        pair: ``(P,)`` index of the entry for each required pair.
-        place: ``(N,)`` position of each record in the elimination order.
+        order: Array of shape (N,) with the record at each position in the elimination order.
+        start: Array of shape (N + 1,) with the first entry of each column of ``L``.
+        row: Array of shape (E,) with the row of each entry, in ascending order within a column.
+        across: Array of shape (N + 1,) with the offset in ``entry`` at which each row starts.
+        entry: Array of shape (E,) with the indices of the entries row by row, in ascending order of columns within a
+            row.
+        column: Array of shape (E,) with the column of each entry.
+        pair: Array of shape (P,) with the index of the entry for each required pair.
+        place: Array of shape (N,) with the position of each record in the elimination order.
     """
 
     order: Ints
@@ -45,12 +46,12 @@ class Elimination(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """Number of entries below the diagonal."""
+        """The number of entries below the diagonal."""
         return len(self.row)
 
 
 def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
-    """Choose an elimination order, and determine which entries of the factor can be nonzero.
+    """Choose an elimination order and determine which entries of the factor can be nonzero.
 
     If more than half of all pairs are required, the factor is treated as full and the records keep their order.
 
@@ -58,8 +59,9 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
         instance: A connected instance with N records.
 
     Returns:
-        (N,) record at each position of the order, (E,) column of each entry below the diagonal, and (E,) row of each
-        of these entries. The entries are sorted by column and then by row.
+        Three arrays: the record at each position of the order, of shape (N,), the column of each entry below the
+        diagonal, of shape (E,), and the row of each of these entries, of shape (E,). The entries are sorted by column
+        and then by row.
     """
     n = instance.records
     # N (N - 1) / 2 pairs are possible in total.
@@ -71,8 +73,8 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
 
     i, j = instance.pairs.T
     k = np.arange(n)
-    # A matrix with the right sparsity is factored, and the pattern is read off the nonzero entries. The matrix is an
-    # M-matrix, so no entry becomes 0 by cancellation. The diagonal exceeds the degrees only slightly: with an excess of
+    # A matrix with the right sparsity is factored, and its nonzero entries give the pattern. The matrix is an M-matrix,
+    # so no entry becomes 0 by cancellation. The diagonal exceeds the degrees only slightly, because with an excess of
     # 1, products along a ring of 775 records would underflow to 0.
     degree = np.bincount(instance.pairs.ravel(), minlength=n) + 1e-6
     values = np.concatenate([-np.ones(2 * len(i)), degree])
@@ -80,8 +82,8 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
     factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     row, column = factors.L.nonzero()
     row, column = row[row > column], column[row > column]
-    # SuperLU does not compute the postorder for symmetric patterns. Without it, adding up the inverses takes 1.5 times
-    # as long.
+    # SuperLU does not compute the postorder of symmetric patterns. Without it, summing the inverses takes 1.5 times as
+    # long.
     parent = np.full(n, n)
     np.minimum.at(parent, column, row)
     # In the elimination tree, the parent of a column is the row of its first entry below the diagonal. Roots are
@@ -97,12 +99,12 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
 
 
 def eliminate(instance: Instance) -> Elimination:
-    """Order the records of a connected instance, and compute the pattern of the factors that all outputs share."""
+    """Order the records of a connected instance and compute the pattern of the factors, which all outputs share."""
     n = instance.records
     order, column, row = _fill_pattern(instance)
     position, bounds = np.argsort(order), np.arange(n + 1)
     pairs = np.sort(position[instance.pairs], axis=1)
-    # The sort is stable, so that columns stay in order within a row.
+    # The sort is stable, so columns stay in order within a row.
     entry = np.argsort(row, kind="stable")
     narrow = np.int32  # compiled functions take 32-bit indices
     return Elimination(

@@ -18,11 +18,11 @@ __all__ = ["exponential", "exponential_loss", "largest_share"]
 _BLOCK = 1 << 22
 """The largest number of distances that are processed at a time."""
 _SAFETY_SHARE = 1e-9
-"""The share of a pair's epsilon d that is reserved for rounding errors in `largest_share`."""
+"""The fraction of a pair's epsilon d that `largest_share` reserves for rounding errors."""
 _BISECTION_STEPS = 20
 """The number of bisection steps in `largest_share`."""
 _MAX_SHARE = 64.0
-"""No share larger than this is tried."""
+"""The share at which `largest_share` stops doubling."""
 
 
 def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5) -> Floats:
@@ -37,22 +37,22 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
     [[0.7311, 0.2689], [0.2689, 0.7311]]
 
     Args:
-        distances: (N, K) non-negative distances from records to outputs. An output at infinite distance gets
-            probability 0.
-        epsilon: Epsilon per unit of distance, above 0.
-        share: The factor by which epsilon is multiplied in the exponents, above 0.
+        distances: Array of shape (N, K) with non-negative distances from records to outputs. An output at an infinite
+            distance gets probability 0.
+        epsilon: Epsilon per unit of distance, which must be positive.
+        share: The factor by which epsilon is multiplied in the exponents, which must be positive.
 
     Returns:
-        (N, K) matrix whose rows sum to 1 up to rounding. An entry underflows to 0 if its distance exceeds the smallest
-        one in its row by more than about 745 / (share epsilon). Such entries are raised by the repair that precedes
-        every release.
+        Array of shape (N, K) whose rows sum to 1 up to rounding. An entry underflows to 0 if its distance exceeds the
+        smallest one in its row by more than about 745 / (share epsilon). The repair that precedes every release raises
+        such entries.
 
     Raises:
-        InputError: A distance is negative or NaN, or a record is at infinite distance from all outputs.
+        InputError: A distance is negative or NaN, or a record is at an infinite distance from all outputs.
     """
     d = np.asarray(distances, dtype=np.float64)
     nearest = d.min(axis=1, keepdims=True)
-    # The minimum of a row that contains NaN is NaN, so this test also finds NaN. An error names at most 20 entries.
+    # The minimum of a row that contains NaN is NaN, so this test finds NaN as well. An error names at most 20 entries.
     if not (nearest >= 0).all():
         invalid = np.argwhere(~(d >= 0))[:20].tolist()
         raise InputError(
@@ -61,7 +61,7 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
     if np.isinf(nearest).any():
         unreachable = np.flatnonzero(np.isinf(nearest))[:20].tolist()
         raise InputError([Fault("distance", f"row {r}", "no output within reach", "at least one") for r in unreachable])
-    # Exponents are relative to the nearest output, so that each row has a term exp(0) and no sum underflows to 0.
+    # Exponents are relative to the nearest output, so that each row contains a term exp(0) and no sum underflows to 0.
     shares = np.empty(d.shape)
 
     def fill(start: int, stop: int) -> None:
@@ -76,45 +76,44 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
 
 
 def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Floats) -> float:
-    """Search by bisection for the largest share at which `exponential` meets the privacy constraint for every pair.
+    """Search by bisection for the largest share at which `exponential` satisfies the privacy constraint of every pair.
 
     Args:
-        distances: (N, K) distances from records to outputs. If one record of a pair is at infinite distance from an
-            output, the other must be too.
+        distances: Array of shape (N, K) with the distances from records to outputs. If one record of a pair is at an
+            infinite distance from an output, the other must be too.
         epsilon: Epsilon per unit of distance.
-        pairs: (P, 2) required pairs, or enough of them to imply the others.
-        lengths: (P,) distances between the records of each pair.
+        pairs: Array of shape (P, 2) with the required pairs, or enough of them to imply the others.
+        lengths: Array of shape (P,) with the distances between the records of each pair.
 
     Returns:
-        A share at which every pair meets its privacy constraint: at least one half, and at most `_MAX_SHARE`.
+        A share of at least one half and at most `_MAX_SHARE`, at which every pair satisfies its privacy constraint.
 
     Raises:
-        OutOfTime: The time limit has expired.
-
-    Notes:
-        P K differences are computed once, and N K exponentials in each step.
+        OutOfTime: The time limit expired.
+        Notes:
+            P K differences are computed once, and N K exponentials in each step.
     """
     if not len(pairs):
         return 1.0
     i, j = pairs.T
     nearest = distances.min(axis=1, keepdims=True)
-    # With S_i = sum_k exp(-rate d_ik), log z_ik - log z_jk = rate (d_jk - d_ik) - (log S_i - log S_j). Over all k, only
-    # the largest difference between distances matters, so a bisection step takes N K exponentials instead of P K.
+    # With S_i = sum_k exp(-rate d_ik), log z_ik - log z_jk = rate (d_jk - d_ik) - (log S_i - log S_j). Only the largest
+    # difference between distances over all k matters, so a bisection step takes N K exponentials instead of P K.
     farther, nearer = _differences(distances, i, j)
     allowed = epsilon * lengths * (1.0 - _SAFETY_SHARE)
 
     def is_private(trial_share: float) -> bool:
-        """Return whether the mechanism with this share meets all constraints, with a margin for rounding errors."""
+        """Return whether the mechanism with this share satisfies all constraints, with a margin for rounding errors."""
         rate = trial_share * epsilon
         with np.errstate(under="ignore"):
             # `sums` is log S_i. Exponents are relative to the nearest output, so that no sum underflows to 0.
             sums = np.log(np.exp(-rate * (distances - nearest)).sum(axis=1)) - rate * nearest[:, 0]
         drift = sums[i] - sums[j]
-        # The larger log-ratio of the pair's two directions, z_i over z_j and the reverse.
+        # The larger of the log ratios in the pair's two directions, z_i over z_j and the reverse.
         return bool((np.maximum(rate * nearer - drift, rate * farther + drift) <= allowed).all())
 
-    # `lower` is always a private share: 1/2 by the triangle inequality, and the others because they were tried. So the
-    # result is private even if privacy should not be monotonic in the share.
+    # `lower` is always a private share: 1/2 is private by the triangle inequality, and all others were tested. The
+    # result is therefore private even if privacy is not monotonic in the share.
     lower, upper = 0.5, 1.0
     while is_private(upper) and upper < _MAX_SHARE:
         check()
@@ -130,11 +129,11 @@ def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
     """Return, for each pair (i, j), the largest d_ik - d_jk and the largest d_jk - d_ik over all outputs k.
 
     Args:
-        distances: (N, K) distances from records to outputs.
-        i, j: (P,) indices of the first and the second record of each pair.
+        distances: Array of shape (N, K) with the distances from records to outputs.
+        i, j: Arrays of shape (P,) with the indices of the first and the second record of each pair.
 
     Returns:
-        (P,) largest d_ik - d_jk, and (P,) largest d_jk - d_ik.
+        Two arrays of shape (P,), with the largest d_ik - d_jk and with the largest d_jk - d_ik.
     """
     farther, nearer = np.empty(len(i)), np.empty(len(i))
     for part in slices(len(i), distances.shape[1], _BLOCK):
@@ -151,7 +150,8 @@ def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
 def exponential_loss(data: MetricData) -> float | None:
     """Return the exponential mechanism's expected loss under the prior, in the unit of the costs.
 
-    Returns None if distances to outputs are unknown, or if some record is at infinite distance from all outputs.
+    The result is None if distances to outputs are unknown, or if some record is at an infinite distance from all
+    outputs.
     """
     if not data.crossed:  # distances to outputs are unknown
         return None

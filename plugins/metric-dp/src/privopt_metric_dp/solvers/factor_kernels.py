@@ -1,12 +1,12 @@
 """Compiled kernels that factor and solve the interior point's linear systems, in batches of eight outputs.
 
-The arrays are those of `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for outputs and 0 for unused lanes,
-which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of the factor L
-below the diagonal by columns: ``start`` is the first entry of each column, and ``row`` and ``column`` are the row and
+The arrays are those of `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for real outputs and 0 for unused
+lanes, which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of the factor
+L below the diagonal by columns: ``start`` is the first entry of each column, and ``row`` and ``column`` are the row and
 the column of each entry. It also lists them by rows: ``across`` is the start of each row in ``entry``. ``pair`` is the
 entry for each required pair.
 
-A batch consists of eight outputs whose values are interleaved: entry ``e`` of the batch's output ``r`` is at
+A batch consists of eight outputs with interleaved values, so that entry ``e`` of the batch's output ``r`` is at
 ``8 e + r``. ``load``, ``store`` and ``spread`` (`privopt_metric_dp.matrix.simd`) read, write and fill such vectors of
 eight numbers. ``lowest`` and ``total`` return the smallest lane and the sum of the lanes.
 """
@@ -24,7 +24,7 @@ from privopt_metric_dp.solvers.row_kernels import Arrays
 __all__ = ["PANEL", "couple", "factorise", "solve"]
 
 PANEL = SINGLE_LANES
-"""The number of columns of the coupling (the sum of the inverses over all outputs) that are formed at a time."""
+"""The number of columns of the coupling (the sum of the inverses over all outputs) that are computed at a time."""
 
 _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN instead of an error
 
@@ -36,8 +36,8 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     Here, ``A`` contains the privacy rows, ``f`` are their multipliers, and ``s`` are their slacks.
 
     Args:
-        pattern: Sparsity pattern of the factors.
-        a: The outputs' arrays. The arrays ``factor`` (L), ``inverse`` (1 / D) and ``unit`` are set.
+        pattern: The sparsity pattern of the factors.
+        a: The outputs' arrays, of which ``factor`` (L), ``inverse`` (1 / D) and ``unit`` are set.
         g: The index of the batch.
 
     Returns:
@@ -46,7 +46,7 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     start, row, across, entry, column = pattern.start, pattern.row, pattern.across, pattern.entry, pattern.column
     pair_ends, root, pair, unit = a.ends, a.root, pattern.pair, a.unit[g]
     n = len(start) - 1
-    # The diagonal is enlarged by a relative 1e-14, about 50 rounding errors, so that a singular matrix still has a
+    # The diagonal is enlarged by a relative 1e-14, about 50 rounding errors, so that even a singular matrix has a
     # factor.
     zero, ridge = spread(0.0), spread(1.0 + 1e-14)
     diagonal = np.empty(n * 8)
@@ -57,8 +57,8 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     for k in range(n):
         store(diagonal, k, zero)
     # Each pair has two rows, whose weights f / s are `forward` and `backward`. Each row adds to two diagonal entries
-    # and to one entry below the diagonal. Since rows are scaled by exp(eps d / 2), the factors are `growth` and
-    # 1 / `growth`.
+    # and to one entry below the diagonal. Since rows are scaled by exp(eps d / 2), the factors are `growth` and 1 /
+    # `growth`.
     for p in range(len(pair_ends)):
         i, j = pair_ends[p, 0], pair_ends[p, 1]
         forward = load(fg, 2 * p) / load(sg, 2 * p)
@@ -76,8 +76,8 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
         for e in range(start[k], start[k + 1]):
             entry_of_row[row[e]] = e
         # If an earlier column has an entry in row k, its rows below k are rows of column k too, because elimination
-        # fills them in. So every element of `entry_of_row` that is read below was set for this k, and none needs to be
-        # cleared.
+        # fills them in. Every element of `entry_of_row` that is read below was therefore set for this k, and none needs
+        # to be cleared.
         for q in range(across[k], across[k + 1]):
             e = entry[q]
             j = column[e]
@@ -105,15 +105,15 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
     ``H = L D L'`` is the matrix of an output, which has already been factored.
 
     Args:
-        pattern: Sparsity pattern of the factors.
+        pattern: The sparsity pattern of the factors.
         a: The outputs' arrays, after :func:`factorise`.
-        prices: (N,) prices, which all outputs share.
+        prices: Array of shape (N,) with the prices, which all outputs share.
         weight: The factor for ``right``.
-        right: (G, 8 N) right-hand sides for the G batches.
-        result: (G, 8 N) array to which the solutions are written.
+        right: Array of shape (G, 8 N) with the right-hand sides for the G batches.
+        result: Array of shape (G, 8 N), which the solutions are written to.
 
     Returns:
-        (N,) sums of the solutions over the outputs.
+        Array of shape (N,) with the sums of the solutions over the outputs.
     """
     start, row = pattern.start, pattern.row
     n = len(start) - 1
@@ -130,7 +130,7 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
                 store(x, row[e], load(x, row[e]) - load(lower, e) * value)
         # Back substitution with L': row k needs only the entries of x below it.
         for k in range(n - 1, -1, -1):
-            # Two sums are used, because each addition to a single sum would have to wait for the one before it.
+            # Two sums are used because each addition to a single sum would have to wait for the one before it.
             even_terms, odd_terms = load(x, k) * load(inv, k), spread(0.0)
             e, stop = start[k], start[k + 1]
             while e + 1 < stop:
@@ -149,22 +149,22 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
 def _add_panel(
     begin: int, start: Indices, row: Indices, lower: Singles, pivot: Singles, scales: Singles, z: Singles, t: Singles
 ) -> None:
-    """Sum ``U H^-1 U`` over a batch of outputs, and add sixteen columns of the sum, from row ``begin`` on, to ``t``.
+    """Sum ``U H^-1 U`` over a batch of outputs and add sixteen columns of the sum, from row ``begin`` on, to ``t``.
 
     ``H`` is the matrix of an output, and ``U`` is a diagonal matrix of scales. For each output, the kernel solves
     ``H z = U e_j`` for sixteen unit vectors ``e_j`` at once, one in each SIMD lane, and adds ``U z``. The loop over the
-    eight outputs is unrolled: each of the variables ``a``, ``b``, ``c``, ``d``, ``p``, ``r``, ``s`` and ``u`` belongs
-    to one output.
+    eight outputs is unrolled, so each of the variables ``a``, ``b``, ``c``, ``d``, ``p``, ``r``, ``s`` and ``u``
+    belongs to one output.
 
     Args:
-        begin: First of the sixteen columns; there are fewer at the end of the matrix.
-        start: (N + 1,) first entry of each column of the factor ``L``.
-        row: (E,) row of each entry.
-        lower: (8 E,) entries of ``L`` in single precision, interleaved for the eight outputs.
-        pivot: (8 N,) entries of ``1 / D``.
-        scales: (8 N,) diagonal of ``U``, which is 0 in unused lanes.
-        z: (128 N,) workspace, with a vector of sixteen lanes for each record and output.
-        t: (16 N,) array to which the products are added, with a vector of the sixteen columns for each row.
+        begin: The first of the sixteen columns. There are fewer at the end of the matrix.
+        start: Array of shape (N + 1,) with the first entry of each column of the factor ``L``.
+        row: Array of shape (E,) with the row of each entry.
+        lower: Array of shape (8 E,) with the entries of ``L`` in single precision, interleaved for the eight outputs.
+        pivot: Array of shape (8 N,) with the entries of ``1 / D``.
+        scales: Array of shape (8 N,) with the diagonal of ``U``, which is 0 in unused lanes.
+        z: A workspace of shape (128 N,), with a vector of sixteen lanes for each record and output.
+        t: Array of shape (16 N,), which the products are added to, with a vector of the sixteen columns for each row.
     """
     n = len(start) - 1
     end = min(n, begin + 16)
@@ -172,7 +172,7 @@ def _add_panel(
     zero = spread(np.float32(0.0))
     for j in range(begin, end):
         reached[j] = True
-    # A unit vector spreads only along the path to the root of the elimination tree. All other records stay 0.
+    # A unit vector spreads only along the path to the root of the elimination tree. All other records stay at 0.
     for j in range(begin, n):
         if reached[j]:
             if start[j + 1] > start[j]:
@@ -198,7 +198,7 @@ def _add_panel(
                 store(z, k + 5, load(z, k + 5) - spread(lower[q + 5]) * r)
                 store(z, k + 6, load(z, k + 6) - spread(lower[q + 6]) * s)
                 store(z, k + 7, load(z, k + 7) - spread(lower[q + 7]) * u)
-    # Division by D and back substitution with L'. Rows before `begin` are not needed, because the sum is symmetric.
+    # Division by D and back substitution with L'. Rows before `begin` are not needed because the sum is symmetric.
     for j in range(n - 1, begin - 1, -1):
         a, b, c, d, p, r, s, u = zero, zero, zero, zero, zero, zero, zero, zero
         o = 8 * j
@@ -240,12 +240,12 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
     precision.
 
     Args:
-        pattern: Sparsity pattern of the factors.
+        pattern: The sparsity pattern of the factors.
         a: The outputs' arrays, after :func:`factorise`.
         g: The index of the batch.
-        scale: (N,) scales; entry (i, j) is divided by ``scale_i scale_j``.
-        into: (panels, N * PANEL) array to which the inverses are added. Each panel holds `PANEL` columns, stored row by
-            row. Only entries on or below the diagonal are meaningful.
+        scale: Array of shape (N,) with scales. Entry (i, j) is divided by ``scale_i scale_j``.
+        into: Array of shape (panels, N * PANEL), which the inverses are added to. Each panel contains `PANEL` columns,
+            stored row by row. Only entries on or below the diagonal are meaningful.
     """
     start, row, column = pattern.start, pattern.row, pattern.column
     factor, inverse, unit, mask = a.factor[g], a.inverse[g], a.unit[g], a.mask[g]
@@ -253,8 +253,8 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
     lower = np.empty(8 * len(row), np.float32)
     pivot, scales = np.empty(8 * n, np.float32), np.empty(8 * n, np.float32)
     z = np.empty(8 * n * 16, np.float32)
-    # The factor of the matrix that is scaled by `unit`: entries of L are multiplied by the row's scale and divided by
-    # the column's, and 1 / D is divided by the square of the scale.
+    # The factor of the matrix scaled by `unit`. Entries of L are multiplied by the row's scale and divided by the
+    # column's, and 1 / D is divided by the square of the scale.
     for e in range(len(row)):
         k, j = 8 * row[e], 8 * column[e]
         for lane in range(8):

@@ -1,9 +1,9 @@
-"""Solve LPs that have too many outputs, using a sample of outputs that differ as much as possible.
+"""Solve LPs with too many outputs by using a sample of outputs that differ as much as possible.
 
 A mechanism need not use every output, so the result is a mechanism for all records. If the sampled outputs are as far
 apart as possible, little is lost: for 400 cells in Rome at an epsilon of 1, the loss is 0.9377 with a quarter of the
 cells, and 0.9156 with all of them. (The optimum itself puts 99 % of its mass on 173 outputs.) The LP over the sample
-gives no lower bound, because it ignores the omitted outputs. On 2,032 street nodes with a limit of 15 CPU seconds, the
+gives no lower bound, because it ignores the other outputs. On 2,032 street nodes with a limit of 15 CPU seconds, the
 loss was 0.614 with the sample, and 1.02 with all outputs at once. The exponential mechanism has a loss of 1.08.
 """
 
@@ -20,21 +20,21 @@ from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 __all__ = ["FewOutputs", "sample_outputs"]
 
 SAMPLE_GAP: Final = 0.05
-"""The relative gap to which the sample's program is solved. Omitting outputs costs more than that."""
+"""The relative gap to which the LP over the sample is solved. Leaving out outputs costs more than that."""
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
     """Select outputs one by one, each differing as much as possible from those selected before.
 
     The distance between two outputs is the sum over records of the absolute differences between their weighted costs.
-    If one output replaces the other, the loss rises by at most this distance.
+    Replacing one output with the other raises the loss by at most this distance.
 
     Args:
         instance: The problem.
         count: The number of outputs to select, at least 1.
 
     Returns:
-        The indices of the selected outputs, in ascending order. The first one selected is the output with the lowest
+        The indices of the selected outputs in ascending order. The first one selected is the output with the lowest
         total cost over all records.
     """
     cost = instance.cost
@@ -51,7 +51,7 @@ class FewOutputs:
 
     Attributes:
         count: The number of outputs in the sample.
-        inner: Solver for the sample's program.
+        inner: The solver for the LP over the sample.
     """
 
     name = "few-outputs"
@@ -61,24 +61,24 @@ class FewOutputs:
 
         Args:
             count: The number of outputs in the sample.
-            inner: Solver for the sample's program.
+            inner: The solver for the LP over the sample.
         """
         self.count, self.inner = count, inner
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes that the sample's program needs."""
+        """Estimate the peak memory in bytes for the LP over the sample."""
         return self.inner.peak_bytes(part.with_outputs(np.arange(min(self.count, part.instance.outputs))))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve the LP over the sampled outputs, and offer its mechanisms with zeros for all other outputs.
+        """Solve the LP over the sampled outputs and offer its mechanisms with zeros for all other outputs.
 
         Args:
             part: A connected instance with all outputs.
-            offers: Receives the mechanisms (N, K).
+            offers: The search, which receives the mechanisms as arrays of shape (N, K).
 
         Raises:
             SolverError: The inner solver failed.
-            OutOfTime: The time limit has expired.
+            OutOfTime: The time limit expired.
         """
         instance = part.instance
         selected = sample_outputs(instance, self.count)
@@ -89,7 +89,8 @@ class FewOutputs:
             full_matrix[:, selected] = z
             return full_matrix
 
-        # Proofs are not passed on: a bound for mechanisms over these few outputs does not hold for all mechanisms.
+        # Proofs are not passed on, because a bound on mechanisms over these few outputs is not a bound on all
+        # mechanisms.
         inner: PartOffers = offers.through(self.name, candidate=lift, proof=None)
         inner.gap = SAMPLE_GAP
         self.inner.solve(part.with_outputs(selected), inner)

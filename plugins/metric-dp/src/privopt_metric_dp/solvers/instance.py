@@ -25,7 +25,7 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["Instance", "Solution", "dual_bound", "one_output"]
 
 EPSILON_SLACK = 1e-9
-"""The fraction by which epsilon is reduced when programs are solved, so that rounding errors do not violate privacy."""
+"""The relative amount by which epsilon is reduced for solving LPs, so that rounding errors do not violate privacy."""
 
 
 def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
@@ -33,7 +33,7 @@ def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
 
     Args:
         values: An array, or anything that NumPy can turn into one.
-        dtype: Type of the elements.
+        dtype: The type of the elements.
     """
     # Without a copy, the view shares the caller's memory, but only the view becomes read-only.
     array: Any = np.ascontiguousarray(values, dtype=dtype).view()
@@ -42,12 +42,12 @@ def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
 
 
 def _to_pairs(values: Any) -> Any:
-    """Return pairs as a read-only array of integers, shape (P, 2), even if there are none (P = 0)."""
+    """Return pairs as a read-only integer array of shape (P, 2), even if there are none (P = 0)."""
     return _to_read_only(values if np.size(values) else np.zeros((0, 2)), np.int64)
 
 
 def _read_coordinates(records: Space) -> Floats | None:
-    """Return the records' coordinates for finding symmetries, with places on the Earth as unit vectors."""
+    """Return the records' coordinates for the search for symmetries, with places on the Earth as unit vectors."""
     if records.kind == "geographic" and records.coordinates is not None:
         return directions(records.coordinates)
     return records.coordinates
@@ -58,16 +58,16 @@ class Instance:
     """The linear program for an optimal mechanism, as arrays.
 
     Attributes:
-        cost: ``(N, K)`` prior-weighted costs ``p_i c_ik`` for records ``i`` and outputs ``k``.
-        pairs: ``(P, 2)`` required pairs ``i < j``, sorted and unique.
-        distances: ``(P,)`` non-negative distances between the records of each pair, in any unit.
-        epsilon: Epsilon per unit of distance, above 0.
-        coordinates: ``(N, dim)`` positions of the records, or None. They are used only to find symmetries. Places on
-            the Earth are given as unit vectors.
+        cost: Array of shape (N, K) with the costs times the prior, ``p_i c_ik``, for records ``i`` and outputs ``k``.
+        pairs: Array of shape (P, 2) with the required pairs ``i < j``, sorted and unique.
+        distances: Array of shape (P,) with the non-negative distances between the records of each pair, in any unit.
+        epsilon: Epsilon per unit of distance, which must be positive.
+        coordinates: Array of shape (N, dim) with the positions of the records, or None. They are used only to find
+            symmetries. Places on the Earth are given as unit vectors.
 
     Raises:
         InputError: Shapes do not match, indices are out of range or out of order, a number is not finite, a distance is
-            negative, or epsilon is not above 0.
+            negative, or epsilon is not positive.
     """
 
     cost: Floats = field(converter=_to_read_only)
@@ -99,20 +99,20 @@ class Instance:
 
     @staticmethod
     def reduce_epsilon(epsilon: Fraction) -> float:
-        """Return the epsilon for the LP, slightly less than the one that mechanisms must satisfy."""
+        """Return the epsilon for the LP, which is slightly smaller than the one that mechanisms must satisfy."""
         return float(epsilon) * (1.0 - EPSILON_SLACK)
 
     def __attrs_post_init__(self) -> None:
-        """Check the arrays, and report all faults in one error."""
+        """Check the arrays, and raise InputError with all faults if there are any."""
         faults = list(self._find_faults())
         if faults:
             raise InputError(faults)
 
     def _find_faults(self) -> Iterator[Fault]:
-        """Yield the faults in the arrays. The search ends at a wrong shape, because later checks rely on shapes."""
+        """Yield the faults in the arrays, stopping at a wrong shape because later checks rely on shapes."""
 
         def fault(where: str, got: object, expectation: str) -> Fault:
-            """Return a fault for the attribute ``where``, with the actual value and a description of valid values."""
+            """Return a fault for the attribute ``where``, with its actual value and a description of valid values."""
             return Fault(file="instance", where=where, actual=str(got), expectation=expectation)
 
         if self.cost.ndim != 2 or 0 in self.cost.shape:
@@ -127,7 +127,7 @@ class Instance:
             i, j = self.pairs.T
             if i.min() < 0 or j.max() >= len(self.cost) or (i >= j).any():
                 yield fault("pairs", "an index out of range or out of order", "0 <= i < j < number of records")
-            # Each pair (i, j) is encoded as one number. The pairs are sorted and distinct if these numbers rise
+            # Each pair (i, j) is encoded as a number. The pairs are sorted and distinct if these numbers increase
             # strictly.
             elif (np.diff(i * len(self.cost) + j) <= 0).any():
                 yield fault("pairs", "pairs that are unsorted or repeated", "sorted pairs, each once")
@@ -140,37 +140,37 @@ class Instance:
 
     @property
     def records(self) -> int:
-        """Number of records."""
+        """The number of records."""
         return int(self.cost.shape[0])
 
     @property
     def outputs(self) -> int:
-        """Number of outputs."""
+        """The number of outputs."""
         return int(self.cost.shape[1])
 
     @property
     def lengths(self) -> Floats:
-        """(P,) largest log-ratio that each pair allows, ``epsilon * distances``."""
+        """Array of shape (P,) with the largest log ratio that each pair allows, ``epsilon * distances``."""
         return self.epsilon * self.distances
 
     @property
     def noise(self) -> float:
-        """Largest difference between two computed losses that could be caused by rounding alone."""
-        # For each record, 45 times the resolution of a double (2.2e-16), relative to the largest cost.
+        """The largest difference between two computed losses that rounding alone could cause."""
+        # 45 times the resolution of a double (2.2e-16) per record, relative to the largest cost.
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 
     def is_gap_reached(self, loss: float, bound: float, gap: float) -> bool:
         """Return whether a loss exceeds a bound by at most a relative gap, or by at most :attr:`noise`.
 
         Args:
-            loss: Expected loss of a mechanism.
+            loss: The expected loss of a mechanism.
             bound: The lower bound on the optimum.
             gap: The largest difference, relative to the loss.
         """
         return loss - bound <= max(gap * abs(loss), self.noise)
 
     def loss(self, z: Floats) -> float:
-        """Return the expected loss of a mechanism ``z`` (N, K): the sum of ``cost * z``, in the unit of the costs."""
+        """Return the expected loss of a mechanism ``z`` of shape (N, K), which is the sum of ``cost * z``."""
         return float(np.vdot(self.cost, z))
 
 
@@ -179,16 +179,17 @@ class Solution:
     """The result of solving an instance.
 
     Attributes:
-        z: ``(N, K)`` mechanism, feasible up to rounding errors. It must be repaired before a release.
-        objective: Expected loss of the mechanism.
-        lower_bound: A lower bound on the optimum, computed in floating point. The ``multipliers`` prove it.
-        multipliers: Multipliers for the privacy rows, or None if there are none.
+        z: Array of shape (N, K) with the mechanism, which is feasible up to rounding errors. It must be repaired before
+            it is released.
+        objective: The expected loss of the mechanism.
+        lower_bound: A lower bound on the optimum, computed in floating point and proved by ``multipliers``.
+        multipliers: The multipliers of the privacy rows, or None if there are none.
         method: The name of the method that found the mechanism.
         iterations: The number of offers (mechanisms or bounds) that this method made.
         trajectory: Tuples ``(seconds, lower bound, loss)`` in chronological order.
         status: "optimal" if the requested gap was reached, "feasible" if it was not, or "stopped" if a time limit or an
             interrupt ended the search first.
-        details: Statistics that the methods recorded, by name.
+        details: Statistics that the methods recorded, keyed by name.
     """
 
     z: Floats
@@ -203,19 +204,19 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """The relative gap between loss and lower bound, or infinity without a bound."""
+        """The relative gap between loss and lower bound, or infinity if there is no bound."""
         if not np.isfinite(self.lower_bound):
             return float("inf")
-        # The floor avoids a division by 0. With it, a loss of 0 has the gap 0 if the bound is 0 too, and otherwise a
-        # huge gap.
+        # The floor avoids a division by 0. As a result, the gap of a loss of 0 is 0 if the bound is 0 too, and
+        # otherwise huge.
         scale = max(abs(self.objective), 1e-300)
         return max(0.0, (self.objective - self.lower_bound) / scale)
 
 
 def one_output(instance: Instance) -> Solution:
-    """Return the mechanism that always reports the same output: the one with the lowest total cost over all records.
+    """Return the mechanism that always reports the output with the lowest total cost over all records.
 
-    Its lower bound is the trivial one: the loss if each record reported its own cheapest output.
+    Its lower bound is the trivial one, which is the loss if every record reported its own cheapest output.
     """
     z = np.zeros(instance.cost.shape)
     z[:, int(instance.cost.sum(axis=0).argmin())] = 1
@@ -232,25 +233,26 @@ def one_output(instance: Instance) -> Solution:
 def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
     """Return the lower bound on the optimum that multipliers prove, evaluated in floating point.
 
-    Let ``f_ijk`` be the multiplier of the row ``z_ik <= exp(eps d_ij) z_jk``, and let ``r_ik = cost_ik + sum_j f_ijk -
-    sum_j exp(eps d_ij) f_jik``. By weak duality, ``sum_i y_i`` with ``y_i = min_k r_ik`` is a lower bound for any
-    non-negative multipliers. A multiplier is treated as 0 if ``exp(eps d_ij)`` for its row, or a sum for its output, is
-    too large for a double. If the trivial bound (the loss if each record reports its cheapest output) is larger, it is
-    returned instead, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
+    Let ``f_ijk`` be the multiplier of the row ``z_ik <= exp(eps d_ij) z_jk``, and let
+    ``r_ik = cost_ik + sum_j f_ijk - sum_j exp(eps d_ij) f_jik``. By weak duality, ``sum_i y_i`` with
+    ``y_i = min_k r_ik`` is a lower bound for any non-negative multipliers. A multiplier is treated as 0 if
+    ``exp(eps d_ij)`` for its row, or a sum for its output, is too large for a double. If the trivial bound (the loss if
+    every record reports its cheapest output) is larger, it is returned instead, as in
+    `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
 
     Args:
-        instance: The problem. Its log-ratios ``epsilon * distances`` are used as doubles, so the bound is not an exact
+        instance: The problem. Its log ratios ``epsilon * distances`` are used as doubles, so the bound is not an exact
             proof.
         multipliers: Any multipliers for the instance's pairs.
 
     Returns:
-        The bound and ``y``, shape ``(N,)``. Both are rounded down, unless the trivial bound is returned.
+        The bound, and an array of shape (N,) with ``y``. Both are rounded down, unless the trivial bound is returned.
 
     Raises:
-        OutOfTime: The time limit has expired.
+        OutOfTime: The time limit expired.
     """
     with np.errstate(over="ignore"):
-        # Rows with an infinite factor are omitted below: they prove nothing in doubles.
+        # Rows with an infinite factor are left out below, because they prove nothing in doubles.
         growth = np.exp(instance.lengths)
     sparse, bound = SparseMultipliers.of(multipliers, instance.pairs, growth, instance.cost.shape).tame(instance.cost)
     trivial = instance.cost.min(axis=1)

@@ -70,10 +70,10 @@ class _IterateStatus:
     """The quantities that describe an iterate.
 
     Attributes:
-        loss, bound: Loss and lower bound, both divided by the scale of the costs.
-        mu: Complementarity, the mean of ``f s`` (multiplier times slack) over all rows, which is 0 at the optimum.
-        missing: (O,) amount by which the mean row sum over each orbit falls short of 1. An orbit is a set of records
-            that symmetries map to one another.
+        loss, bound: The loss and lower bound, both divided by the scale of the costs.
+        mu: The complementarity, the mean of ``f s`` (multiplier times slack) over all rows, which is 0 at the optimum.
+        missing: Array of shape (O,) with the amount by which the mean row sum over each orbit falls short of 1. An
+            orbit is a set of records that symmetries map to one another.
     """
 
     loss: float
@@ -156,11 +156,11 @@ def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: 
     Args:
         state: The iterate, whose direction is set.
         coupling: The coupling, with which the prices of the orbits are computed.
-        missing: (O,) deficits in the row sums, which a full step removes.
-        mu: Complementarity of the iterate.
+        missing: Array of shape (O,) with the deficits in the row sums, which a full step removes.
+        mu: The complementarity of the iterate.
 
     Returns:
-        (O,) changes in the prices ``y``, and the complementarity at which the corrector should aim.
+        Array of shape (O,) with changes in the prices ``y``, and the complementarity at which the corrector should aim.
     """
     prices = state.prices(state.y)
     priced = state.sums(lambda group: group.solve(prices, 1.0))
@@ -185,14 +185,15 @@ def _extend_direction(
     Args:
         state: The iterate with its direction so far.
         coupling: The coupling, with which the prices are computed.
-        add: Primal and dual weights. The previous extra direction is first added to the direction with these weights.
-        target: Complementarity to aim at.
+        add: The primal and dual weights. The previous extra direction is first added to the direction with these
+            weights.
+        target: The complementarity to aim at.
         trial_steps: (0, 0) for Mehrotra's corrector; otherwise the primal and the dual step length at which Gondzio's
             corrector is evaluated.
 
     Returns:
-        (O,) changes in the prices ``y`` along the extra direction, and (2, W) the longest primal and dual steps for
-        each of the W weights that are tried for this direction.
+        Array of shape (O,) with changes in the prices ``y`` along the extra direction, and (2, W) the longest primal
+        and dual steps for each of the W weights that are tried for this direction.
     """
     state.map_groups(lambda group: group.aim(add, target, trial_steps))
     nothing = state.prices(np.zeros_like(state.y))
@@ -210,12 +211,12 @@ def _find_direction(
     Args:
         state: The iterate, whose direction is set.
         coupling: The coupling, with which the prices are computed.
-        missing: (O,) deficits in the row sums.
-        mu: Complementarity of the iterate.
+        missing: Array of shape (O,) with the deficits in the row sums.
+        mu: The complementarity of the iterate.
 
     Returns:
-        (O,) changes in the prices, the primal and dual weights with which the last extra direction must still be added,
-        and the primal and dual step lengths.
+        Array of shape (O,) with changes in the prices, the primal and dual weights with which the last extra direction
+        must still be added, and the primal and dual step lengths.
     """
     dy, target = _predict_step(state, coupling, missing, mu)
     change, steps = _extend_direction(state, coupling, (0.0, 0.0), target, (0.0, 0.0))
@@ -250,7 +251,7 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
     Args:
         state: The iterate, whose mechanism is changed.
         coupling: The coupling of the last step.
-        within: Tolerance. Nothing is changed if every row sum is closer to one than this.
+        within: The tolerance. Nothing is changed if every row sum is closer to one than this.
     """
     # Systems with the coupling are solved approximately, so one correction may leave an error for the next one.
     for _ in range(3):
@@ -275,7 +276,7 @@ def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -
         parts: For each group, a function that returns its columns, shape (N, R).
 
     Returns:
-        (N, K) mechanism over all outputs.
+        The mechanism as an array of shape (N, K) over all outputs.
     """
     z = np.maximum(symmetry.lift(np.concatenate([columns() for columns in parts], axis=1)), 0)
     return np.asarray(z / z.sum(axis=1, keepdims=True))
@@ -314,7 +315,7 @@ def _offer_best(state: State, offers: PartOffers) -> None:
 
     Args:
         state: The iterate, whose groups of outputs saved them.
-        offers: Receives the offer.
+        offers: The search, which receives the offer.
     """
     # The arguments of `Later` are what the groups saved, which later steps do not change.
     instance, symmetry, scale = state.instance, state.symmetry, state.scale
@@ -335,8 +336,8 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 
     Args:
         state: The first iterate, which is changed.
-        offers: Receives mechanisms, bounds and multipliers.
-        between: Called with the state between steps; it may change costs.
+        offers: The search, which receives mechanisms, bounds and multipliers.
+        between: A function that is called with the state between steps; it may change costs.
 
     Raises:
         SolverError: The iteration broke down numerically, or the gap was not reached in `LAST_ITERATION` steps.
@@ -389,7 +390,7 @@ def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
     Args:
         state: The iterate, with the loss of the saved mechanism and the best bound.
         status: The quantities that describe the iterate.
-        gap: Requested relative gap.
+        gap: The requested relative gap.
     """
     is_halved = not state.formed and status.loss - state.bound <= (state.saved_loss - state.bound) / 2
     return is_halved or state.instance.is_gap_reached(status.loss * state.scale, state.bound * state.scale, gap)
@@ -403,7 +404,7 @@ def _forms_coupling(part: Part, gap: float) -> bool:
 
     Args:
         part: The part to solve.
-        gap: Requested relative gap.
+        gap: The requested relative gap.
     """
     instance, pattern = part.instance, part.elimination
     has_few_outputs = RECORDS_PER_FEW_OUTPUTS * instance.outputs < instance.records
@@ -473,12 +474,13 @@ class InteriorPoint:
 
         Args:
             part: A connected instance.
-            offers: Receives mechanisms (N, K), bounds and multipliers, and holds the gap at which to stop.
+            offers: The search, which receives mechanisms (N, K), bounds and multipliers, and determines the gap at
+                which to stop.
 
         Raises:
             SolverError: The iteration broke down numerically, or the gap was not reached in `LAST_ITERATION` steps.
             numpy.linalg.LinAlgError: A factorisation broke down.
-            OutOfTime: The time limit has expired.
+            OutOfTime: The time limit expired.
         """
         import scipy.linalg  # noqa: F401  (SciPy's BLAS must be loaded before the limit below, to be covered by it)
         from threadpoolctl import threadpool_limits

@@ -37,18 +37,18 @@ class State:
 
     Attributes:
         instance, symmetry: The problem and its symmetries. The ``groups`` contain only one output from each orbit.
-        pattern: Elimination order and pattern of the factors. Vectors ``(N,)`` in the groups are in this order.
-        pool: Threads that run the groups, or None to run them in the caller's thread.
+        pattern: The elimination order and pattern of the factors. Vectors ``(N,)`` in the groups are in this order.
+        pool: The threads that run the groups, or None to run them in the caller's thread.
         groups: The outputs, in groups.
-        orbit: ``(N,)`` orbit of the record at each position in the elimination order.
-        spread: Sparse matrix that converts prices of orbits to prices of records.
-        gather: Sparse matrix that converts row sums of records to means over orbits.
-        y: ``(O,)`` prices of the orbits.
+        orbit: Array of shape (N,) with the orbit of the record at each position in the elimination order.
+        spread: A sparse matrix that converts prices of orbits to prices of records.
+        gather: A sparse matrix that converts row sums of records to means over orbits.
+        y: Array of shape (O,) with the prices of the orbits.
         size: The number of privacy rows, over all outputs that are solved for.
         scale: The number by which the costs were divided.
         formed: Whether the whole coupling is formed. If not, it is approximated from its entries on the pattern.
         rough: The relative residual at which to stop solving systems with the coupling if it is not formed.
-        saved_loss, bound: Loss of the saved mechanism, and the best bound, both divided by ``scale``.
+        saved_loss, bound: The loss of the saved mechanism, and the best bound, both divided by ``scale``.
     """
 
     instance: Instance
@@ -95,12 +95,12 @@ class State:
         """Return the current probabilities for given (record, output) pairs.
 
         Args:
-            records: (M,) indices of the records.
-            outputs: (M,) indices of the outputs, counted over all groups. Without symmetries, these are the indices in
-                the instance.
+            records: Array of shape (M,) with the indices of the records.
+            outputs: Array of shape (M,) with the indices of the outputs, counted over all groups. Without symmetries,
+                these are the indices in the instance.
 
         Returns:
-            (M,) probabilities.
+            Array of shape (M,) with probabilities.
         """
         probabilities = np.empty(len(records))
         for group, rows, columns in self._by_group(outputs):
@@ -111,8 +111,8 @@ class State:
         """Change the costs for given (record, output) pairs.
 
         Args:
-            records, outputs: (M,) indices of the records and the outputs, as in :meth:`at`.
-            costs: (M,) new costs, in the unit of the instance's costs.
+            records, outputs: Arrays of shape (M,) with the indices of the records and the outputs, as in :meth:`at`.
+            costs: Array of shape (M,) with the new costs, in the unit of the instance's costs.
         """
         for group, rows, columns in self._by_group(outputs):
             group.recost(records[rows], columns, costs[rows] / self.scale)
@@ -121,7 +121,7 @@ class State:
         """Split outputs by the group to which they belong.
 
         Args:
-            outputs: (M,) indices of outputs, counted over all groups.
+            outputs: Array of shape (M,) with the indices of outputs, counted over all groups.
 
         Yields:
             A group, the positions of its outputs in ``outputs``, and their indices within the group.
@@ -143,7 +143,7 @@ class State:
             function: A function that returns an array of shape (N,) for a group.
 
         Returns:
-            (O,) means.
+            Array of shape (O,) with means.
         """
         return np.asarray(self.gather @ sum(self.map_groups(function)))
 
@@ -154,7 +154,7 @@ def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, forme
     Args:
         instance: A connected instance.
         symmetry: The instance's symmetries. Only one output from each orbit is solved for.
-        pattern: Elimination order and pattern of the factors.
+        pattern: The elimination order and pattern of the factors.
         formed: Whether to form the coupling.
         threads: The number of threads.
     """

@@ -22,11 +22,11 @@ __all__ = ["estimate_noise_loss", "people_over_region"]
 MOST_PEOPLE: Final = 40_000
 """The largest number of equally likely positions that represent all people."""
 SPACING: Final = 0.3
-"""Distance between the positions that represent all people, in units of 1 / epsilon. It determines their number."""
+"""The distance between the positions that represent all people, in units of 1 / epsilon. It determines their number."""
 REACH: Final = 8.0
-"""Distance from a noisy position, in units of 1 / epsilon, beyond which people are ignored."""
+"""The distance from a noisy position, in units of 1 / epsilon, beyond which people are ignored."""
 REPORTS: Final = 600
-"""Default number of noisy positions that are drawn."""
+"""The default number of noisy positions that are drawn."""
 WEISZFELD_STEPS: Final = 12
 """The number of steps of Weiszfeld's algorithm, which computes the best guess for a report."""
 MOST_NOISE_LENGTHS: Final = 1e12
@@ -42,7 +42,7 @@ def people_over_region(data: MetricData, *, at_records: bool) -> tuple[Floats, F
             evenly over the region.
 
     Returns:
-        (Q, 2) positions in km, and (Q,) their probabilities.
+        Array of shape (Q, 2) with positions in km, and (Q,) their probabilities.
     """
     assert data.region is not None  # callers pass only problems with a region
     if at_records and data.records.coordinates is not None:
@@ -62,8 +62,8 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
     """Estimate the expected distance in km between a position and its report, with remapped Laplace noise.
 
     Args:
-        people: (Q, 2) positions in km.
-        shares: (Q,) probabilities of these positions.
+        people: Array of shape (Q, 2) with positions in km.
+        shares: Array of shape (Q,) with the probabilities of these positions.
         epsilon: Epsilon per km.
         report_count: The number of noisy positions to draw; with four times as many, the error is about half as large.
 
@@ -110,8 +110,8 @@ def _choose_people(people: Floats, shares: Floats, count: int) -> Floats:
     """Choose equally weighted positions that represent people, at equal steps in cumulative probability.
 
     Args:
-        people: (Q, 2) positions in km.
-        shares: (Q,) probabilities of these positions.
+        people: Array of shape (Q, 2) with positions in km.
+        shares: Array of shape (Q,) with the probabilities of these positions.
         count: The number of positions to choose.
 
     Returns:

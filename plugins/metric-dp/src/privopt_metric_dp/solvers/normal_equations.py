@@ -37,8 +37,8 @@ threads."""
 MAX_RECYCLED = 64
 """The largest number of conjugate gradient directions that are stored."""
 MAX_STEPS = 80
-"""Default limit on conjugate gradient steps. If it is not enough, a solve with a formed coupling fails. If the coupling
-was completed instead, the result is used as it is."""
+"""The default limit on conjugate gradient steps. If it is not enough, a solve with a formed coupling fails. If the
+coupling was completed instead, the result is used as it is."""
 
 
 @define(eq=False)
@@ -49,7 +49,8 @@ class _Directions:
     and later steps stay orthogonal to them (augmented conjugate gradients, Erhel and Guyomarc'h 2000).
 
     Attributes:
-        ways, products: ``(R, O)`` directions ``w`` and products ``T w``. The first ``count`` rows are in use.
+        ways, products: Arrays of shape (R, O) with directions ``w`` and products ``T w``. The first ``count`` rows are
+            in use.
         count: The number of directions in use.
     """
 
@@ -61,7 +62,7 @@ class _Directions:
         """Return the solution in the span of the directions, and the residual that remains.
 
         Args:
-            residual: (O,) right-hand side.
+            residual: Array of shape (O,) with the right-hand side.
         """
         y, active = np.zeros(len(residual)), slice(self.count)
         for _ in range(2):  # the second pass removes the rounding errors of the first
@@ -79,8 +80,8 @@ class _Directions:
         """Store a direction with its product.
 
         Args:
-            way: (O,) direction ``w``.
-            product: (O,) product ``T w``.
+            way: Array of shape (O,) with the direction ``w``.
+            product: Array of shape (O,) with the product ``T w``.
             square: The squared norm ``w' T w``, above 0.
 
         Returns:
@@ -126,17 +127,17 @@ class SchurComplement:
         """Compute ``T^-1 right`` by preconditioned conjugate gradients.
 
         Args:
-            right: ``(O,)`` right-hand side.
-            tolerance: Residual at which to stop, relative to the right-hand side, in the norm that the preconditioner
-                defines.
+            right: Array of shape (O,) with the right-hand side.
+            tolerance: The residual at which to stop, relative to the right-hand side, in the norm that the
+                preconditioner defines.
             max_steps: The largest number of steps.
 
         Returns:
-            ``(O,)`` solution. If ``loose``, it may not have reached the tolerance.
+            Array of shape (O,) with the solution. If ``loose``, it may not have reached the tolerance.
 
         Raises:
             numpy.linalg.LinAlgError: The iteration does not converge (unless ``loose``), or a number overflowed.
-            OutOfTime: The time limit has expired.
+            OutOfTime: The time limit expired.
         """
         if not np.isfinite(right).all():
             raise np.linalg.LinAlgError("the right-hand side is out of the range of doubles")
@@ -178,7 +179,7 @@ def couple(state: State) -> SchurComplement:
 
     Raises:
         numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
-        OutOfTime: The time limit has expired.
+        OutOfTime: The time limit expired.
     """
     # The coupling is divided by the largest scale of any group, record by record, to stay within the range of single
     # precision.
@@ -205,7 +206,7 @@ def _complete_coupling(state: State) -> SchurComplement:
             groups: The groups.
 
         Returns:
-            (N,) diagonal entries, and (E,) entries below the diagonal.
+            Array of shape (N,) with the diagonal entries, and (E,) entries below the diagonal.
         """
         diagonal, off_diagonal = np.zeros(state.instance.records), np.zeros(pattern.entries)
         for group in groups:
@@ -235,10 +236,10 @@ def form(state: State, scale: Floats) -> Singles:
 
     Args:
         state: The iterate, whose matrices have been factored.
-        scale: (N,) scales in elimination order; entry (i, j) is divided by ``scale_i scale_j``.
+        scale: Array of shape (N,) with scales in elimination order; entry (i, j) is divided by ``scale_i scale_j``.
 
     Returns:
-        (N, N) matrix, in elimination order.
+        The matrix as an array of shape (N, N), in elimination order.
     """
     from privopt_metric_dp.solvers.factor_kernels import PANEL
 
@@ -276,7 +277,7 @@ def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
 
     Args:
         state: The iterate, whose matrices have been factored.
-        scale: (N,) scales for forming the matrix, in elimination order.
+        scale: Array of shape (N,) with scales for forming the matrix, in elimination order.
 
     Raises:
         numpy.linalg.LinAlgError: The matrix cannot be factored, or a number overflowed.

@@ -38,9 +38,9 @@ class Outputs:
         Args:
             instance: The instance.
             pattern: The elimination order and the pattern of the factors, which all outputs share.
-            cost: (N, R) costs for the group's outputs; records are in the order of the instance.
-            start: (N, R) first iterate, strictly inside the privacy rows.
-            mu: Complementarity ``f s`` in every row.
+            cost: Array of shape (N, R) with costs for the group's outputs; records are in the order of the instance.
+            start: Array of shape (N, R) with the first iterate, strictly inside the privacy rows.
+            mu: The complementarity ``f s`` in every row.
         """
         self.pattern, self.width = pattern, cost.shape[1]
         batches = -(-self.width // DOUBLE_LANES)
@@ -85,7 +85,7 @@ class Outputs:
         """Return, for each given matrix entry, the index of its batch and its position within the batch.
 
         Args:
-            records, outputs: (M,) indices of the records, and of the outputs within the group.
+            records, outputs: Arrays of shape (M,) with the indices of the records, and of the outputs within the group.
         """
         return outputs // DOUBLE_LANES, DOUBLE_LANES * self.pattern.place[records] + outputs % DOUBLE_LANES
 
@@ -93,10 +93,10 @@ class Outputs:
         """Return the current probabilities for given (record, output) pairs.
 
         Args:
-            records, outputs: (M,) indices of the records, and of the outputs within the group.
+            records, outputs: Arrays of shape (M,) with the indices of the records, and of the outputs within the group.
 
         Returns:
-            (M,) probabilities.
+            Array of shape (M,) with probabilities.
         """
         return np.asarray(self.arrays.z[self._lane_indices(records, outputs)])
 
@@ -104,8 +104,8 @@ class Outputs:
         """Change the costs for given (record, output) pairs.
 
         Args:
-            records, outputs: (M,) indices of the records, and of the outputs within the group.
-            costs: (M,) new costs.
+            records, outputs: Arrays of shape (M,) with the indices of the records, and of the outputs within the group.
+            costs: Array of shape (M,) with the new costs.
         """
         self.arrays.cost[self._lane_indices(records, outputs)] = costs
         # Unused lanes must keep repeating the last output, whose costs may have changed.
@@ -138,11 +138,12 @@ class Outputs:
         """Factor the matrix ``H = A' diag(f / s) A`` for each output, and return the scales for `couple`.
 
         Returns:
-            (N,) scales: for each record, the largest reciprocal square root of its diagonal entry in any ``H``.
+            Array of shape (N,) with scales: for each record, the largest reciprocal square root of its diagonal entry
+            in any ``H``.
 
         Raises:
             numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
-            OutOfTime: The time limit has expired, which is checked between batches.
+            OutOfTime: The time limit expired, which is checked between batches.
         """
         for g in range(len(self.arrays.z)):
             check()
@@ -157,11 +158,11 @@ class Outputs:
         """Add the group's part of the coupling between records: the sum of ``H^-1`` over outputs, scaled.
 
         Args:
-            scale: (N,) scales; entry (i, j) is divided by ``scale_i scale_j``.
+            scale: Array of shape (N,) with scales; entry (i, j) is divided by ``scale_i scale_j``.
             into: The panels to which the sum is added; see `factor_kernels.couple` for their layout.
 
         Raises:
-            OutOfTime: The time limit has expired.
+            OutOfTime: The time limit expired.
         """
         for g in range(len(self.arrays.z)):
             check()
@@ -171,11 +172,11 @@ class Outputs:
         """Add those entries of ``sum H^-1`` that lie on the pattern of the factors.
 
         Args:
-            diagonal: (N,) array to which the diagonal entries are added.
-            off_diagonal: (E,) array to which the entries below the diagonal are added.
+            diagonal: Array of shape (N,), which the diagonal entries are added to.
+            off_diagonal: Array of shape (E,), which the entries below the diagonal are added to.
 
         Raises:
-            OutOfTime: The time limit has expired.
+            OutOfTime: The time limit expired.
         """
         for g in range(len(self.arrays.z)):
             check()
@@ -185,13 +186,13 @@ class Outputs:
         """Compute ``result = H^-1 (prices + weight right)`` for all outputs, and return the sum over the outputs.
 
         Args:
-            prices: (N,) prices of the records, which all outputs share.
+            prices: Array of shape (N,) with the prices of the records, which all outputs share.
             weight: The factor for ``right``.
-            right: (G, 8 N) right-hand sides.
-            result: (G, 8 N) array to which the solutions are written.
+            right: Array of shape (G, 8 N) with the right-hand sides.
+            result: Array of shape (G, 8 N), which the solutions are written to.
 
         Returns:
-            (N,) sums of the solutions over the outputs.
+            Array of shape (N,) with the sums of the solutions over the outputs.
         """
         return np.asarray(factor_kernels.solve(self.pattern, self.arrays, prices, weight, right, result))
 
@@ -199,11 +200,11 @@ class Outputs:
         """Solve ``H x = prices - weight cost`` for all outputs, and return the sum of the solutions.
 
         Args:
-            prices: (N,) prices of the records, which all outputs share.
+            prices: Array of shape (N,) with the prices of the records, which all outputs share.
             weight: The factor for the costs.
 
         Returns:
-            (N,) sums of the solutions over the outputs.
+            Array of shape (N,) with the sums of the solutions over the outputs.
         """
         # `ez` serves as workspace: the extra direction of the last step has been added, and the next one is not set
         # yet.
@@ -215,10 +216,10 @@ class Outputs:
         Call :meth:`aim` first, which sets ``right``.
 
         Args:
-            prices: (N,) prices of the records, which all outputs share.
+            prices: Array of shape (N,) with the prices of the records, which all outputs share.
 
         Returns:
-            (N,) sums of the solutions over the outputs.
+            Array of shape (N,) with the sums of the solutions over the outputs.
         """
         return self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
 
@@ -228,11 +229,11 @@ class Outputs:
         The mechanism's direction is ``dz = H^-1 (prices - cost)``.
 
         Args:
-            prices: (N,) prices of the records, which all outputs share.
+            prices: Array of shape (N,) with the prices of the records, which all outputs share.
 
         Returns:
-            (6,) array: the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``,
-            ``df s`` and ``df ds``.
+            Array of shape (6,) with the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``,
+            ``f ds``, ``df s`` and ``df ds``.
         """
         self._solve_batches(prices, -1.0, self.arrays.cost, self.arrays.dz)
         return np.asarray(row_kernels.predict(self.arrays))
@@ -241,8 +242,8 @@ class Outputs:
         """Add the weighted extra direction to the main direction, and set the targets for the next extra direction.
 
         Args:
-            add: Primal and dual weights for the extra direction.
-            target: Complementarity to aim at.
+            add: The primal and dual weights for the extra direction.
+            target: The complementarity to aim at.
             trial_steps: (0, 0) for Mehrotra's corrector; otherwise the primal and the dual step length at which
                 Gondzio's corrector is evaluated.
         """
@@ -252,12 +253,13 @@ class Outputs:
         """Compute the extra direction ``ez``, ``ef`` from the targets that `aim` has set, at the given prices.
 
         Args:
-            prices: (N,) prices of the records, which all outputs share.
-            weights: (W,) weights to try for the extra direction.
+            prices: Array of shape (N,) with the prices of the records, which all outputs share.
+            weights: Array of shape (W,) with weights to try for the extra direction.
 
         Returns:
-            (2, W) smallest ratios of (direction + weight times extra direction) to the iterate, at most 0. The first
-            row is for the primal side and the second for the dual side; each column is for one weight.
+            Array of shape (2, W) with the smallest ratios of (direction + weight times extra direction) to the iterate,
+            at most 0. The first row is for the primal side and the second for the dual side; each column is for one
+            weight.
         """
         self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
         return np.asarray(row_kernels.extend(self.arrays, weights))
@@ -266,8 +268,8 @@ class Outputs:
         """Add the weighted extra direction to the main direction, and take the step.
 
         Args:
-            add: Primal and dual weights for the extra direction.
-            step: Primal and dual step lengths.
+            add: The primal and dual weights for the extra direction.
+            step: The primal and dual step lengths.
         """
         z, f = self.arrays.z, self.arrays.f
         # A saved iterate must not be overwritten, so the next one is written into the other buffer.
@@ -287,7 +289,7 @@ class Outputs:
         """Set ``dz = H^-1 prices`` without changing the mechanism, and return the smallest ``ds / s``, at most 0.
 
         Args:
-            prices: (N,) prices that correct the row sums.
+            prices: Array of shape (N,) with prices that correct the row sums.
         """
         self._solve_batches(prices, 0.0, self.arrays.cost, self.arrays.dz)
         return row_kernels.advance(self.arrays, 0.0)

@@ -42,10 +42,10 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
         epsilon: Epsilon per km, above 0.
 
     Returns:
-        (N, K) probabilities; rows sum to 1 within 1e-12. The relative error is about 1e-12 up to a distance of about
-        30 / epsilon; masses that underflow are 0. Outputs at the same place share their cell's mass equally. For
-        geographic places, the matrix is only approximately eps-Geo-Ind. It must be repaired and certified like any
-        other.
+        Array of shape (N, K) with probabilities; rows sum to 1 within 1e-12. The relative error is about 1e-12 up to a
+        distance of about 30 / epsilon; masses that underflow are 0. Outputs at the same place share their cell's mass
+        equally. For geographic places, the matrix is only approximately eps-Geo-Ind. It must be repaired and certified
+        like any other.
 
     Raises:
         InputError: Places are neither planar nor geographic, or records and outputs differ in kind.
@@ -87,8 +87,8 @@ def _gauss_rules() -> Floats:
     """Return the Gauss-Legendre rules with 8, 12 and 16 points.
 
     Returns:
-        (3, 3, 16) array with three rows for each rule: the number of points (as the first element), the nodes and the
-        weights. Rows are padded with zeros.
+        Array of shape (3, 3, 16) with three rows for each rule: the number of points (as the first element), the nodes
+        and the weights. Rows are padded with zeros.
     """
     rules = np.zeros((3, 3, 16))
     for row, points in enumerate((8, 12, 16)):
@@ -103,10 +103,10 @@ def project(points: npt.ArrayLike) -> Floats:
     Distances from the centre are exact. Other distances have the error that `planar_laplace` states.
 
     Args:
-        points: (N, 2) latitudes and longitudes in degrees.
+        points: Array of shape (N, 2) with latitudes and longitudes in degrees.
 
     Returns:
-        (N, 2) km east and km north of the centre.
+        Array of shape (N, 2) with km east and km north of the centre.
     """
     lat, lon = np.radians(np.asarray(points, dtype=np.float64)).T
     centre = np.array([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)]).mean(axis=1)
@@ -126,12 +126,12 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
     """Compute the Voronoi cells of distinct sites, each clipped to a square around its site.
 
     Args:
-        sites: (K, 2) positions.
+        sites: Array of shape (K, 2) with positions.
         far: Half the side length of each square, in the sites' unit; at least the extent of the sites.
 
     Returns:
-        (C, 2) corners of all cells, one cell after the other, and (K + 1,) offsets at which the cells start. A cell's
-        corners are in counter-clockwise order, with coordinates relative to its site.
+        Array of shape (C, 2) with the corners of all cells, one cell after the other, and (K + 1,) offsets at which the
+        cells start. A cell's corners are in counter-clockwise order, with coordinates relative to its site.
 
     Notes:
         A cell is cut by the bisectors with other sites, nearest first, until no farther site can affect it. Any layout
@@ -162,14 +162,15 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
     rounding errors of a distant end.
 
     Args:
-        sites: (K, 2) positions.
+        sites: Array of shape (K, 2) with positions.
         k: The index of the cell's site.
-        ranked: (R,) indices of sites in ascending order of distance from site k; they may include k itself.
+        ranked: Array of shape (R,) with the indices of sites in ascending order of distance from site k; they may
+            include k itself.
         far: Half the side length of the square from which the cell is cut.
 
     Returns:
-        (C, 2) corners of the cell, relative to site k and in counter-clockwise order; and whether it is proved that no
-        farther site can cut the cell.
+        Array of shape (C, 2) with the corners of the cell, relative to site k and in counter-clockwise order; and
+        whether it is proved that no farther site can cut the cell.
     """
     capacity = len(ranked) + 4  # each cut adds at most one corner
     # Side m runs from corner m to the next one, along the line a x + b y = c.
@@ -247,10 +248,10 @@ def _tail_mass(
     origin to the side's line in each direction (see the module docstring).
 
     Args:
-        px, py, qx, qy: Coordinates of the two ends of the side, in km.
-        cross: Cross product of p and q, not 0; its sign is ignored.
+        px, py, qx, qy: The coordinates of the two ends of the side, in km.
+        cross: The cross product of p and q, not 0; its sign is ignored.
         epsilon: Epsilon per km.
-        rules: (3, 3, 16) quadrature rules from `_gauss_rules`.
+        rules: Array of shape (3, 3, 16) with quadrature rules from `_gauss_rules`.
     """
     length = math.sqrt((qx - px) ** 2 + (qy - py) ** 2)
     # h is the distance of the line from the origin, and `nearest` that of the side itself. `lower` and `upper` are the
@@ -298,14 +299,14 @@ def _cell_masses(
     """Return the probability of each cell under noise around each place.
 
     Args:
-        places: (N, 2) positions in km, around which the noise is centred.
-        sites: (K, 2) positions of the cells' sites in km.
+        places: Array of shape (N, 2) with positions in km, around which the noise is centred.
+        sites: Array of shape (K, 2) with the positions of the cells' sites in km.
         corners, start: The cells, as `voronoi_cells` returns them.
         epsilon: Epsilon per km.
-        rules: (3, 3, 16) quadrature rules from `_gauss_rules`.
+        rules: Array of shape (3, 3, 16) with quadrature rules from `_gauss_rules`.
 
     Returns:
-        (N, K) masses; rounding can make a mass slightly negative.
+        Array of shape (N, K) with masses; rounding can make a mass slightly negative.
     """
     result = np.zeros((len(places), len(sites)))
     for k in range(len(sites)):

@@ -42,9 +42,9 @@ class Mixture:
     Attributes:
         instance: The instance with one output from each orbit of outputs.
         symmetry: The symmetries of the original instance. The LP has one row for each orbit of records.
-        rays: (R, N) rays, each scaled so that its largest entry is one.
-        serves: (R,) index of the output that each ray serves.
-        costs: (R,) cost of each ray.
+        rays: Array of shape (R, N) with rays, each scaled so that its largest entry is one.
+        serves: Array of shape (R,) with the index of the output that each ray serves.
+        costs: Array of shape (R,) with the cost of each ray.
     """
 
     def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats) -> None:
@@ -53,7 +53,7 @@ class Mixture:
         Args:
             instance: The instance with one output from each orbit of outputs.
             symmetry: The symmetries of the original instance.
-            rays: (R, N) positive rays; duplicates are dropped.
+            rays: Array of shape (R, N) with positive rays; duplicates are dropped.
         """
         self.instance, self.symmetry = instance, symmetry
         self.rays = np.zeros((0, instance.records))
@@ -88,10 +88,11 @@ class Mixture:
         """Store the rays that differ from all stored ones in their first nine decimals.
 
         Args:
-            rays: (R, N) rays, one per row.
+            rays: Array of shape (R, N) with rays, one per row.
 
         Returns:
-            (M, N) rays that were stored, scaled so that the largest entry of each is one, and (M,) their costs.
+            Array of shape (M, N) with rays that were stored, scaled so that the largest entry of each is one, and (M,)
+            their costs.
         """
         rays = rays / rays.max(axis=1, keepdims=True)
         new_rows = []
@@ -114,10 +115,10 @@ class Mixture:
         """Return the rays' coefficients in the LP's rows, with tiny coefficients set to 0.
 
         Args:
-            rays: (R, N) rays, one per row.
+            rays: Array of shape (R, N) with rays, one per row.
 
         Returns:
-            (R, O) coefficients, with one column for each orbit of records.
+            Array of shape (R, O) with coefficients, with one column for each orbit of records.
         """
         rows = self._orbit_means(rays)
         return np.where(rows < MIN_ENTRY, 0.0, rows)
@@ -128,10 +129,10 @@ class Mixture:
         The LP's constraints require that, for every orbit, the weighted sum of these means over all rays is 1.
 
         Args:
-            rays: (R, N) rays, one per row.
+            rays: Array of shape (R, N) with rays, one per row.
 
         Returns:
-            (R, O) means.
+            Array of shape (R, O) with means.
         """
         # Without symmetries (order 1), every record is an orbit of its own.
         if self.symmetry.order == 1:
@@ -158,8 +159,9 @@ class Mixture:
         """Add the rays from pricing that have negative values, and return the number of new ones.
 
         Args:
-            logs: (K, N) logarithms of the rays.
-            values: (K,) value of each ray at the prices. Values that may be rounding errors are ignored.
+            logs: Array of shape (K, N) with the logarithms of the rays.
+            values: Array of shape (K,) with the value of each ray at the prices. Values that may be rounding errors are
+                ignored.
         """
         logs = logs[values < -NEGLIGIBLE_VALUE / self._scale]
         # Before exp is taken, each ray is scaled to have 1 as its largest entry, so that nothing overflows.
@@ -192,7 +194,7 @@ class Mixture:
         """Mix the rays into a mechanism, shape (N, K), and divide its rows by their sums.
 
         Args:
-            weights: (R,) non-negative weights of the rays.
+            weights: Array of shape (R,) with non-negative weights of the rays.
         """
         columns = np.zeros(self.instance.cost.shape)
         for number in np.flatnonzero(weights > 0):
@@ -204,7 +206,7 @@ class Mixture:
         """If there are too many rays, drop those with the largest reduced costs, but none that is in the basis.
 
         Args:
-            prices: (N,) prices of the records, from which reduced costs are computed.
+            prices: Array of shape (N,) with the prices of the records, from which reduced costs are computed.
         """
         limit = RAYS_PER_RECORD * self.instance.records
         # Rays are dropped only at twice the limit, so that this happens rarely and removes many at a time.

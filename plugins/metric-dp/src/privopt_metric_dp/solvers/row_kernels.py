@@ -34,16 +34,17 @@ class Arrays(NamedTuple):
     with ``a = exp(eps d / 2)``. The matrix ``A`` consists of these rows.
 
     Attributes:
-        ends: ``(P, 2)`` positions of each pair's records in the elimination order.
+        ends: Array of shape (P, 2) with the positions of each pair's records in the elimination order.
         root: ``(P,)`` ``exp(eps d / 2)`` for each pair.
         mask: ``(G, 8)`` 1 for outputs, 0 for unused lanes, which repeat the last output.
-        cost, z: ``(G, 8 N)`` costs and mechanism.
-        s, f: ``(G, 16 P)`` slacks ``A z`` and multipliers.
+        cost, z: Arrays of shape (G, 8 N) with costs and mechanism.
+        s, f: Arrays of shape (G, 16 P) with slacks ``A z`` and multipliers.
         dz, df: The directions for ``z`` and ``f``, in arrays of their shapes. The direction for ``s`` is ``A dz``,
             which is not stored.
         ez, ef: An extra direction for ``z`` and ``f``, which is added with a primal and a dual weight.
-        right: ``(G, 8 N)`` right-hand side of the linear system for the extra direction.
-        factor: ``(G, 8 E)`` entries of ``L``, where ``L D L'`` is an output's matrix ``H = A' diag(f / s) A``.
+        right: Array of shape (G, 8 N) with the right-hand side of the linear system for the extra direction.
+        factor: Array of shape (G, 8 E) with the entries of ``L``, where ``L D L'`` is an output's matrix
+            ``H = A' diag(f / s) A``.
         inverse, unit: ``(G, 8 N)`` ``1 / D``, and the reciprocal square root of each diagonal entry of ``H``.
     """
 
@@ -75,8 +76,8 @@ def predict(a: Arrays) -> Floats:
         a: The arrays. The function reads ``dz`` and sets ``df``.
 
     Returns:
-        (6,) array: the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``
-        and ``df ds``.
+        Array of shape (6,) with the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``,
+        ``df s`` and ``df ds``.
     """
     pair_ends, root, s, f, dz, df = a.ends, a.root, a.s, a.f, a.dz, a.df
     zero = spread(0.0)
@@ -119,9 +120,9 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
 
     Args:
         a: The arrays. The function changes ``dz`` and ``df``, and sets ``ef`` and ``right``.
-        add: Primal and dual weights for the extra direction ``ez``, ``ef``.
-        target: Complementarity to aim at.
-        trial_steps: Primal and dual step lengths.
+        add: The primal and dual weights for the extra direction ``ez``, ``ef``.
+        target: The complementarity to aim at.
+        trial_steps: The primal and dual step lengths.
     """
     pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     zero, goal = spread(0.0), spread(target)
@@ -169,11 +170,11 @@ def extend(a: Arrays, weights: Floats) -> Floats:
 
     Args:
         a: The arrays. The function changes ``ef``.
-        weights: (W,) weights to try for the extra direction.
+        weights: Array of shape (W,) with weights to try for the extra direction.
 
     Returns:
-        (2, W) smallest ratios of (direction + weight times extra direction) to the iterate, at most 0. The first row is
-        for the primal side and the second for the dual side; each column is for one weight.
+        Array of shape (2, W) with the smallest ratios of (direction + weight times extra direction) to the iterate, at
+        most 0. The first row is for the primal side and the second for the dual side; each column is for one weight.
     """
     pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     ratios = np.zeros((2, len(weights)))
@@ -217,8 +218,8 @@ def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: 
 
     Args:
         a: The arrays.
-        add: Primal and dual weights for the extra direction ``ez``, ``ef``; a weight of 0 leaves it out.
-        step: Primal and dual step lengths.
+        add: The primal and dual weights for the extra direction ``ez``, ``ef``; a weight of 0 leaves it out.
+        step: The primal and dual step lengths.
         new_z, new_f: Arrays with the shapes of ``z`` and ``f``, to which the next mechanism and its multipliers are
             written.
     """
@@ -289,7 +290,7 @@ def advance(a: Arrays, step: float) -> float:
 
     Args:
         a: The arrays.
-        step: Step length; 0 changes nothing.
+        step: The step length; 0 changes nothing.
 
     Returns:
         The smallest ratio ``r = ds / s`` before the step, at most 0. Slacks stay non-negative in steps of at most

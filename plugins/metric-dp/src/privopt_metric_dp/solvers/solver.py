@@ -40,10 +40,12 @@ class Graph:
     output's probabilities for the two records.
 
     Attributes:
-        start: (N + 1,) offsets at which each record's entries start.
-        other: (2 P,) the neighbour to which each entry leads; the entries of a record are sorted by neighbour.
-        length: (2 P,) log-ratio of each entry's pair, shrunk slightly so that no two paths are equally long.
-        pair: (2 P,) index of the required pair to which each entry belongs.
+        start: Array of shape (N + 1,) with offsets at which each record's entries start.
+        other: Array of shape (2 P,) with the neighbour to which each entry leads; the entries of a record are sorted by
+            neighbour.
+        length: Array of shape (2 P,) with the log-ratio of each entry's pair, shrunk slightly so that no two paths are
+            equally long.
+        pair: Array of shape (2 P,) with the index of the required pair to which each entry belongs.
         direct: Whether the pairs themselves are used as shortest paths, without a search that would take N^3 steps.
             This is the case if there are more than 1,000 records, every two records form a pair, and none of the
             sampled paths through a third record is shorter than the direct one.
@@ -69,7 +71,7 @@ def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Gra
         shrink: The largest fraction by which a log-ratio is shrunk; 0 for the true log-ratios.
 
     Raises:
-        OutOfTime: The time limit has expired.
+        OutOfTime: The time limit expired.
     """
     start, targets, pair = neighbours(instance.records, instance.pairs)
     check()
@@ -92,7 +94,7 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
 
     Args:
         graph: The graph.
-        sources: (S,) indices of the records at which paths start.
+        sources: Array of shape (S,) with the indices of the records at which paths start.
         trees: Whether to return the trees that the paths form.
 
     Returns:
@@ -127,7 +129,7 @@ def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Flo
 
     Args:
         graph: The graph, in which every two records form a pair.
-        sources: (S,) indices of the records at which paths start.
+        sources: Array of shape (S,) with the indices of the records at which paths start.
         trees: Whether to compute parents and entries. If False, these two arrays are empty.
 
     Returns:
@@ -218,9 +220,9 @@ class Solver(Protocol):
 
         Args:
             part: The part to solve.
-            offers: Receives the offers, and holds the gap to reach.
+            offers: The search, which receives the offers, and determines the gap to reach.
 
         Raises:
             SolverError: The method does not apply, or broke down numerically. The caller then tries the next method.
-            OutOfTime: The time limit has expired; earlier offers remain valid.
+            OutOfTime: The time limit expired; earlier offers remain valid.
         """

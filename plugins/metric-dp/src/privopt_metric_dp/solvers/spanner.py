@@ -69,7 +69,7 @@ def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
     """Return the slacks (stretches minus 1) of the spanners to use, in descending order.
 
     Args:
-        gap: Requested relative gap.
+        gap: The requested relative gap.
         has_limit: Whether there is a time limit. Without one, coarse spanners are included only if they take a small
             part of the total time.
     """
@@ -107,7 +107,7 @@ class FewPairs:
     of them nearly imply the others.
 
     Attributes:
-        inner: Solver for the program over each spanner.
+        inner: The solver for the program over each spanner.
     """
 
     name = "spanner"
@@ -116,7 +116,7 @@ class FewPairs:
         """Create the solver.
 
         Args:
-            inner: Solver for the program over each spanner.
+            inner: The solver for the program over each spanner.
         """
         self.inner = inner
 
@@ -135,11 +135,12 @@ class FewPairs:
 
         Args:
             part: A connected instance with all pairs.
-            offers: Receives mechanisms (N, K), bounds and multipliers, and holds the gap at which to stop.
+            offers: The search, which receives mechanisms (N, K), bounds and multipliers, and determines the gap at
+                which to stop.
 
         Raises:
             SolverError: The inner solver failed.
-            OutOfTime: The time limit has expired.
+            OutOfTime: The time limit expired.
         """
         instance = part.instance
         for slack in _list_stretches(offers.gap, has_limit=clock().left < math.inf):
@@ -160,7 +161,7 @@ class FewPairs:
             small: The same problem over the spanner's pairs.
             rows: The indices of the spanner's pairs in ``instance``.
             slack: Stretch minus 1 of the spanner.
-            offers: Receives repaired mechanisms, and bounds with their multipliers, over all pairs.
+            offers: The search, which receives repaired mechanisms, and bounds with their multipliers, over all pairs.
         """
         name = f"{self.name} {slack:.2g}"
 

@@ -77,11 +77,12 @@ class Star:
     to s.
 
     Attributes:
-        kernel: ``(N, N)`` transpose of W: row s is column s of W. The kernel is symmetric, except that the graph's
-            log-ratios are shrunk at random. Every row is inside the privacy cone.
-        weights: ``(N,)`` solution x of ``W x = 1``. If an entry is negative, the star is not a mechanism.
-        serves: ``(N,)`` index of the output that each column serves.
-        prices: ``(N,)`` candidate y for the dual prices of the records.
+        kernel: Array of shape (N, N) with the transpose of W: row s is column s of W. The kernel is symmetric, except
+            that the graph's log-ratios are shrunk at random. Every row is inside the privacy cone.
+        weights: Array of shape (N,) with the solution x of ``W x = 1``. If an entry is negative, the star is not a
+            mechanism.
+        serves: Array of shape (N,) with the index of the output that each column serves.
+        prices: Array of shape (N,) with the candidate y for the dual prices of the records.
         anchors: ``(R,)`` for each representative output, the index of the record whose column has the smallest reduced
             cost.
     """
@@ -104,7 +105,7 @@ class Star:
             outputs: K, the number of outputs.
 
         Returns:
-            (N, K) matrix.
+            The matrix as an array of shape (N, K).
         """
         z = np.zeros((len(self.weights), outputs))
         if len(np.unique(self.serves)) == len(self.serves):
@@ -148,11 +149,12 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
     """Solve ``kernel x = right`` by conjugate gradients, to a relative residual of 1e-12.
 
     Args:
-        kernel: (N, N) kernel of the star. It is treated as symmetric, although log-ratios are shrunk at random.
-        right: (N,) right-hand side.
+        kernel: Array of shape (N, N) with the kernel of the star. It is treated as symmetric, although log-ratios are
+            shrunk at random.
+        right: Array of shape (N,) with the right-hand side.
 
     Returns:
-        (N,) solution, or None if 60 steps are not enough.
+        Array of shape (N,) with the solution, or None if 60 steps are not enough.
     """
     from scipy.sparse.linalg import cg
 
@@ -188,7 +190,7 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
         graph: Its graph of required pairs.
 
     Raises:
-        OutOfTime: The time limit has expired.
+        OutOfTime: The time limit expired.
         SolverError: The kernel is singular, which is possible for graph metrics.
     """
     kernel = kernel_of(graph, symmetry)
@@ -226,11 +228,12 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
     Args:
         instance: The problem.
         symmetry: Its symmetries.
-        kernel: (N, N) kernel of the star, whose row s is column s of the star.
+        kernel: Array of shape (N, N) with the kernel of the star, whose row s is column s of the star.
 
     Returns:
-        (N,) smallest cost of each column over the outputs, (N,) index of the output that attains it, and (R,) anchors:
-        for each representative output, the record whose column has the smallest reduced cost.
+        Array of shape (N,) with the smallest cost of each column over the outputs, (N,) index of the output that
+        attains it, and (R,) anchors: for each representative output, the record whose column has the smallest reduced
+        cost.
     """
     # The smallest image of a record under all symmetries represents its orbit.
     rows = np.unique(symmetry.records.min(axis=0))
@@ -270,7 +273,7 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 
     Args:
         graph: The graph of required pairs.
-        anchors: (R,) record at the root of each output's tree.
+        anchors: Array of shape (R,) with the record at the root of each output's tree.
     """
     parts = in_threads(lambda a, b: shortest_paths(graph, anchors[a:b], trees=True)[1:], len(anchors))
     parent = np.concatenate([part[0] for part in parts])
@@ -290,7 +293,7 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
     Args:
         instance: The problem with all outputs.
         symmetry: Its symmetries.
-        y: (N,) prices.
+        y: Array of shape (N,) with prices.
         trees: One tree for each representative output.
         pivots: Whether to price again. If False, the trees are used as they are, which is much faster.
     """
@@ -317,7 +320,7 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 
     Args:
         symmetry: The symmetries. All prices in an orbit are reduced by the same amount.
-        y: (N,) prices.
+        y: Array of shape (N,) with prices.
         priced: The result of pricing at ``y``.
     """
     max_deficits = np.zeros(len(symmetry.size))
@@ -333,7 +336,7 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
     Args:
         part: A connected instance.
-        offers: Receives the bounds and the multipliers that prove them.
+        offers: The search, which receives the bounds and the multipliers that prove them.
 
     Raises:
         OutOfTime: The time limit expired; earlier offers remain valid.
@@ -406,11 +409,12 @@ class StarSolver:
 
         Args:
             part: A connected instance.
-            offers: Receives the mechanism (N, K), bounds and multipliers, and holds the gap at which to stop.
+            offers: The search, which receives the mechanism (N, K), bounds and multipliers, and determines the gap at
+                which to stop.
 
         Raises:
             SolverError: The kernel is singular, or the star is not a mechanism because a weight is negative.
-            OutOfTime: The time limit has expired.
+            OutOfTime: The time limit expired.
         """
         has_limit = clock().left < math.inf
         with clock().hold() if has_limit and is_star_affordable(*part.instance.cost.shape) else nullcontext():
@@ -434,10 +438,10 @@ class StarSolver:
 
         Args:
             part: The part.
-            y: (N,) prices.
+            y: Array of shape (N,) with prices.
             trees: One tree for each representative output, which is changed in place.
             pivot_limit: The largest number of pivots for each output.
-            offers: Receives the bound.
+            offers: The search, which receives the bound.
         """
         symmetry, instance = part.symmetry, part.instance
         priced = price_all(part.graph, symmetry.keep_representatives(instance), y, trees, max_pivots=pivot_limit)
@@ -452,7 +456,7 @@ class StarSolver:
 
         Args:
             part: A connected instance. Its ``starred`` is set to whether the star is a mechanism.
-            offers: Receives the mechanism, and the bound with its multipliers.
+            offers: The search, which receives the mechanism, and the bound with its multipliers.
 
         Returns:
             The star; (N,) its prices, averaged over orbits of records; and a shortest-path tree for each representative

@@ -55,12 +55,12 @@ class _Shares:
     record itself. The chord is the value at the record if the cost is interpolated linearly between the two ends.
 
     Attributes:
-        rows: (M,) indices of the records inside pieces.
-        inside: Positions of all records: the tail and the head of each record's piece, and the record's distance from
-            the tail as a fraction of the piece's length.
-        weighted: (N, J) costs of reporting the priced records, prior included.
-        reduction: (M,) prior times chord, in the unit of the costs.
-        theta: (M,) fraction of the chord that is used to reduce the cost at the tail.
+        rows: Array of shape (M,) with the indices of the records inside pieces.
+        inside: The positions of all records: the tail and the head of each record's piece, and the record's distance
+            from the tail as a fraction of the piece's length.
+        weighted: Array of shape (N, J) with the costs of reporting the priced records, prior included.
+        reduction: Array of shape (M,) with the prior times chord, in the unit of the costs.
+        theta: Array of shape (M,) with the fraction of the chord that is used to reduce the cost at the tail.
     """
 
     rows: Ints
@@ -114,8 +114,8 @@ def priced_records(data: MetricData, max_records: int) -> Ints | None:
         max_records: The largest number of records to select.
 
     Returns:
-        (J,) indices of the records, in ascending order. None if the problem's outputs are not chosen among records on
-        streets, or if more than ``max_records`` records would be needed.
+        Array of shape (J,) with the indices of the records, in ascending order. None if the problem's outputs are not
+        chosen among records on streets, or if more than ``max_records`` records would be needed.
     """
     if data.streets is None or data.over is None:
         return None
@@ -140,11 +140,11 @@ def solve_street_bound(
 
     Args:
         data: The data of a problem whose outputs are chosen among records on streets.
-        priced: (J,) indices of the priced records, from `priced_records`.
+        priced: Array of shape (J,) with the indices of the priced records, from `priced_records`.
         gap: The relative gap at which to stop.
         memory_limit: The number of bytes that may be allocated.
         seconds: The time limit in seconds, or None for no limit. When it expires, the best multipliers so far are used.
-        progress: Called with the phase, the iteration, the lower bound and the loss.
+        progress: A function that is called with the phase, the iteration, the lower bound and the loss.
 
     Returns:
         The multipliers, or None if two records are at distance 0, if streets do not connect all records, or if there is

@@ -43,10 +43,10 @@ class Symmetry:
     """A group of symmetries with its orbits, the sets of records (or outputs) that symmetries map to one another.
 
     Attributes:
-        records: ``(G, N)`` image of each record under each member of the group.
-        outputs: ``(G, K)`` image of each output under each member of the group.
-        orbit: ``(N,)`` index of the orbit to which each record belongs.
-        representatives: ``(R,)`` one output from each orbit of outputs.
+        records: Array of shape (G, N) with the image of each record under each member of the group.
+        outputs: Array of shape (G, K) with the image of each output under each member of the group.
+        orbit: Array of shape (N,) with the index of the orbit to which each record belongs.
+        representatives: Array of shape (R,) with one output from each orbit of outputs.
     """
 
     records: Ints
@@ -84,10 +84,11 @@ class Symmetry:
         """Return the symmetric mechanism whose columns add up to the given sums over each orbit of outputs.
 
         Args:
-            columns: ``(N, R)`` sums of the columns over each orbit, in the order of the representatives.
+            columns: Array of shape (N, R) with the sums of the columns over each orbit, in the order of the
+                representatives.
 
         Returns:
-            (N, K) mechanism over all outputs.
+            The mechanism as an array of shape (N, K) over all outputs.
         """
         if self.order == 1:
             return columns
@@ -102,7 +103,7 @@ class Symmetry:
         """Return the orbit of each output, and a symmetry that maps the orbit's representative to the output.
 
         Returns:
-            (K,) index into ``representatives`` for each output, and (K,) index of the symmetry.
+            Array of shape (K,) with the index into ``representatives`` for each output, and (K,) index of the symmetry.
         """
         orbit_number = np.zeros(self.outputs.shape[1], dtype=np.int64)
         member = np.full(self.outputs.shape[1], -1, dtype=np.int64)
@@ -135,8 +136,8 @@ class Symmetry:
                 g: The index of the symmetry.
 
             Returns:
-                (P,) index of each pair's image, and (P,) signs: -1 if the symmetry maps the pair's first record to the
-                second record of the image, otherwise 1.
+                Array of shape (P,) with the index of each pair's image, and (P,) signs: -1 if the symmetry maps the
+                pair's first record to the second record of the image, otherwise 1.
             """
             i, j = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
             to = np.searchsorted(number, np.minimum(i, j) * n + np.maximum(i, j))
@@ -171,7 +172,7 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
     because a larger group is not used.
 
     Args:
-        points: (N, 2) points.
+        points: Array of shape (N, 2) with points.
 
     Yields:
         (N,) index of the point to which each point is mapped.
@@ -222,10 +223,10 @@ def _sphere_invariants(points: Floats) -> Floats:
     sums are 0.
 
     Args:
-        points: (N, 3) unit vectors.
+        points: Array of shape (N, 3) with unit vectors.
 
     Returns:
-        (N, 2) array with the two numbers for each vector.
+        Array of shape (N, 2) with the two numbers for each vector.
     """
     from_mean = np.linalg.norm(points - points.mean(axis=0), axis=1)
     sums = np.zeros(len(points))
@@ -246,7 +247,7 @@ def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
     from each other. At most `MAX_SPHERE_MAPS` maps are tried.
 
     Args:
-        points: (N, 3) unit vectors.
+        points: Array of shape (N, 3) with unit vectors.
 
     Yields:
         (N,) index of the point to which each point is mapped.
@@ -299,12 +300,12 @@ def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
     permutation of the records yields the only candidate, which is then checked against all costs.
 
     Args:
-        cost: (N, K) costs.
-        records: (N,) image of each record.
-        probe: (N,) random weight for each row.
+        cost: Array of shape (N, K) with costs.
+        records: Array of shape (N,) with the image of each record.
+        probe: Array of shape (N,) with the random weight for each row.
 
     Returns:
-        (K,) image of each output, or None if there is no such permutation.
+        Array of shape (K,) with the image of each output, or None if there is no such permutation.
     """
     image = np.empty(cost.shape[1], dtype=np.int64)
     # One number for each column of the costs, and for each column of the costs with permuted rows. Equal columns have

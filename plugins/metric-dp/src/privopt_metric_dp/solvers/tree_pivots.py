@@ -38,9 +38,10 @@ def _list_subtree(root: int, first_child: Any, following: Any, order: Any) -> in
     """Write the nodes of the subtree rooted at ``root`` to ``order``, breadth first, and return how many there are.
 
     Args:
-        root: Root of the subtree.
-        first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
-        order: (N,) array to which the nodes are written, parents before their children.
+        root: The root of the subtree.
+        first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
+            is none.
+        order: Array of shape (N,), which the nodes are written to, parents before their children.
     """
     # `order` serves as a queue: the children of all nodes before `position` have been listed.
     order[0] = root
@@ -61,8 +62,9 @@ def _unlink_node(node: int, parent: Any, first_child: Any, following: Any, previ
 
     Args:
         node: The node.
-        parent: (N,) parent of each node.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, or -1 for none.
+        parent: Array of shape (N,) with the parent of each node.
+        first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
+            node, or -1 for none.
     """
     earlier, later = previous[node], following[node]
     if earlier >= 0:
@@ -80,8 +82,9 @@ def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, follow
     Args:
         node: The node, which must not be in any list of children.
         new_parent: The other node.
-        parent: (N,) parent of each node.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, or -1 for none.
+        parent: Array of shape (N,) with the parent of each node.
+        first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
+            node, or -1 for none.
     """
     parent[node] = new_parent
     following[node] = first_child[new_parent]
@@ -96,7 +99,7 @@ def build_lists(parent: Any) -> Any:
     """Build a tree's lists of children, which are needed to traverse and move subtrees.
 
     Args:
-        parent: (N,) parent of each node, -1 at the root.
+        parent: Array of shape (N,) with the parent of each node, -1 at the root.
 
     Returns:
         The root, and three arrays of shape (N,): the first child, the next sibling and the previous sibling of each
@@ -119,11 +122,12 @@ def compute_heights(
 
     Args:
         root: The root, whose height is 0.
-        length: (E,) log-ratio of each CSR entry.
+        length: Array of shape (E,) with the log-ratio of each CSR entry.
         parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
             the two, and 1 if the node is above its parent or -1 if it is below.
-        first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
-        order, u: (N,) arrays to which the nodes, parents first, and the heights are written.
+        first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
+            is none.
+        order, u: Arrays of shape (N,) with arrays to which the nodes, parents first, and the heights are written.
 
     Returns:
         The number of nodes.
@@ -156,13 +160,14 @@ def _recompute_tree(
 
     Args:
         root: The root.
-        a: (N,) costs minus prices.
-        length: (E,) log-ratio of each CSR entry.
+        a: Array of shape (N,) with the costs minus prices.
+        length: Array of shape (E,) with the log-ratio of each CSR entry.
         parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
             the two, and 1 if the node is above its parent or -1 if it is below.
-        first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
-        order: (N,) workspace.
-        u, g: (N,) arrays to which the results are written.
+        first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
+            is none.
+        order: A workspace of shape (N,).
+        u, g: Arrays of shape (N,) with arrays to which the results are written.
     """
     n = compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
     g[:] = a
@@ -188,14 +193,15 @@ def _find_blocking_row(
     """Raise or lower a subtree's heights until a row to the rest of the graph becomes tight, and return that row.
 
     Args:
-        subtree_root: Root of the subtree. The tight row to its parent leaves the tree.
+        subtree_root: The root of the subtree. The tight row to its parent leaves the tree.
         rising: Whether the subtree moves up rather than down.
         start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
             log-ratio of each entry.
-        first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
-        order: (N,) workspace.
-        mark: (N,) boolean workspace, all False on entry and on return.
-        u: (N,) log-heights, which change inside the subtree.
+        first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
+            is none.
+        order: A workspace of shape (N,).
+        mark: Array of shape (N,) with boolean workspace, all False on entry and on return.
+        u: Array of shape (N,) with the log-heights, which change inside the subtree.
 
     Returns:
         The subtree's node in the row that becomes tight first, and the CSR entry of this row.
@@ -241,12 +247,13 @@ def _reroot_subtree(
     Args:
         subtree_root: The current root of the subtree, which has already been unlinked from its parent.
         new: The node that becomes the root of the subtree. The caller sets its parent, entry and side.
-        length: (E,) log-ratio of each CSR entry.
+        length: Array of shape (E,) with the log-ratio of each CSR entry.
         parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
             the edge between the two, and 1 if the node is above its parent or -1 if it is below.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, which are updated.
-        path: (N,) workspace.
-        g: (N,) accumulated reduced costs, which are updated.
+        first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
+            node, which are updated.
+        path: A workspace of shape (N,).
+        g: Array of shape (N,) with the accumulated reduced costs, which are updated.
     """
     # path[0] to path[m] lead from the new root up to the old one.
     path[0] = new
@@ -276,10 +283,10 @@ def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry:
     Args:
         node: The node.
         change: The change at the node.
-        length: (E,) log-ratio of each CSR entry.
+        length: Array of shape (E,) with the log-ratio of each CSR entry.
         parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
             the two, and 1 if the node is above its parent or -1 if it is below.
-        g: (N,) accumulated reduced costs, which are updated at the ancestors.
+        g: Array of shape (N,) with the accumulated reduced costs, which are updated at the ancestors.
     """
     while parent[node] >= 0:
         change *= np.exp(sides[node] * length[entry[node]])
@@ -312,9 +319,10 @@ def _pivot_subtree(
             log-ratio of each entry.
         parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
             the edge between the two, and 1 if the node is above its parent or -1 if it is below.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, which are updated.
-        order, mark: (N,) workspaces; ``mark`` is boolean and must be all False.
-        u, g: (N,) log-heights and accumulated reduced costs, which are updated.
+        first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
+            node, which are updated.
+        order, mark: Workspaces of shape (N,); ``mark`` is boolean and must be all False.
+        u, g: Arrays of shape (N,) with the log-heights and accumulated reduced costs, which are updated.
     """
     # If the node is below its parent, its g is negative, and raising its subtree lowers the objective. If it is above,
     # its g is positive, and the subtree is lowered.
@@ -350,14 +358,14 @@ def optimize_tree(
     """Improve one output's tree by pivots, in place, until it is optimal or the limit on pivots is reached.
 
     Args:
-        a: (N,) costs minus prices.
+        a: Array of shape (N,) with the costs minus prices.
         tolerance: The largest absolute value at which a ``g`` of the wrong sign is still accepted.
         max_pivots: The largest number of pivots.
         start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
             log-ratio of each entry.
         parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
             the edge between the two, and 1 if the node is above its parent or -1 if it is below.
-        u, g: (N,) arrays to which the log-heights and the accumulated reduced costs are written.
+        u, g: Arrays of shape (N,) with arrays to which the log-heights and the accumulated reduced costs are written.
 
     Returns:
         The number of pivots.

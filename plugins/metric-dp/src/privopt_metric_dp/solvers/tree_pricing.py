@@ -45,9 +45,9 @@ class Trees:
     """One spanning tree of the records for each output, in which every edge is a tight privacy row.
 
     Attributes:
-        parent: (K, N) parent of each record, -1 at the root.
-        entry: (K, N) index, in the graph's CSR form, of the entry for the pair of a record and its parent; -1 at the
-            root.
+        parent: Array of shape (K, N) with the parent of each record, -1 at the root.
+        entry: Array of shape (K, N) with the index, in the graph's CSR form, of the entry for the pair of a record and
+            its parent; -1 at the root.
         side: (K, N) 1 if the record is above its parent, and -1 if it is below. With the pair's log-ratio ``l``, this
             means ``z = exp(l) z_parent`` or ``z = exp(-l) z_parent``.
     """
@@ -68,10 +68,10 @@ class PricingResult:
     Attributes:
         value: ``(K,)`` for each output, the smallest value of ``a . z`` over the rays ``z`` with ``z_root = 1``, where
             ``a`` are the output's costs minus the prices.
-        deficit: ``(N,)`` amounts by which the records' prices must fall so that no ray of the cone has a negative
-            value.
-        ray: ``(K, N)`` logarithms of the optimal rays.
-        pivots: Total number of pivots.
+        deficit: Array of shape (N,) with the amounts by which the records' prices must fall so that no ray of the cone
+            has a negative value.
+        ray: Array of shape (K, N) with the logarithms of the optimal rays.
+        pivots: The total number of pivots.
     """
 
     value: Floats
@@ -89,11 +89,11 @@ def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> No
     is reduced by the rest.
 
     Args:
-        parent: (N,) parent of each node, -1 at the root.
+        parent: Array of shape (N,) with the parent of each node, -1 at the root.
         sides: (N,) 1 if the node is above its parent, -1 if it is below.
-        u: (N,) log-heights.
-        g: (N,) accumulated reduced costs, which flow towards the root; updated in place.
-        deficit: (N,) amounts by which prices must fall, to which each record's share is added.
+        u: Array of shape (N,) with the log-heights.
+        g: Array of shape (N,) with the accumulated reduced costs, which flow towards the root; updated in place.
+        deficit: Array of shape (N,) with the amounts by which prices must fall, to which each record's share is added.
     """
     root, tries = parent.argmin(), 0
     is_tried = np.zeros(len(g), dtype=np.bool_)
@@ -131,13 +131,13 @@ def _settle_flows(
     """Turn any tree, optimal or not, into a proof by passing reduced costs of the right sign on towards the root.
 
     Args:
-        a: (N,) costs minus prices.
-        length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent, entry and side of each node, as in :class:`Trees`.
-        order: (N,) array to which the nodes are written, parents first.
-        u, g: (N,) arrays to which the log-heights and the flows towards the root are written.
-        lacks: (N,) array to which the deficits are written: the amounts by which the records' prices must fall for the
-            tree to be a proof.
+        a: Array of shape (N,) with the costs minus prices.
+        length: Array of shape (E,) with the log-ratio of each CSR entry.
+        parent, entry, sides: Arrays of shape (N,) with the parent, entry and side of each node, as in :class:`Trees`.
+        order: Array of shape (N,), which the nodes are written to, parents first.
+        u, g: Arrays of shape (N,) with arrays to which the log-heights and the flows towards the root are written.
+        lacks: Array of shape (N,), which the deficits are written to: the amounts by which the records' prices must
+            fall for the tree to be a proof.
 
     Returns:
         The number of nodes in ``order``.
@@ -166,7 +166,8 @@ def _make_root(new: int, parent: Any, entry: Any, sides: Any) -> None:
 
     Args:
         new: The node.
-        parent, entry, sides: (N,) parent, entry and side of each node, as in :class:`Trees`; changed in place.
+        parent, entry, sides: Arrays of shape (N,) with the parent, entry and side of each node, as in :class:`Trees`;
+            changed in place.
     """
     node, next_node, e, s = new, parent[new], entry[new], sides[new]
     parent[new], entry[new], sides[new] = -1, -1, -1  # the side of a root is never read
@@ -196,16 +197,16 @@ def _price_outputs(
     """Optimise the trees of a block of outputs, and compute their values, rays and deficits.
 
     Args:
-        cost: (N, B) costs of the block's outputs, prior included.
-        y: (N,) prices.
+        cost: Array of shape (N, B) with the costs of the block's outputs, prior included.
+        y: Array of shape (N,) with prices.
         tolerance: The largest absolute value at which a ``g`` of the wrong sign is still accepted.
         max_pivots: The largest number of pivots for one tree.
         start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
             log-ratio of each entry.
-        parent, entry, sides: (B, N) trees, which are updated in place.
-        value: (B,) array to which the outputs' values are written, as in `PricingResult`.
-        ray: (B, N) array to which the logarithms of the optimal rays are written.
-        deficit: (N,) largest deficit of each record over the outputs so far, which is updated.
+        parent, entry, sides: Arrays of shape (B, N) with trees, which are updated in place.
+        value: Array of shape (B,), which the outputs' values are written to, as in `PricingResult`.
+        ray: Array of shape (B, N), which the logarithms of the optimal rays are written to.
+        deficit: Array of shape (N,) with the largest deficit of each record over the outputs so far, which is updated.
 
     Returns:
         The total number of pivots.
@@ -249,7 +250,7 @@ def price_all(
     Args:
         graph: The graph from `make_graph`.
         instance: The instance whose outputs are priced.
-        y: ``(N,)`` prices.
+        y: Array of shape (N,) with prices.
         trees: One tree for each output, which is optimised in place, up to the limit on pivots.
         max_pivots: The largest number of pivots for one tree.
 
@@ -266,7 +267,7 @@ def price_all(
         """Price outputs ``start`` to ``end - 1``, block by block.
 
         Returns:
-            (N,) largest deficits over these outputs, and the number of pivots.
+            Array of shape (N,) with the largest deficits over these outputs, and the number of pivots.
         """
         deficit, pivots = np.zeros(graph.records), 0
         for a, b in slices(end - start):
@@ -288,13 +289,14 @@ def _tight_rows(
     """Compute the multipliers for the tight rows of one output's best tree, at the true log-ratios.
 
     Args:
-        a: (N,) costs minus prices.
-        length: (E,) true log-ratio of each CSR entry.
-        lower_record: (P,) first record of each pair, which has the lower index.
-        pair: (E,) index of the pair to which each CSR entry belongs.
-        parents, entries, sides: (T, N) candidate trees for the output. The one with the smallest deficit is used.
-        pairs, values: (N,) arrays to which the indices of pairs and the multipliers are written. As in
-            :class:`Multipliers`, a multiplier is negative if it belongs to the row of the pair's second record.
+        a: Array of shape (N,) with the costs minus prices.
+        length: Array of shape (E,) with the true log-ratio of each CSR entry.
+        lower_record: Array of shape (P,) with the first record of each pair, which has the lower index.
+        pair: Array of shape (E,) with the index of the pair to which each CSR entry belongs.
+        parents, entries, sides: Arrays of shape (T, N) with the candidate trees for the output. The one with the
+            smallest deficit is used.
+        pairs, values: Arrays of shape (N,) with arrays to which the indices of pairs and the multipliers are written.
+            As in :class:`Multipliers`, a multiplier is negative if it belongs to the row of the pair's second record.
 
     Returns:
         The number of multipliers.
@@ -332,7 +334,7 @@ def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Se
         instance: The problem, with one output for each tree.
         graph: The problem's graph. Its log-ratios may be shrunk, because multipliers are computed with the log-ratios
             of ``instance``.
-        y: (N,) prices.
+        y: Array of shape (N,) with prices.
         candidates: Sets of trees. For each output, the tree with the smallest deficit is used.
     """
 
