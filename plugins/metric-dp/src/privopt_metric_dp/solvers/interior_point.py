@@ -1,10 +1,10 @@
-"""Structured primal-dual interior point method for the optimal mechanism.
+"""A structured primal-dual interior-point method for the optimal mechanism.
 
-In a connected component with at least two records, the privacy rows imply ``z >= 0``. So the only inequality variables
-are the slacks ``s = A z`` and the multipliers ``f`` of the privacy rows. The matrix ``A`` contains these rows; those of
-a pair at distance d are scaled by ``exp(-eps d / 2)``. A step takes one sparse factorisation per output, and conjugate
-gradients for the row sums (`privopt_metric_dp.solvers.normal_equations`). Its direction consists of Mehrotra's
-predictor, a weighted corrector (Colombo and Gondzio 2008), and further centrality correctors (Gondzio 1996).
+In a connected component with at least two records, the privacy rows imply ``z >= 0``, so the only inequality variables
+are the slacks ``s = A z`` and the multipliers ``f`` of the privacy rows. The matrix ``A`` contains these rows, and
+those of a pair at distance d are scaled by ``exp(-eps d / 2)``. A step takes one sparse factorisation per output, and
+conjugate gradients for the row sums (`privopt_metric_dp.solvers.normal_equations`). Its direction consists of
+Mehrotra's predictor, a weighted corrector (Colombo and Gondzio 2008), and further centrality correctors (Gondzio 1996).
 
 Every iterate satisfies all privacy constraints strictly. Its row sums are one, or are restored to one whenever the gap
 has halved, so stopping early also gives a mechanism. Any multipliers prove a bound, so inexact steps may slow down
@@ -33,22 +33,22 @@ from privopt_metric_dp.solvers.symmetry import Symmetry
 __all__ = ["InteriorPoint"]
 
 WEIGHTS = np.array([1.0, 0.75, 0.5, 0.3, 0.1])
-"""Weights that are tried for a corrector. The one that allows the longest step is used."""
+"""The weights to try for a corrector, of which the one that allows the longest step is used."""
 CORRECTOR_STEPS = 2
 """The largest number of centrality correctors in a step."""
 LAST_ITERATION = 150
-"""The number of steps after which the solver gives up."""
+"""The largest number of steps before the solver gives up."""
 MAX_ROW_SUM_ERROR = 1e-7
-"""The largest distance of a row sum from one at which an iterate is still sound. Beyond it, numerics have broken down.
-"""
+"""The largest difference between a row sum and one at which an iterate is still sound. A larger difference means that
+the computation has broken down numerically."""
 ROW_SUM_TOLERANCE = 1e-9
-"""If a step leaves a row sum farther than this from one, row sums are restored."""
+"""The difference between a row sum and one above which row sums are restored after a step."""
 RESIDUAL_SHARE = 1e-8
-"""The relative residual to which systems with the coupling matrix are solved if that matrix is formed."""
+"""The relative residual for systems with the coupling matrix if that matrix is formed."""
 LOOSE, STRAIGHTENED = 1e-3, 1e-6
-"""The relative residuals if the coupling is not formed: the first for a step's predictor and correctors, the second for
-restoring row sums. Bounds hold however inexact the steps are, and a smaller residual did not save steps (2,032 nodes in
-Rome, 120 outputs)."""
+"""The relative residuals if the coupling is not formed, the first for a step's predictor and correctors, and the second
+for restoring row sums. Bounds are valid however inexact the steps are, and a smaller residual did not save steps (2,032
+nodes in Rome, 120 outputs)."""
 TIGHTER, FINEST = 0.1, 1e-7
 """The factor by which the residual of a step is reduced if row sums could not be restored, and its smallest value."""
 LOOSE_STEP = 0.95
@@ -62,7 +62,7 @@ if the coupling was formed and 0.26 GB if not. With all 2,032 outputs, it took 2
 took 376 s. For 5,400 junctions with 960 outputs, a step took 90 s if formed and 23 s if not. (All times were taken at a
 load of 7 to 12 on two processors.)"""
 RECORDS_PER_FEW_OUTPUTS = 8
-"""If there are more than this many records per output, the outputs count as few."""
+"""The number of records per output above which the outputs count as few."""
 
 
 @frozen
@@ -70,8 +70,9 @@ class _IterateStatus:
     """The quantities that describe an iterate.
 
     Attributes:
-        loss, bound: The loss and lower bound, both divided by the scale of the costs.
-        mu: The complementarity, the mean of ``f s`` (multiplier times slack) over all rows, which is 0 at the optimum.
+        loss, bound: The loss and the lower bound, both divided by the scale of the costs.
+        mu: The complementarity, which is the mean of ``f s`` (multiplier times slack) over all rows and 0 at the
+            optimum.
         missing: Array of shape (O,) with the amount by which the mean row sum over each orbit falls short of 1. An
             orbit is a set of records that symmetries map to one another.
     """
@@ -85,10 +86,10 @@ class _IterateStatus:
 def _measure_iterate(state: State) -> _IterateStatus:
     """Compute the loss, the bound, the complementarity and the row sums of the current iterate."""
     losses, products, sums, min_reduced = zip(*state.map_groups(lambda group: group.measure()), strict=True)
-    # Rows of the matrix sum to one, so the sum of the records' smallest reduced costs bounds the loss from below. Only
-    # representative outputs are solved for, and symmetries map all others to them. So a record's minimum over all
-    # outputs is the minimum over its whole orbit. `state.orbit` is in elimination order, and `symmetry.orbit` in the
-    # order of the instance.
+    # The rows of the matrix sum to one, so the sum of the records' smallest reduced costs is a lower bound on the loss.
+    # Only representative outputs are solved for, and symmetries map all others to them. A record's minimum over all
+    # outputs is therefore the minimum over its whole orbit. `state.orbit` is in elimination order, and `symmetry.orbit`
+    # in the order of the instance.
     by_orbit = np.full(len(state.y), np.inf)
     np.minimum.at(by_orbit, state.orbit, np.minimum.reduce(min_reduced))
     return _IterateStatus(
@@ -100,7 +101,7 @@ def _measure_iterate(state: State) -> _IterateStatus:
 
 
 def _has_sound_sums(status: _IterateStatus) -> bool:
-    """Return whether all row sums are one to within `MAX_ROW_SUM_ERROR`."""
+    """Return whether every row sum differs from one by at most `MAX_ROW_SUM_ERROR`."""
     return float(np.abs(status.missing).max()) <= MAX_ROW_SUM_ERROR
 
 
@@ -108,10 +109,10 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
     """Save the iterate's mechanism if it is the best so far, and its multipliers if their bound is the best so far.
 
     Args:
-        state: The iterate. Its groups of outputs save the mechanism and the multipliers; the state itself stores their
-            loss (``saved_loss``) and bound.
+        state: The iterate. Its groups of outputs save the mechanism and the multipliers, and the state itself stores
+            their loss (``saved_loss``) and bound.
         status: The quantities that describe the iterate.
-        last: Whether to save the mechanism even if its loss is larger. Used after row sums have been restored.
+        last: Whether to save the mechanism even if its loss is larger, as is done after row sums have been restored.
 
     Returns:
         Whether the iteration may continue. If the matrix that couples the outputs is formed, invalid row sums end it.
@@ -133,25 +134,25 @@ def _step_lengths(ratios: Floats) -> Floats:
 
     Args:
         ratios: Array of any shape with the smallest relative changes in a full step, ``ds / s`` for slacks or
-            ``df / f`` for multipliers. Each is at most 0.
+            ``df / f`` for multipliers. All are at most 0.
 
     Returns:
-        Step lengths, in an array of the same shape.
+        Array of the same shape with the step lengths.
     """
     # A variable x reaches 0 at the step -x / dx.
     return np.asarray(1 / np.maximum(1.0, -ratios))
 
 
 def _coupling_tolerance(state: State) -> tuple[float, int]:
-    """Return the tolerance (a relative residual) and the iteration limit for solving with the coupling matrix."""
+    """Return the relative residual and the iteration limit for solving systems with the coupling matrix."""
     if state.formed:
         return RESIDUAL_SHARE, MAX_STEPS
-    # A smaller residual is used once row sums could not be restored, and takes more iterations.
+    # Once row sums could not be restored, a smaller residual is used, which takes more iterations.
     return state.rough, MAX_STEPS if state.rough == LOOSE else RESTORING_STEPS
 
 
 def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: float) -> tuple[Floats, float]:
-    """Compute the predictor, the affine scaling direction towards complementarity 0, for all groups of outputs.
+    """Compute the predictor (the affine scaling direction towards complementarity 0) for all groups of outputs.
 
     Args:
         state: The iterate, whose direction is set.
@@ -160,11 +161,12 @@ def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: 
         mu: The complementarity of the iterate.
 
     Returns:
-        Array of shape (O,) with changes in the prices ``y``, and the complementarity at which the corrector should aim.
+        Array of shape (O,) with the changes in the prices ``y``, and the complementarity that the corrector should aim
+        for.
     """
     prices = state.prices(state.y)
     priced = state.sums(lambda group: group.solve(prices, 1.0))
-    # With this change of the prices, a whole step would remove the deficits.
+    # With this change of the prices, a full step would remove the deficits.
     dy = coupling.solve(missing - priced, *_coupling_tolerance(state))
     ahead = state.prices(state.y + dy)
     parts = np.array(state.map_groups(lambda group: group.predict(ahead)))
@@ -185,19 +187,18 @@ def _extend_direction(
     Args:
         state: The iterate with its direction so far.
         coupling: The coupling, with which the prices are computed.
-        add: The primal and dual weights. The previous extra direction is first added to the direction with these
-            weights.
-        target: The complementarity to aim at.
-        trial_steps: (0, 0) for Mehrotra's corrector; otherwise the primal and the dual step length at which Gondzio's
-            corrector is evaluated.
+        add: The primal and dual weights with which the previous extra direction is first added to the direction.
+        target: The complementarity to aim for.
+        trial_steps: The primal and the dual step length at which Gondzio's corrector is evaluated, or (0, 0) for
+            Mehrotra's corrector.
 
     Returns:
-        Array of shape (O,) with changes in the prices ``y`` along the extra direction, and (2, W) the longest primal
-        and dual steps for each of the W weights that are tried for this direction.
+        Array of shape (O,) with the changes in the prices ``y`` along the extra direction, and an array of shape (2, W)
+        with the longest primal and dual steps for each of the W weights that are tried for this direction.
     """
     state.map_groups(lambda group: group.aim(add, target, trial_steps))
     nothing = state.prices(np.zeros_like(state.y))
-    # The prices cancel what the targets alone would do to the row sums.
+    # The prices cancel the effect that the targets alone would have on the row sums.
     dy = coupling.solve(-state.sums(lambda group: group.solve_right(nothing)), *_coupling_tolerance(state))
     prices = state.prices(dy)
     return dy, _step_lengths(np.minimum.reduce(state.map_groups(lambda group: group.extend(prices, WEIGHTS))))
@@ -206,7 +207,7 @@ def _extend_direction(
 def _find_direction(
     state: State, coupling: SchurComplement, missing: Floats, mu: float
 ) -> tuple[Floats, tuple[float, float], tuple[float, float]]:
-    """Compute a step's direction: the predictor, the weighted corrector and centrality correctors.
+    """Compute a step's direction, which consists of the predictor, the weighted corrector and centrality correctors.
 
     Args:
         state: The iterate, whose direction is set.
@@ -215,8 +216,8 @@ def _find_direction(
         mu: The complementarity of the iterate.
 
     Returns:
-        Array of shape (O,) with changes in the prices, the primal and dual weights with which the last extra direction
-        must still be added, and the primal and dual step lengths.
+        Array of shape (O,) with the changes in the prices, the primal and dual weights with which the last extra
+        direction must still be added, and the primal and dual step lengths.
     """
     dy, target = _predict_step(state, coupling, missing, mu)
     change, steps = _extend_direction(state, coupling, (0.0, 0.0), target, (0.0, 0.0))
@@ -225,14 +226,14 @@ def _find_direction(
     (wp, wd), (tp, td) = WEIGHTS[best], steps.max(axis=1)
     dy = dy + wd * change
     for _ in range(CORRECTOR_STEPS):
-        # If both steps are nearly whole, another corrector gains too little.
+        # If both steps are nearly full, another corrector gains too little.
         if min(tp, td) > 0.95:
             break
         # Gondzio's corrector is evaluated at steps that are longer than those possible now.
         ahead = min(1.0, tp + 0.3), min(1.0, td + 0.3)
         change, steps = _extend_direction(state, coupling, (float(wp), float(wd)), target, ahead)
         (wp, wd), (tp2, td2) = WEIGHTS[steps.argmax(axis=1)], steps.max(axis=1)
-        # A corrector that lengthens neither step by 1 % is dropped, and no further one is tried.
+        # A corrector that lengthens neither step by 1 % is dropped, and no other is tried.
         if tp2 < tp + 0.01 and td2 < td + 0.01:
             wp = wd = 0.0
             break
@@ -246,14 +247,15 @@ def _find_direction(
 def _restore_sums(state: State, coupling: SchurComplement, within: float) -> None:
     """Restore the row sums to one by the smallest possible change of the mechanism.
 
-    The change is measured in the norm that the matrices ``H`` of the last step define.
+    The change is measured in the norm defined by the matrices ``H`` of the last step.
 
     Args:
         state: The iterate, whose mechanism is changed.
         coupling: The coupling of the last step.
-        within: The tolerance. Nothing is changed if every row sum is closer to one than this.
+        within: The tolerance. If every row sum is closer to one than this, nothing is changed.
     """
-    # Systems with the coupling are solved approximately, so one correction may leave an error for the next one.
+    # Systems with the coupling are solved approximately, so one correction may leave an error for the next one to
+    # remove.
     for _ in range(3):
         missing = 1 - state.sums(lambda group: group.row_sums())
         if np.abs(missing).max() < within:
@@ -272,11 +274,11 @@ def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -
     """Combine the columns saved by all groups into a mechanism, and divide its rows by their sums.
 
     Args:
-        symmetry: The symmetries, which turn the columns for representatives into those for all outputs.
-        parts: For each group, a function that returns its columns, shape (N, R).
+        symmetry: The symmetries, which turn the columns of representative outputs into those of all outputs.
+        parts: One function per group that returns the group's columns, of shape (N, R).
 
     Returns:
-        The mechanism as an array of shape (N, K) over all outputs.
+        Array of shape (N, K) with the mechanism over all outputs.
     """
     z = np.maximum(symmetry.lift(np.concatenate([columns() for columns in parts], axis=1)), 0)
     return np.asarray(z / z.sum(axis=1, keepdims=True))
@@ -287,19 +289,19 @@ def _lift_multipliers(
 ) -> Multipliers:
     """Convert the multipliers saved by all groups to multipliers for all outputs.
 
-    The result holds no reference to the groups.
+    The result contains no reference to the groups.
 
     Args:
         instance, symmetry: The problem and its symmetries.
         scale: The number by which the costs were divided.
-        columns: For each group, a function that returns its multipliers, shape (R, P).
+        columns: One function per group that returns the group's multipliers, of shape (R, P).
     """
-    # The rows were scaled by exp(-eps d / 2), and the costs were divided by `scale`. Multipliers for the original rows
-    # must undo both.
+    # The rows were scaled by exp(-eps d / 2) and the costs were divided by `scale`. The multipliers of the original
+    # rows must undo both.
     shrink, all_pairs = np.exp(-instance.lengths / 2) * scale, np.arange(len(instance.pairs))
 
     def rows() -> Iterator[Few]:
-        """Return an iterator over the outputs: each output's index, all pairs, and one multiplier for each pair."""
+        """Return an iterator over each output's index, all pairs, and one multiplier per pair."""
         outputs = (values for proof in columns for values in proof())
         return ((k, all_pairs, values * shrink) for k, values in enumerate(outputs))
 
@@ -332,12 +334,12 @@ def _offer_best(state: State, offers: PartOffers) -> None:
 
 
 def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] | None = None) -> None:
-    """Take interior-point steps, and offer the best mechanism and bound after each, until the gap is reached.
+    """Take interior-point steps, offering the best mechanism and bound after each one, until the gap is reached.
 
     Args:
         state: The first iterate, which is changed.
         offers: The search, which receives mechanisms, bounds and multipliers.
-        between: A function that is called with the state between steps; it may change costs.
+        between: A function that is called with the state between steps and may change costs.
 
     Raises:
         SolverError: The iteration broke down numerically, or the gap was not reached in `LAST_ITERATION` steps.
@@ -367,9 +369,9 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
         coupling = couple(state)
         dy, add, (tp, td) = _find_direction(state, coupling, status.missing, status.mu)
         # Steps stop short of the boundary, because slacks near 0 would make the next matrices badly conditioned. The
-        # first two steps stop earlier, and so do inexact ones.
+        # first two steps stop even earlier, and so do inexact ones.
         step_share = LOOSE_STEP if coupling.loose else 0.9 if iteration < 2 else 0.995
-        # The primal and the dual step length. A whole step does not cross the boundary, so it is taken in full.
+        # The primal and the dual step length. A full step does not cross the boundary, so it is taken as it is.
         step = 1.0 if tp >= 1 else step_share * tp, 1.0 if td >= 1 else step_share * td
         state.map_groups(methodcaller("move", add, step))
         state.y = state.y + step[1] * dy
@@ -384,8 +386,8 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
     """Return whether row sums must be restored.
 
-    This is the case if the gap is reached. It is also the case if the coupling is not formed and the gap has halved
-    since a mechanism was last saved. With a formed coupling, row sums are restored after each step anyway.
+    This is the case if the gap is reached, or if the coupling is not formed and the gap has halved since a mechanism
+    was last saved. With a formed coupling, row sums are restored after each step anyway.
 
     Args:
         state: The iterate, with the loss of the saved mechanism and the best bound.
@@ -410,8 +412,9 @@ def _forms_coupling(part: Part, gap: float) -> bool:
     has_few_outputs = RECORDS_PER_FEW_OUTPUTS * instance.outputs < instance.records
     if instance.records <= FORMED and gap < (TIGHTEST if has_few_outputs else TIGHT):
         return True
-    # For the completion, each column takes a dense solve, whose work is about the cube of the column's entries. If the
-    # sum of these cubes exceeds three times records times entries, forming the matrix is taken to be faster.
+    # For the completion, each column takes a dense solve, whose work is about the cube of the column's number of
+    # entries. If the sum of these cubes exceeds three times the records times the entries, forming the matrix is
+    # assumed to be faster.
     columns = np.diff(pattern.start).astype(np.float64)
     return bool((columns**3).sum() > 3.0 * instance.records * pattern.entries)
 
@@ -421,9 +424,9 @@ class InteriorPoint:
 
     Attributes:
         symmetry: Whether to search for symmetries and use them.
-        threads: The number of threads, or None for as many as ``--jobs`` allows. Answers do not depend on this number.
+        threads: The number of threads, or None for as many as ``--jobs`` allows. The answers do not depend on it.
         between: A function that is called with the state between steps and may change costs (`State.recost`), or None.
-            With such a function, symmetries are not used.
+            If there is such a function, symmetries are not used.
     """
 
     name = "interior-point"
@@ -448,10 +451,10 @@ class InteriorPoint:
         """Estimate the peak memory in bytes beyond the part itself.
 
         With symmetries, only the representative outputs count. Each output needs one double per entry of the factor,
-        nine per record and ten per pair. The nine doubles per record hold the costs, the current and the saved
+        nine per record and ten per pair. The nine doubles per record contain the costs, the current and the saved
         mechanism, the direction, the extra direction and its right-hand side, the pivots, the scales and the answer. A
-        pair has two rows, and each row needs five doubles: the slack, the current and the saved multiplier, and the two
-        directions.
+        pair has two rows, each of which needs five doubles for the slack, the current and the saved multiplier, and the
+        two directions.
 
         A formed coupling needs `PARTIAL_SUMS` matrices in single precision, and five more while these are summed and
         factored. A completed coupling needs one double per entry of the pattern for each partial sum and eight for each
@@ -468,14 +471,14 @@ class InteriorPoint:
         return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + coupling
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve a part, and offer a mechanism and a bound after each step.
+        """Solve a part, offering a mechanism and a bound after each step.
 
         Symmetries are used only for parts with at most `FORMED` records.
 
         Args:
             part: A connected instance.
-            offers: The search, which receives mechanisms (N, K), bounds and multipliers, and determines the gap at
-                which to stop.
+            offers: The search, which receives mechanisms of shape (N, K), bounds and multipliers, and determines the
+                gap at which to stop.
 
         Raises:
             SolverError: The iteration broke down numerically, or the gap was not reached in `LAST_ITERATION` steps.

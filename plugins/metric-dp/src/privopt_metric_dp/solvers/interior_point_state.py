@@ -1,4 +1,4 @@
-"""The state shared by the iterations of the interior-point method, and its first iterate."""
+"""The state that the iterations of the interior-point method share, and its first iterate."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ T = TypeVar("T")
 
 @define(eq=False)
 class State:
-    """The state of the interior point on one connected instance.
+    """The state of the interior-point method on one connected instance.
 
     Attributes:
         instance, symmetry: The problem and its symmetries. The ``groups`` contain only one output from each orbit.
-        pattern: The elimination order and pattern of the factors. Vectors ``(N,)`` in the groups are in this order.
+        pattern: The elimination order and the pattern of the factors. Vectors of shape (N,) in the groups are in this
+            order.
         pool: The threads that run the groups, or None to run them in the caller's thread.
-        groups: The outputs, in groups.
+        groups: The outputs, divided into groups.
         orbit: Array of shape (N,) with the orbit of the record at each position in the elimination order.
         spread: A sparse matrix that converts prices of orbits to prices of records.
         gather: A sparse matrix that converts row sums of records to means over orbits.
@@ -70,7 +71,7 @@ class State:
     def map_groups(self, function: Callable[[Outputs], T]) -> list[T]:
         """Run a function on all groups, in threads, and return the results in the order of the groups.
 
-        Overflows, which occur if epsilon d is huge, are ignored here; the iteration detects them later.
+        Overflows, which occur if epsilon d is huge, are ignored here because the iteration detects them later.
         """
         return self.map_parts(self.groups, function)
 
@@ -92,7 +93,7 @@ class State:
         return list(self.pool.map(run_quietly, parts))
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        """Return the current probabilities for given (record, output) pairs.
+        """Return the current probabilities of given (record, output) pairs.
 
         Args:
             records: Array of shape (M,) with the indices of the records.
@@ -100,7 +101,7 @@ class State:
                 these are the indices in the instance.
 
         Returns:
-            Array of shape (M,) with probabilities.
+            Array of shape (M,) with the probabilities.
         """
         probabilities = np.empty(len(records))
         for group, rows, columns in self._by_group(outputs):
@@ -108,7 +109,7 @@ class State:
         return probabilities
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
-        """Change the costs for given (record, output) pairs.
+        """Change the costs of given (record, output) pairs.
 
         Args:
             records, outputs: Arrays of shape (M,) with the indices of the records and the outputs, as in :meth:`at`.
@@ -118,7 +119,7 @@ class State:
             group.recost(records[rows], columns, costs[rows] / self.scale)
 
     def _by_group(self, outputs: Ints) -> Iterator[tuple[Outputs, Ints, Ints]]:
-        """Split outputs by the group to which they belong.
+        """Split outputs by the group that they belong to.
 
         Args:
             outputs: Array of shape (M,) with the indices of outputs, counted over all groups.
@@ -143,18 +144,18 @@ class State:
             function: A function that returns an array of shape (N,) for a group.
 
         Returns:
-            Array of shape (O,) with means.
+            Array of shape (O,) with the means.
         """
         return np.asarray(self.gather @ sum(self.map_groups(function)))
 
 
 def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, formed: bool, threads: int) -> State:
-    """Create the first iterate: the uniform mechanism, and multipliers with the same product ``f s`` in every row.
+    """Create the first iterate: the uniform mechanism, and multipliers with equal products ``f s`` in all rows.
 
     Args:
         instance: A connected instance.
         symmetry: The instance's symmetries. Only one output from each orbit is solved for.
-        pattern: The elimination order and pattern of the factors.
+        pattern: The elimination order and the pattern of the factors.
         formed: Whether to form the coupling.
         threads: The number of threads.
     """
@@ -168,7 +169,7 @@ def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, forme
     spread = csr_array((1 / size[orbit], (np.arange(n), orbit)), shape=(n, len(size)))
     rows = 2 * len(instance.pairs) * cost.shape[1]
     # `times` is the number of outputs in each orbit. At the start, every f s is the loss of the uniform mechanism
-    # (scaled, and without signs), divided by the number of rows.
+    # (scaled, and without signs) divided by the number of rows.
     times = np.bincount(symmetry.origin()[0])
     mu = max(float(np.abs(cost @ times).sum()) / (instance.outputs * scale), 1e-12) / rows
     # If all records have equal rows, every privacy row is strictly satisfied, because exp(eps d) > 1 for all pairs in a

@@ -1,11 +1,11 @@
-"""The Schur complement that couples the outputs: ``T = sum_r Q' H_r^-1 Q``, with one row for each orbit of records.
+"""The Schur complement that couples the outputs, ``T = sum_r Q' H_r^-1 Q``, with one row for each orbit of records.
 
 Orbits are the sets of records that symmetries map to one another, and column o of Q averages over orbit o. H_r is the
 sparse matrix for output r.
 
 A product ``T v`` takes one sparse solve per output, so conjugate gradients apply ``T^-1`` without forming ``T``. There
 are two preconditioners. The first is a factor of ``T`` in single precision, with which two or three steps are enough.
-It is used if it fits in memory and saves time. The second is the chordal completion of the entries of ``T`` on the
+It is used if it fits into memory and saves time. The second is the chordal completion of the entries of ``T`` on the
 pattern of the factors (`privopt_metric_dp.solvers.chordal`). It takes no more memory than one output, and reaches a
 residual of 1e-3 in 15 to 100 steps, or more near the optimum.
 """
@@ -30,7 +30,7 @@ else:
 __all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "SchurComplement", "couple", "form"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
-"""Ridges, as fractions of the diagonal, that are added to it in turn until single precision can factor the matrix."""
+"""The ridges, as fractions of the diagonal, to add to it in turn until single precision can factor the matrix."""
 PARTIAL_SUMS = 8
 """The number of partial sums that make up the coupling. It is fixed so that the result does not depend on the number of
 threads."""
@@ -45,12 +45,12 @@ coupling was completed instead, the result is used as it is."""
 class _Directions:
     """Conjugate-gradient directions for the coupling ``T``, stored for reuse with later right-hand sides.
 
-    The directions are orthonormal in the inner product that T defines. The solution in their span is computed directly,
+    The directions are orthonormal in the inner product defined by T. The solution in their span is computed directly,
     and later steps stay orthogonal to them (augmented conjugate gradients, Erhel and Guyomarc'h 2000).
 
     Attributes:
-        ways, products: Arrays of shape (R, O) with directions ``w`` and products ``T w``. The first ``count`` rows are
-            in use.
+        ways, products: Arrays of shape (R, O) with the directions ``w`` and the products ``T w``. The first ``count``
+            rows are in use.
         count: The number of directions in use.
     """
 
@@ -72,20 +72,20 @@ class _Directions:
         return y, residual
 
     def conjugate(self, way: Floats) -> Floats:
-        """Remove a direction's components along the stored directions, in the inner product that T defines."""
+        """Remove a direction's components along the stored directions, in the inner product defined by T."""
         active = slice(self.count)
         return np.asarray(way - (self.products[active] @ way) @ self.ways[active])
 
     def store(self, way: Floats, product: Floats, square: float) -> bool:
-        """Store a direction with its product.
+        """Store a direction and its product.
 
         Args:
             way: Array of shape (O,) with the direction ``w``.
             product: Array of shape (O,) with the product ``T w``.
-            square: The squared norm ``w' T w``, above 0.
+            square: The squared norm ``w' T w``, which must be positive.
 
         Returns:
-            Whether the direction was stored. False if the store is full.
+            Whether the direction was stored, which is False if the store is full.
         """
         if self.count == len(self.ways):
             return False
@@ -97,13 +97,13 @@ class _Directions:
 
 @define(eq=False)
 class SchurComplement:
-    """The Schur complement ``T`` that couples the outputs at an iterate, and a preconditioner for solving with it.
+    """The Schur complement ``T`` that couples the outputs at an iterate, with a preconditioner for solving with it.
 
     Attributes:
         state: The iterate.
-        rough: The preconditioner: a function that multiplies a vector of shape (O,) by an approximate inverse of T.
+        rough: The preconditioner, a function that multiplies a vector of shape (O,) by an approximate inverse of T.
         loose: Whether conjugate gradients may end before they have converged.
-        directions: Directions from previous solves. They are stored only if ``loose``; in other cases, the
+        directions: The directions from previous solves. They are stored only if ``loose`` is True. Otherwise, the
             preconditioner is nearly exact, so few steps are needed.
     """
 
@@ -113,12 +113,12 @@ class SchurComplement:
     directions: _Directions = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Allocate space for `MAX_RECYCLED` directions if ``loose``. If not, no directions are stored."""
+        """Allocate space for `MAX_RECYCLED` directions if ``loose`` is True, and for none otherwise."""
         shape = MAX_RECYCLED if self.loose else 0, len(self.state.y)
         self.directions = _Directions(np.empty(shape), np.empty(shape))
 
     def _product(self, y: Floats) -> Floats:
-        """Return the product ``T y`` for a vector ``y`` of shape (O,), by one sparse solve for each output."""
+        """Return the product ``T y`` for a vector ``y`` of shape (O,), using one sparse solve per output."""
         check()
         prices = self.state.prices(y)
         return self.state.sums(lambda group: group.solve(prices, 0.0))
@@ -128,20 +128,21 @@ class SchurComplement:
 
         Args:
             right: Array of shape (O,) with the right-hand side.
-            tolerance: The residual at which to stop, relative to the right-hand side, in the norm that the
-                preconditioner defines.
+            tolerance: The residual at which to stop, relative to the right-hand side, in the norm defined by the
+                preconditioner.
             max_steps: The largest number of steps.
 
         Returns:
-            Array of shape (O,) with the solution. If ``loose``, it may not have reached the tolerance.
+            Array of shape (O,) with the solution. If ``loose`` is True, it may not have reached the tolerance.
 
         Raises:
-            numpy.linalg.LinAlgError: The iteration does not converge (unless ``loose``), or a number overflowed.
+            numpy.linalg.LinAlgError: The iteration does not converge (unless ``loose`` is True), or a number
+                overflowed.
             OutOfTime: The time limit expired.
         """
         if not np.isfinite(right).all():
             raise np.linalg.LinAlgError("the right-hand side is out of the range of doubles")
-        # The square of the right side in the norm of the preconditioner, to which the tolerance is relative.
+        # The squared norm of the right-hand side, as defined by the preconditioner. The tolerance is relative to it.
         start_square = float(right @ self.rough(right))
         y, residual = self.directions.solve_in_span(right)
         preconditioned = self.rough(residual)
@@ -181,7 +182,7 @@ def couple(state: State) -> SchurComplement:
         numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
         OutOfTime: The time limit expired.
     """
-    # The coupling is divided by the largest scale of any group, record by record, to stay within the range of single
+    # The coupling is divided by the largest scale of any group, record by record, to keep it within the range of single
     # precision.
     scale = np.maximum.reduce(state.map_groups(lambda group: group.factorise()))
     if not (np.isfinite(scale).all() and (scale > 0).all()):
@@ -200,13 +201,14 @@ def _complete_coupling(state: State) -> SchurComplement:
     pattern = state.pattern
 
     def entries(groups: Sequence[Outputs]) -> tuple[Floats, Floats]:
-        """Return the contribution of the given groups to the entries of ``T`` on the pattern.
+        """Return the contribution of some groups to the entries of ``T`` on the pattern.
 
         Args:
             groups: The groups.
 
         Returns:
-            Array of shape (N,) with the diagonal entries, and (E,) entries below the diagonal.
+            Array of shape (N,) with the diagonal entries, and an array of shape (E,) with the entries below the
+            diagonal.
         """
         diagonal, off_diagonal = np.zeros(state.instance.records), np.zeros(pattern.entries)
         for group in groups:
@@ -218,7 +220,7 @@ def _complete_coupling(state: State) -> SchurComplement:
     solve = complete(pattern, *(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
     def rough(right: Floats) -> Floats:
-        """Multiply a vector, given in the instance's record order, by the inverse of the completion."""
+        """Multiply a vector, in the instance's record order, by the inverse of the completion."""
         y = np.empty(len(right))
         y[pattern.order] = solve(right[pattern.order])
         return y
@@ -227,7 +229,7 @@ def _complete_coupling(state: State) -> SchurComplement:
 
 
 def _group_parts(state: State) -> list[Sequence[Outputs]]:
-    """Divide the groups of outputs into parts, one for each partial sum."""
+    """Divide the groups of outputs into parts, one per partial sum."""
     return [state.groups[part_number::PARTIAL_SUMS] for part_number in range(min(PARTIAL_SUMS, len(state.groups)))]
 
 
@@ -236,19 +238,19 @@ def form(state: State, scale: Floats) -> Singles:
 
     Args:
         state: The iterate, whose matrices have been factored.
-        scale: Array of shape (N,) with scales in elimination order; entry (i, j) is divided by ``scale_i scale_j``.
+        scale: Array of shape (N,) with scales in elimination order. Entry (i, j) is divided by ``scale_i scale_j``.
 
     Returns:
-        The matrix as an array of shape (N, N), in elimination order.
+        Array of shape (N, N) with the matrix, in elimination order.
     """
     from privopt_metric_dp.solvers.factor_kernels import PANEL
 
     n = state.instance.records
 
     def panels(groups: Sequence[Outputs]) -> Singles:
-        """Return the contribution of the given groups to the coupling, with shape (panels, N * PANEL).
+        """Return the contribution of some groups to the coupling, with shape (panels, N * PANEL).
 
-        Each panel holds `PANEL` columns, stored row by row.
+        Each panel contains `PANEL` columns, stored row by row.
         """
         sums = np.zeros((-(-n // PANEL), n * PANEL), dtype=np.float32)
         for group in groups:
@@ -264,7 +266,7 @@ def form(state: State, scale: Floats) -> Singles:
         begin = q * PANEL
         end = min(n, begin + PANEL)
         panel_rows = panel.reshape(n, PANEL)[begin:, : end - begin]
-        # The kernels compute only entries on and below the diagonal; the others mirror them.
+        # The kernels compute only the entries on and below the diagonal, which the others mirror.
         corner = np.tril(panel_rows[: end - begin])
         coupling[begin:, begin:end] = panel_rows
         coupling[begin:end, begin:end] = corner + np.tril(corner, -1).T
@@ -277,7 +279,7 @@ def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
 
     Args:
         state: The iterate, whose matrices have been factored.
-        scale: Array of shape (N,) with scales for forming the matrix, in elimination order.
+        scale: Array of shape (N,) with the scales for forming the matrix, in elimination order.
 
     Raises:
         numpy.linalg.LinAlgError: The matrix cannot be factored, or a number overflowed.
@@ -290,7 +292,8 @@ def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
         position: Ints = np.argsort(state.pattern.order)
         matrix, scale = matrix[np.ix_(position, position)], scale[position]
     else:
-        # This is Q' T Q, where column o of Q averages over orbit o. `scale` is undone here, so it is 1 from now on.
+        # This is Q' T Q, where column o of Q averages over orbit o. It undoes the scaling by `scale`, which is
+        # therefore 1 from now on.
         q = state.spread.multiply(scale[:, None]).tocsr()
         matrix = np.asarray(q.T @ (q.T @ matrix).T)
         scale = np.ones(len(matrix))

@@ -19,37 +19,38 @@ __all__ = ["Outputs"]
 
 
 class Outputs:
-    """A group of outputs, with their current iterate. Vectors of shape ``(N,)`` are in elimination order.
+    """A group of outputs with their current iterate. Vectors of shape ``(N,)`` are in elimination order.
 
     The variables have the same names as in :class:`Arrays`: ``z`` is the mechanism, ``s`` are the slacks ``A z`` in the
     privacy rows, and ``f`` are the multipliers of these rows. ``dz`` and ``df`` are the direction of the next step,
-    ``ez`` and ``ef`` are an extra direction, and ``right`` is the right-hand side of the linear system for it. Each
-    output has the matrix ``H = A' diag(f / s) A``.
+    ``ez`` and ``ef`` are an extra direction, and ``right`` is the right-hand side of the linear system for it. The
+    matrix of each output is ``H = A' diag(f / s) A``.
 
     Attributes:
         pattern: The elimination order of the records and the sparsity pattern of the factors.
-        width: R, the number of outputs.
+        width: The number of outputs, R.
         arrays: The current iterate and directions, in batches of eight outputs.
     """
 
     def __init__(self, instance: Instance, pattern: Elimination, cost: Floats, start: Floats, mu: float) -> None:
-        """Create a group at its first iterate: the mechanism ``start``, with multipliers ``mu / s``.
+        """Create a group at its first iterate, with the mechanism ``start`` and the multipliers ``mu / s``.
 
         Args:
             instance: The instance.
             pattern: The elimination order and the pattern of the factors, which all outputs share.
-            cost: Array of shape (N, R) with costs for the group's outputs; records are in the order of the instance.
-            start: Array of shape (N, R) with the first iterate, strictly inside the privacy rows.
-            mu: The complementarity ``f s`` in every row.
+            cost: Array of shape (N, R) with the costs for the group's outputs. Records are in the order of the
+                instance.
+            start: Array of shape (N, R) with the first iterate, which must be strictly inside the privacy rows.
+            mu: The complementarity ``f s`` of every row.
         """
         self.pattern, self.width = pattern, cost.shape[1]
         batches = -(-self.width // DOUBLE_LANES)
-        # Unused lanes repeat the last output, so that they compute with numbers that are as valid as those of a real
-        # output. The mask keeps them out of sums; minima are not changed by a repetition.
+        # Unused lanes repeat the last output, so that they compute with numbers as valid as those of a real output. The
+        # mask keeps them out of sums, and minima are not changed by a repetition.
         column = np.minimum(np.arange(batches * DOUBLE_LANES), self.width - 1)
 
         def pack_lanes(values: Floats) -> Floats:
-            """Rearrange an (N, R) array into batches, shape (G, 8 N), with eight consecutive values per record."""
+            """Rearrange an (N, R) array into batches of shape (G, 8 N), with eight consecutive values per record."""
             lanes = values[np.ix_(pattern.order, column)].reshape(-1, batches, DOUBLE_LANES)
             return np.ascontiguousarray(lanes.transpose(1, 0, 2)).reshape(batches, -1)
 
@@ -76,13 +77,13 @@ class Outputs:
             **records,
             **rows,
         )
-        # Mechanism and multipliers have two buffers each. While the current one is saved as the best, `move` writes
+        # The mechanism and the multipliers have two buffers each. While one is saved as the best so far, `move` writes
         # into the other, so that saving needs no copy.
         self._best_z, self._best_f = z, f
         self._other_z, self._other_f = np.zeros_like(z), np.zeros_like(s)
 
     def _lane_indices(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
-        """Return, for each given matrix entry, the index of its batch and its position within the batch.
+        """Return the index of each matrix entry's batch, and the entry's position within the batch.
 
         Args:
             records, outputs: Arrays of shape (M,) with the indices of the records, and of the outputs within the group.
@@ -90,18 +91,18 @@ class Outputs:
         return outputs // DOUBLE_LANES, DOUBLE_LANES * self.pattern.place[records] + outputs % DOUBLE_LANES
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        """Return the current probabilities for given (record, output) pairs.
+        """Return the current probabilities of given (record, output) pairs.
 
         Args:
             records, outputs: Arrays of shape (M,) with the indices of the records, and of the outputs within the group.
 
         Returns:
-            Array of shape (M,) with probabilities.
+            Array of shape (M,) with the probabilities.
         """
         return np.asarray(self.arrays.z[self._lane_indices(records, outputs)])
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
-        """Change the costs for given (record, output) pairs.
+        """Change the costs of given (record, output) pairs.
 
         Args:
             records, outputs: Arrays of shape (M,) with the indices of the records, and of the outputs within the group.
@@ -117,8 +118,8 @@ class Outputs:
         """Compute the quantities that describe the current iterate.
 
         Returns:
-            The loss, the sum of ``f s``, (N,) sums of the mechanism's rows over the group's outputs, and (N,) smallest
-            reduced cost of each record.
+            The loss, the sum of ``f s``, an array of shape (N,) with the sums of the mechanism's rows over the group's
+            outputs, and an array of shape (N,) with the smallest reduced cost of each record.
         """
         return row_kernels.measure(self.arrays)
 
@@ -135,11 +136,11 @@ class Outputs:
         self._best_f = self.arrays.f if proof else self._best_f
 
     def factorise(self) -> Floats:
-        """Factor the matrix ``H = A' diag(f / s) A`` for each output, and return the scales for `couple`.
+        """Factor the matrix ``H = A' diag(f / s) A`` of each output, and return the scales for `couple`.
 
         Returns:
-            Array of shape (N,) with scales: for each record, the largest reciprocal square root of its diagonal entry
-            in any ``H``.
+            Array of shape (N,) with scales. The scale of a record is the largest reciprocal square root of its diagonal
+            entry in any ``H``.
 
         Raises:
             numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
@@ -149,17 +150,17 @@ class Outputs:
             check()
             if not factor_kernels.factorise(self.pattern, self.arrays, g):
                 raise np.linalg.LinAlgError("a matrix is not positive definite")
-        # The largest scale over the outputs is used, so that no output's inverse leaves the range of single precision
-        # once it is divided by the scales.
+        # The largest scale over the outputs is used, so that dividing by the scales brings every output's inverse into
+        # the range of single precision.
         unit = self.arrays.unit
         return np.asarray(unit.reshape(len(unit), -1, DOUBLE_LANES).max(axis=(0, 2)))
 
     def couple(self, scale: Floats, into: Singles) -> None:
-        """Add the group's part of the coupling between records: the sum of ``H^-1`` over outputs, scaled.
+        """Add the group's part of the coupling between records, which is the scaled sum of ``H^-1`` over outputs.
 
         Args:
-            scale: Array of shape (N,) with scales; entry (i, j) is divided by ``scale_i scale_j``.
-            into: The panels to which the sum is added; see `factor_kernels.couple` for their layout.
+            scale: Array of shape (N,) with scales. Entry (i, j) is divided by ``scale_i scale_j``.
+            into: The panels that the sum is added to. See `factor_kernels.couple` for their layout.
 
         Raises:
             OutOfTime: The time limit expired.
@@ -206,14 +207,14 @@ class Outputs:
         Returns:
             Array of shape (N,) with the sums of the solutions over the outputs.
         """
-        # `ez` serves as workspace: the extra direction of the last step has been added, and the next one is not set
-        # yet.
+        # `ez` serves as a workspace, because the extra direction of the last step has been added and the next one is
+        # not set yet.
         return self._solve_batches(prices, -weight, self.arrays.cost, self.arrays.ez)
 
     def solve_right(self, prices: Floats) -> Floats:
         """Solve ``H x = prices + right`` for all outputs, and return the sum of the solutions.
 
-        Call :meth:`aim` first, which sets ``right``.
+        :meth:`aim` must be called first, because it sets ``right``.
 
         Args:
             prices: Array of shape (N,) with the prices of the records, which all outputs share.
@@ -224,7 +225,7 @@ class Outputs:
         return self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
 
     def predict(self, prices: Floats) -> Floats:
-        """Set ``dz`` and ``df`` to the affine scaling direction, which aims at complementarity 0.
+        """Set ``dz`` and ``df`` to the affine scaling direction, which aims for complementarity 0.
 
         The mechanism's direction is ``dz = H^-1 (prices - cost)``.
 
@@ -243,36 +244,36 @@ class Outputs:
 
         Args:
             add: The primal and dual weights for the extra direction.
-            target: The complementarity to aim at.
-            trial_steps: (0, 0) for Mehrotra's corrector; otherwise the primal and the dual step length at which
-                Gondzio's corrector is evaluated.
+            target: The complementarity to aim for.
+            trial_steps: The primal and the dual step length at which Gondzio's corrector is evaluated, or (0, 0) for
+                Mehrotra's corrector.
         """
         row_kernels.aim(self.arrays, add, target, trial_steps)
 
     def extend(self, prices: Floats, weights: Floats) -> Floats:
-        """Compute the extra direction ``ez``, ``ef`` from the targets that `aim` has set, at the given prices.
+        """Compute the extra direction ``ez``, ``ef`` from the targets set by `aim`, at the given prices.
 
         Args:
             prices: Array of shape (N,) with the prices of the records, which all outputs share.
-            weights: Array of shape (W,) with weights to try for the extra direction.
+            weights: Array of shape (W,) with the weights to try for the extra direction.
 
         Returns:
-            Array of shape (2, W) with the smallest ratios of (direction + weight times extra direction) to the iterate,
-            at most 0. The first row is for the primal side and the second for the dual side; each column is for one
+            Array of shape (2, W) with the smallest ratios (at most 0) of (direction + weight times extra direction) to
+            the iterate. The first row is for the primal side and the second for the dual side. Each column is for one
             weight.
         """
         self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
         return np.asarray(row_kernels.extend(self.arrays, weights))
 
     def move(self, add: tuple[float, float], step: tuple[float, float]) -> None:
-        """Add the weighted extra direction to the main direction, and take the step.
+        """Add the weighted extra direction to the main direction and take the step.
 
         Args:
             add: The primal and dual weights for the extra direction.
             step: The primal and dual step lengths.
         """
         z, f = self.arrays.z, self.arrays.f
-        # A saved iterate must not be overwritten, so the next one is written into the other buffer.
+        # A saved iterate must not be overwritten, so the next one is written to the other buffer.
         if z is self._best_z:
             z, self._other_z = self._other_z, z
         if f is self._best_f:
@@ -281,15 +282,15 @@ class Outputs:
         self.arrays = self.arrays._replace(z=z, f=f)
 
     def row_sums(self) -> Floats:
-        """Return the sums of the mechanism's rows over the group's outputs, shape (N,)."""
+        """Return an array of shape (N,) with the sums of the mechanism's rows over the group's outputs."""
         values = self.arrays.z.reshape(len(self.arrays.z), -1, DOUBLE_LANES)
         return np.asarray(np.einsum("gnl,gl->n", values, self.arrays.mask))
 
     def set_sum_correction(self, prices: Floats) -> float:
-        """Set ``dz = H^-1 prices`` without changing the mechanism, and return the smallest ``ds / s``, at most 0.
+        """Set ``dz = H^-1 prices`` without changing the mechanism, and return the smallest ``ds / s`` (at most 0).
 
         Args:
-            prices: Array of shape (N,) with prices that correct the row sums.
+            prices: Array of shape (N,) with the prices that correct the row sums.
         """
         self._solve_batches(prices, 0.0, self.arrays.cost, self.arrays.dz)
         return row_kernels.advance(self.arrays, 0.0)
@@ -299,18 +300,18 @@ class Outputs:
         row_kernels.advance(self.arrays, 1.0)
 
     def mechanism(self) -> Callable[[], Floats]:
-        """Return a function that returns the saved mechanism, shape (N, R), with records in the instance's order."""
-        # (N, G, 8): each record has G batches of eight outputs.
+        """Return a function that returns the saved mechanism, of shape (N, R), with records in the instance's order."""
+        # The shape is (N, G, 8), because each record has G batches of eight outputs.
         columns = self._best_z.reshape(len(self._best_z), -1, DOUBLE_LANES).transpose(1, 0, 2)
         position, width = self.pattern.place, self.width
         return lambda: np.asarray(columns[position].reshape(len(position), -1)[:, :width])
 
     def proof(self) -> Callable[[], Floats]:
-        """Return a function that returns the saved multipliers, shape (R, P).
+        """Return a function that returns the saved multipliers, of shape (R, P).
 
         The entry for a pair is the multiplier of the pair's first row minus that of its second row.
         """
-        # (G, P, 2, 8): in each batch, each pair has two rows of eight outputs.
+        # The shape is (G, P, 2, 8), because in each batch, each pair has two rows of eight outputs.
         rows, width = self._best_f.reshape(len(self._best_f), -1, 2, DOUBLE_LANES), self.width
         return lambda: np.ascontiguousarray(
             (rows[:, :, 0] - rows[:, :, 1]).transpose(0, 2, 1).reshape(-1, rows.shape[1])[:width]

@@ -1,7 +1,7 @@
-"""Planar Laplace noise, released as the nearest output (Andrés et al., CCS 2013).
+"""Planar Laplace noise, followed by the release of the nearest output (Andrés et al., CCS 2013).
 
-A place x is replaced by a random point y with the density (eps^2 / 2 pi) exp(-eps |y - x|), and the output nearest to
-y is released. So the probability z_ik of output k for a record i at x is the probability mass in k's Voronoi cell.
+A place x is replaced by a random point y with the density (eps^2 / 2 pi) exp(-eps |y - x|), and the output nearest to y
+is released. The probability z_ik of output k for a record i at x is therefore the probability mass in k's Voronoi cell.
 Consider a line at distance h from x. For a direction from x, let t be its angle to the perpendicular to the line. The
 mass between x and the line, over the angles from a to b, is the integral of 1 - (1 + eps h sec t) exp(-eps h sec t)
 over t, divided by 2 pi. Each side of a cell thus contributes a signed integral of the tail beyond it. The cell's mass
@@ -29,30 +29,30 @@ __all__ = ["planar_laplace", "project", "voronoi_cells"]
 
 
 _ZERO_EXPONENT = 745.0
-"""The largest integer x for which exp(-x) is above 0 in doubles."""
+"""The largest integer x for which exp(-x) is positive in doubles."""
 
 
 def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
-    """Return the probability of each output, given each record.
+    """Return the probability of each output given each record.
 
     Args:
-        records, outputs: Places, both planar (km) or both geographic (degrees). Geographic places are mapped by the
-            azimuthal equidistant projection around their common centre. Its relative error in distances is at most
-            (distance to the centre / 6371 km)^2 / 6, which is 1e-5 at 50 km.
-        epsilon: Epsilon per km, above 0.
+        records, outputs: The places, either all planar (km) or all geographic (degrees). Geographic places are mapped
+            by the azimuthal equidistant projection around their common centre. Its relative error in distances is at
+            most (distance to the centre / 6371 km)^2 / 6, which is 1e-5 at 50 km.
+        epsilon: Epsilon per km, which must be positive.
 
     Returns:
-        Array of shape (N, K) with probabilities; rows sum to 1 within 1e-12. The relative error is about 1e-12 up to a
-        distance of about 30 / epsilon; masses that underflow are 0. Outputs at the same place share their cell's mass
-        equally. For geographic places, the matrix is only approximately eps-Geo-Ind. It must be repaired and certified
-        like any other.
+        Array of shape (N, K) with the probabilities, whose rows sum to 1 within 1e-12. The relative error is about
+        1e-12 up to a distance of about 30 / epsilon, and masses that underflow are 0. Outputs at the same place share
+        their cell's mass equally. For geographic places, the matrix is only approximately eps-Geo-Ind. It must be
+        repaired and certified like any other.
 
     Raises:
         InputError: Places are neither planar nor geographic, or records and outputs differ in kind.
-
-    Notes:
-        This computes about 6 N K integrals, most of them with 8 points. It took 0.04 s at N = K = 100, 0.3 s at 400 and
-        4 s at 1,600, on one core.
+        Notes:
+            This computes about 6 N K integrals, most of them with 8 points. It took 0.04 s at N = K = 100, 0.3 s at 400
+            and
+            4 s at 1,600, on one core.
     """
     faults = [
         Fault(places.source, "", f"{places.kind} places", "points in a plane or on the earth")
@@ -67,14 +67,14 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
     if records.kind == "geographic":
         projected = project(np.concatenate([x, y]))
         x, y = projected[: len(x)], projected[len(x) :]
-    # Outputs at the same place share a cell: `member` is the cell of each output, and `sharers` is the number of
+    # Outputs at the same place share a cell. `member` is the cell of each output, and `sharers` is the number of
     # outputs in each cell.
     sites, member, sharers = np.unique(y, axis=0, return_inverse=True, return_counts=True)
     member = member.reshape(-1)
     spread = np.concatenate([x, sites])
     extent = float(np.hypot(*(spread.max(axis=0) - spread.min(axis=0))))
-    # Every record is within `extent` of a cell's site. So the part of the cell outside its square is at least
-    # (745 + 60) / epsilon from every record, and the noise there underflows to 0; the 60 is a margin.
+    # Every record is within `extent` of a cell's site. The part of the cell outside its square is therefore at least
+    # (745 + 60) / epsilon from every record, where the noise underflows to 0. The 60 is a margin.
     corners, start = voronoi_cells(sites, far=extent + (_ZERO_EXPONENT + 60.0) / epsilon)
     mass: Floats = np.maximum(_cell_masses(x, sites, corners, start, epsilon, _gauss_rules()), 0.0)
     # The cells fill the plane, so the division only removes quadrature errors.
@@ -87,8 +87,8 @@ def _gauss_rules() -> Floats:
     """Return the Gauss-Legendre rules with 8, 12 and 16 points.
 
     Returns:
-        Array of shape (3, 3, 16) with three rows for each rule: the number of points (as the first element), the nodes
-        and the weights. Rows are padded with zeros.
+        Array of shape (3, 3, 16) with three rows per rule, which contain the number of points (as the first element),
+        the nodes and the weights. Rows are padded with zeros.
     """
     rules = np.zeros((3, 3, 16))
     for row, points in enumerate((8, 12, 16)):
@@ -98,9 +98,9 @@ def _gauss_rules() -> Floats:
 
 
 def project(points: npt.ArrayLike) -> Floats:
-    """Map places to a plane in km, by the azimuthal equidistant projection around their centre.
+    """Map places to a plane in km by the azimuthal equidistant projection around their centre.
 
-    Distances from the centre are exact. Other distances have the error that `planar_laplace` states.
+    Distances from the centre are exact. Other distances have the error given in `planar_laplace`.
 
     Args:
         points: Array of shape (N, 2) with latitudes and longitudes in degrees.
@@ -126,16 +126,17 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
     """Compute the Voronoi cells of distinct sites, each clipped to a square around its site.
 
     Args:
-        sites: Array of shape (K, 2) with positions.
-        far: Half the side length of each square, in the sites' unit; at least the extent of the sites.
+        sites: Array of shape (K, 2) with the positions of the sites.
+        far: Half the side length of each square, in the sites' unit. It must be at least the extent of the sites.
 
     Returns:
-        Array of shape (C, 2) with the corners of all cells, one cell after the other, and (K + 1,) offsets at which the
-        cells start. A cell's corners are in counter-clockwise order, with coordinates relative to its site.
-
-    Notes:
-        A cell is cut by the bisectors with other sites, nearest first, until no farther site can affect it. Any layout
-        is accepted, including a single site, sites on a line, and grids in which four cells meet at a corner.
+        Array of shape (C, 2) with the corners of all cells, one cell after the other, and an array of shape (K + 1,)
+        with the offsets at which the cells start. A cell's corners are in counter-clockwise order, with coordinates
+        relative to its site.
+        Notes:
+            A cell is cut by the bisectors with other sites, nearest first, until no farther site can affect it. Any
+            layout
+            is accepted, including a single site, sites on a line, and grids in which four cells meet at a corner.
     """
     from scipy.spatial import cKDTree
 
@@ -145,7 +146,7 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
     cells = []
     for k in range(len(sites)):
         corners, closed = _cut_cell(sites, k, ranked[k], far)
-        # If sites beyond the nearest ones could still cut the cell, all sites are tried, in order of distance.
+        # If sites beyond the nearest ones could still cut the cell, all sites are tried in order of distance.
         if not closed and neighbour_count < len(sites):
             offsets = sites - sites[k]
             corners, _ = _cut_cell(sites, k, np.argsort(offsets[:, 0] ** 2 + offsets[:, 1] ** 2, kind="stable"), far)
@@ -156,20 +157,20 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 
 @jit()
 def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
-    """Cut one Voronoi cell out of a square around its site, using the bisectors with other sites, nearest first.
+    """Cut a Voronoi cell out of a square around its site, using the bisectors with other sites, nearest first.
 
     Each corner is computed from the two lines that meet there, rather than interpolated along a long side, to avoid the
     rounding errors of a distant end.
 
     Args:
-        sites: Array of shape (K, 2) with positions.
+        sites: Array of shape (K, 2) with the positions of the sites.
         k: The index of the cell's site.
-        ranked: Array of shape (R,) with the indices of sites in ascending order of distance from site k; they may
+        ranked: Array of shape (R,) with the indices of sites in ascending order of distance from site k. They may
             include k itself.
         far: Half the side length of the square from which the cell is cut.
 
     Returns:
-        Array of shape (C, 2) with the corners of the cell, relative to site k and in counter-clockwise order; and
+        Array of shape (C, 2) with the corners of the cell, relative to site k and in counter-clockwise order, and
         whether it is proved that no farther site can cut the cell.
     """
     capacity = len(ranked) + 4  # each cut adds at most one corner
@@ -193,8 +194,8 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
         for m in range(count):
             radius = max(radius, corner[m, 0] ** 2 + corner[m, 1] ** 2)
         # The bisector is half as far from site k as the neighbour is, and the square of this distance is c / 2. If no
-        # corner is that far from site k, the bisector cuts nothing, and neither do those of the sites that follow,
-        # which are farther.
+        # corner is that far from site k, the bisector cuts nothing, and neither do those of the following sites, which
+        # are farther.
         if 0.5 * c >= radius * (1.0 + 1e-9):
             return corner[:count].copy(), True
         outside_count = 0
@@ -218,7 +219,7 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
         if parallel:
             continue
         inside_count = count - outside_count
-        # The new cell has the corners that remain, beginning with the one after `enter`, and then the two corners at
+        # The new cell has the remaining corners, beginning with the one after `enter`, followed by the two corners at
         # which the bisector meets the sides `leave` and `enter`.
         for m in range(inside_count + 2):
             index = (enter + 1 + m) % count if m < inside_count else (leave if m == inside_count else enter)
@@ -249,9 +250,9 @@ def _tail_mass(
 
     Args:
         px, py, qx, qy: The coordinates of the two ends of the side, in km.
-        cross: The cross product of p and q, not 0; its sign is ignored.
+        cross: The cross product of p and q, which must not be 0. Its sign is ignored.
         epsilon: Epsilon per km.
-        rules: Array of shape (3, 3, 16) with quadrature rules from `_gauss_rules`.
+        rules: Array of shape (3, 3, 16) with the quadrature rules from `_gauss_rules`.
     """
     length = math.sqrt((qx - px) ** 2 + (qy - py) ** 2)
     # h is the distance of the line from the origin, and `nearest` that of the side itself. `lower` and `upper` are the
@@ -299,14 +300,14 @@ def _cell_masses(
     """Return the probability of each cell under noise around each place.
 
     Args:
-        places: Array of shape (N, 2) with positions in km, around which the noise is centred.
+        places: Array of shape (N, 2) with the positions in km around which the noise is centred.
         sites: Array of shape (K, 2) with the positions of the cells' sites in km.
-        corners, start: The cells, as `voronoi_cells` returns them.
+        corners, start: The cells, as returned by `voronoi_cells`.
         epsilon: Epsilon per km.
-        rules: Array of shape (3, 3, 16) with quadrature rules from `_gauss_rules`.
+        rules: Array of shape (3, 3, 16) with the quadrature rules from `_gauss_rules`.
 
     Returns:
-        Array of shape (N, K) with masses; rounding can make a mass slightly negative.
+        Array of shape (N, K) with the masses, which may be slightly negative because of rounding.
     """
     result = np.zeros((len(places), len(sites)))
     for k in range(len(sites)):
@@ -319,8 +320,8 @@ def _cell_masses(
             may_be_inside = math.sqrt(x * x + y * y) <= radius * (1.0 + 1e-9)
             if may_be_inside:
                 for m in range(begin, end):
-                    # If the place is a corner, the direction to it is undefined, so the place is moved by a tiny
-                    # amount.
+                    # If the place is a corner, the direction to the corner is undefined, so the place is moved by a
+                    # tiny amount.
                     if corners[m, 0] == x and corners[m, 1] == y:
                         x *= 1.0 - 1e-13
                         y *= 1.0 - 1e-13
@@ -330,8 +331,8 @@ def _cell_masses(
                 qx, qy = corners[m, 0] - x, corners[m, 1] - y
                 cross = px * qy - py * qx
                 if cross != 0.0 and (qx != px or qy != py):
-                    # Corners run counter-clockwise, so the place is on the inner side of a side if the cross product is
-                    # positive.
+                    # Corners are in counter-clockwise order, so the place is on the inner side of a side if the cross
+                    # product is positive.
                     part = _tail_mass(px, py, qx, qy, cross, epsilon, rules)
                     total += part if cross > 0.0 else -part
                     if may_be_inside:

@@ -1,4 +1,4 @@
-"""The restricted master problem for column generation, which mixes rays of the privacy cone into a mechanism."""
+"""The restricted master problem of column generation, which mixes rays of the privacy cone into a mechanism."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ RAYS_PER_RECORD: Final = 6
 """The number of rays per record that are kept when those with the largest reduced costs are dropped."""
 
 NEGLIGIBLE_VALUE: Final = 1e-13
-"""A negative reduced cost counts as a rounding error, and its ray is ignored, up to this fraction of the largest
-cost."""
+"""The size, as a fraction of the largest cost, up to which a negative reduced cost counts as a rounding error. Its ray
+is then ignored."""
 
 MIN_ENTRY: Final = 1e-9
-"""HiGHS silently drops entries below this value, so they are set to 0 in the LP. The mechanism is mixed from the
+"""The value below which HiGHS silently drops entries. They are set to 0 in the LP, but the mechanism is mixed from the
 unchanged rays."""
 
 MAX_ROW_SUM_ERROR: Final = 1e-6
-"""If a mixture has a row sum that differs from one by more than this, it is rejected."""
+"""The difference between a row sum and one at which a mixture is rejected."""
 
 
 class Mixture:
     """The LP for the cheapest mixture of rays in which every row sums to one.
 
     Each solve starts from the previous basis. A ray is a vector over the records that satisfies every privacy row, so
-    up to scale it is a column of a mechanism. A ray ``z`` serves the output at which its cost is smallest, so it costs
-    ``min_k cost_k . z``. An orbit is a set of records, or of outputs, that symmetries map to one another.
+    up to scale it is a column of a mechanism. A ray ``z`` serves the output at which its cost is smallest, so its cost
+    is ``min_k cost_k . z``. An orbit is a set of records, or of outputs, that symmetries map to one another.
 
     Attributes:
         instance: The instance with one output from each orbit of outputs.
         symmetry: The symmetries of the original instance. The LP has one row for each orbit of records.
-        rays: Array of shape (R, N) with rays, each scaled so that its largest entry is one.
+        rays: Array of shape (R, N) with the rays, each scaled so that its largest entry is one.
         serves: Array of shape (R,) with the index of the output that each ray serves.
         costs: Array of shape (R,) with the cost of each ray.
     """
@@ -53,15 +53,15 @@ class Mixture:
         Args:
             instance: The instance with one output from each orbit of outputs.
             symmetry: The symmetries of the original instance.
-            rays: Array of shape (R, N) with positive rays; duplicates are dropped.
+            rays: Array of shape (R, N) with positive rays. Duplicates are dropped.
         """
         self.instance, self.symmetry = instance, symmetry
         self.rays = np.zeros((0, instance.records))
         self.serves: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.costs: Floats = np.zeros(0)
-        # The LP's costs are scaled to at most 1, because the solver's tolerances are absolute.
+        # The LP's costs are scaled to at most 1 because the solver's tolerances are absolute.
         self._scale = 1.0 / max(float(np.abs(instance.cost).max()), 1e-300)
-        # The bytes of each ray, rounded to nine decimals. They identify rays that have been added before.
+        # The bytes of each ray, rounded to nine decimals, which identify rays that have been added before.
         self._known: set[bytes] = set()
         self._session: Session | None = None
         self._add_unseen(rays)
@@ -79,7 +79,7 @@ class Mixture:
                 col_upper=np.full(count, np.inf),
                 integrality=np.zeros(count, dtype=np.uint8),
             )
-            # Strategy 4 is the primal simplex, because the last basis remains primal feasible when columns are added.
+            # Strategy 4 is the primal simplex. The last basis remains primal feasible when columns are added.
             options = {"presolve": "off", "solver": "simplex", "simplex_strategy": 4}
             self._session = get("highs").session(form, options=options)
         return self._session
@@ -88,11 +88,11 @@ class Mixture:
         """Store the rays that differ from all stored ones in their first nine decimals.
 
         Args:
-            rays: Array of shape (R, N) with rays, one per row.
+            rays: Array of shape (R, N) with one ray per row.
 
         Returns:
-            Array of shape (M, N) with rays that were stored, scaled so that the largest entry of each is one, and (M,)
-            their costs.
+            Array of shape (M, N) with the rays that were stored, scaled so that the largest entry of each is one, and
+            an array of shape (M,) with their costs.
         """
         rays = rays / rays.max(axis=1, keepdims=True)
         new_rows = []
@@ -115,10 +115,10 @@ class Mixture:
         """Return the rays' coefficients in the LP's rows, with tiny coefficients set to 0.
 
         Args:
-            rays: Array of shape (R, N) with rays, one per row.
+            rays: Array of shape (R, N) with one ray per row.
 
         Returns:
-            Array of shape (R, O) with coefficients, with one column for each orbit of records.
+            Array of shape (R, O) with the coefficients, one column for each orbit of records.
         """
         rows = self._orbit_means(rays)
         return np.where(rows < MIN_ENTRY, 0.0, rows)
@@ -126,26 +126,26 @@ class Mixture:
     def _orbit_means(self, rays: Floats) -> Floats:
         """Return the mean of each ray's entries over each orbit of records.
 
-        The LP's constraints require that, for every orbit, the weighted sum of these means over all rays is 1.
+        The LP's constraints require the weighted sum of these means over all rays to be 1 for every orbit.
 
         Args:
-            rays: Array of shape (R, N) with rays, one per row.
+            rays: Array of shape (R, N) with one ray per row.
 
         Returns:
-            Array of shape (R, O) with means.
+            Array of shape (R, O) with the means.
         """
         # Without symmetries (order 1), every record is an orbit of its own.
         if self.symmetry.order == 1:
             return rays
         orbit_sizes = self.symmetry.size
         sums = np.zeros((len(rays), len(orbit_sizes)))
-        # Record i is added to the column of its orbit, `orbit[i]`. Both arrays are transposed, because `add.at` adds up
+        # Record i is added to the column of its orbit, `orbit[i]`. Both arrays are transposed because `add.at` adds up
         # rows.
         np.add.at(sums.T, self.symmetry.orbit, rays.T)
         return sums / orbit_sizes
 
     def add(self, rays: Floats) -> int:
-        """Add rays, shape (R, N), to the LP, and return the number of new ones."""
+        """Add rays, given as an array of shape (R, N), to the LP, and return how many of them were new."""
         from scipy import sparse
 
         new_rays, costs = self._add_unseen(rays)
@@ -156,7 +156,7 @@ class Mixture:
         return len(costs)
 
     def add_priced(self, logs: Floats, values: Floats) -> int:
-        """Add the rays from pricing that have negative values, and return the number of new ones.
+        """Add the rays from pricing that have negative values, and return how many of them were new.
 
         Args:
             logs: Array of shape (K, N) with the logarithms of the rays.
@@ -164,15 +164,16 @@ class Mixture:
                 ignored.
         """
         logs = logs[values < -NEGLIGIBLE_VALUE / self._scale]
-        # Before exp is taken, each ray is scaled to have 1 as its largest entry, so that nothing overflows.
+        # Each ray is scaled before exp is taken, so that its largest entry is 1 and nothing overflows.
         return self.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
 
     def solve(self) -> tuple[Floats | None, float, Floats]:
         """Solve the LP.
 
         Returns:
-            Three values: the (N, K) mechanism, with rows divided by their sums; the cost of the mixture; and (N,)
-            prices of the records, from the LP's duals. The mechanism is None if row sums are too far from one.
+            Three values: the mechanism as an array of shape (N, K) with rows divided by their sums, the cost of the
+            mixture, and an array of shape (N,) with the prices of the records, from the LP's duals. If row sums are too
+            far from one, the mechanism is None.
 
         Raises:
             OutOfTime: The time limit expired.
@@ -185,16 +186,16 @@ class Mixture:
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             raise SolverError(f"the restricted master problem ended as {answer.outcome.value}")
         weights = np.maximum(answer.x, 0.0)
-        # A row of the LP takes the mean over an orbit, so each record in it gets an equal part of the row's dual.
+        # A row of the LP is the mean over an orbit, so each record in the orbit gets an equal part of the row's dual.
         prices = (answer.duals / self._scale / self.symmetry.size)[self.symmetry.orbit]
         has_wrong_sums = np.abs(self._orbit_means(weights[None] @ self.rays) - 1.0).max() >= MAX_ROW_SUM_ERROR
         return None if has_wrong_sums else self._mix_mechanism(weights), float(weights @ self.costs), prices
 
     def _mix_mechanism(self, weights: Floats) -> Floats:
-        """Mix the rays into a mechanism, shape (N, K), and divide its rows by their sums.
+        """Mix the rays into a mechanism of shape (N, K), and divide its rows by their sums.
 
         Args:
-            weights: Array of shape (R,) with non-negative weights of the rays.
+            weights: Array of shape (R,) with the non-negative weights of the rays.
         """
         columns = np.zeros(self.instance.cost.shape)
         for number in np.flatnonzero(weights > 0):
@@ -203,7 +204,7 @@ class Mixture:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def clean(self, prices: Floats) -> None:
-        """If there are too many rays, drop those with the largest reduced costs, but none that is in the basis.
+        """Drop the rays with the largest reduced costs if there are too many, but none that is in the basis.
 
         Args:
             prices: Array of shape (N,) with the prices of the records, from which reduced costs are computed.

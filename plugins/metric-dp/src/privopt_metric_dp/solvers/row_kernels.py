@@ -1,12 +1,12 @@
 """Compiled kernels for the interior point's directions, step lengths and moves over the privacy rows.
 
-They process eight outputs at a time. Functions take all batches of a group (:class:`Arrays`), release the interpreter
+The kernels process eight outputs at a time. They take all batches of a group (:class:`Arrays`), release the interpreter
 lock, and return sums and smallest ratios over the group's outputs.
 
 Let ``z`` be a column of the mechanism. Each pair p of records i and j at distance d has two privacy rows: with
 ``a = exp(eps d / 2)``, row ``2p`` is ``a z_j - z_i / a`` and row ``2p + 1`` is ``a z_i - z_j / a``. Their values are
 the slacks ``s``. ``load``, ``store`` and ``spread`` read, write and fill vectors of eight doubles. ``least`` and
-``greatest`` compare two vectors lane by lane; ``lowest`` and ``total`` return the smallest lane and the sum of the
+``greatest`` compare two vectors lane by lane. ``lowest`` and ``total`` return the smallest lane and the sum of the
 lanes (:mod:`privopt_metric_dp.matrix.simd`).
 """
 
@@ -35,17 +35,18 @@ class Arrays(NamedTuple):
 
     Attributes:
         ends: Array of shape (P, 2) with the positions of each pair's records in the elimination order.
-        root: ``(P,)`` ``exp(eps d / 2)`` for each pair.
-        mask: ``(G, 8)`` 1 for outputs, 0 for unused lanes, which repeat the last output.
-        cost, z: Arrays of shape (G, 8 N) with costs and mechanism.
-        s, f: Arrays of shape (G, 16 P) with slacks ``A z`` and multipliers.
-        dz, df: The directions for ``z`` and ``f``, in arrays of their shapes. The direction for ``s`` is ``A dz``,
+        root: Array of shape (P,) with ``exp(eps d / 2)`` for each pair.
+        mask: Array of shape (G, 8) that is 1 for outputs, and 0 for unused lanes, which repeat the last output.
+        cost, z: Arrays of shape (G, 8 N) with the costs and the mechanism.
+        s, f: Arrays of shape (G, 16 P) with the slacks ``A z`` and the multipliers.
+        dz, df: The directions for ``z`` and ``f``, in arrays of the same shapes. The direction for ``s`` is ``A dz``,
             which is not stored.
         ez, ef: An extra direction for ``z`` and ``f``, which is added with a primal and a dual weight.
         right: Array of shape (G, 8 N) with the right-hand side of the linear system for the extra direction.
         factor: Array of shape (G, 8 E) with the entries of ``L``, where ``L D L'`` is an output's matrix
             ``H = A' diag(f / s) A``.
-        inverse, unit: ``(G, 8 N)`` ``1 / D``, and the reciprocal square root of each diagonal entry of ``H``.
+        inverse, unit: Arrays of shape (G, 8 N) with ``1 / D``, and with the reciprocal square root of each diagonal
+            entry of ``H``.
     """
 
     ends: Indices
@@ -73,7 +74,7 @@ def predict(a: Arrays) -> Floats:
     and ``ds = A dz``.
 
     Args:
-        a: The arrays. The function reads ``dz`` and sets ``df``.
+        a: The arrays, of which ``dz`` is read and ``df`` is set.
 
     Returns:
         Array of shape (6,) with the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``,
@@ -99,7 +100,7 @@ def predict(a: Arrays) -> Floats:
                 primal, dual = least(primal, ratio), least(dual, step / multiplier)
                 fs, fds = fs + multiplier * slack, fds + multiplier * ds
                 dfs, dfds = dfs + step * slack, dfds + step * ds
-        # The mask excludes lanes that repeat the last output. Minima need no mask, because a repetition does not change
+        # The mask excludes lanes that repeat the last output. Minima need no mask because a repetition does not change
         # them.
         sums[2] += total(fs * counted)
         sums[3] += total(fds * counted)
@@ -119,10 +120,10 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
     lowers it by more than ten times ``target`` (Gondzio 1996).
 
     Args:
-        a: The arrays. The function changes ``dz`` and ``df``, and sets ``ef`` and ``right``.
+        a: The arrays, of which ``dz`` and ``df`` are changed, and ``ef`` and ``right`` are set.
         add: The primal and dual weights for the extra direction ``ez``, ``ef``.
-        target: The complementarity to aim at.
-        trial_steps: The primal and dual step lengths.
+        target: The complementarity to aim for.
+        trial_steps: The primal and dual step lengths at which the product is evaluated, or (0, 0).
     """
     pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     zero, goal = spread(0.0), spread(target)
@@ -152,7 +153,7 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
                     change = goal - ds * step
                 else:
                     product = (load(fg, q) + td * step) * (slack + tp * ds)
-                    # A product is lowered by at most ten times the target, because a larger correction would spoil the
+                    # A product is lowered by at most ten times the target because a larger correction would spoil the
                     # direction.
                     change = greatest(least(greatest(product, lower), upper) - product, floor)
                 change = change / slack
@@ -163,18 +164,18 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
 
 @_compiled
 def extend(a: Arrays, weights: Floats) -> Floats:
-    """Replace the targets in ``ef`` by the multipliers' extra direction, ``ef - (f / s) A ez``.
+    """Replace the targets in ``ef`` with the multipliers' extra direction, ``ef - (f / s) A ez``.
 
     Here ``f`` are the multipliers, ``s`` are the slacks in the privacy rows, and ``ez`` is the mechanism's extra
     direction.
 
     Args:
-        a: The arrays. The function changes ``ef``.
-        weights: Array of shape (W,) with weights to try for the extra direction.
+        a: The arrays, of which ``ef`` is changed.
+        weights: Array of shape (W,) with the weights to try for the extra direction.
 
     Returns:
-        Array of shape (2, W) with the smallest ratios of (direction + weight times extra direction) to the iterate, at
-        most 0. The first row is for the primal side and the second for the dual side; each column is for one weight.
+        Array of shape (2, W) with the smallest ratios (at most 0) of (direction + weight times extra direction) to the
+        iterate. The first row is for the primal side and the second for the dual side. Each column is for one weight.
     """
     pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     ratios = np.zeros((2, len(weights)))
@@ -200,7 +201,7 @@ def extend(a: Arrays, weights: Floats) -> Floats:
                 inverse_multiplier, step = ones / multiplier, load(df[g], q)
                 for w in range(len(weights)):
                     weight = spread(weights[w])
-                    # Vectors 2 w and 2 w + 1 of `worst` hold the smallest primal and dual ratios for this weight.
+                    # Vectors 2 w and 2 w + 1 of `worst` contain the smallest primal and dual ratios for this weight.
                     store(worst, 2 * w, least(load(worst, 2 * w), (ds + weight * es) * inverse_slack))
                     dual_ratio = (step + weight * extra) * inverse_multiplier
                     store(worst, 2 * w + 1, least(load(worst, 2 * w + 1), dual_ratio))
@@ -211,17 +212,17 @@ def extend(a: Arrays, weights: Floats) -> Floats:
 
 @_compiled
 def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: Floats, new_f: Floats) -> None:
-    """Add the weighted extra direction to the main direction, and take the step to the next iterate.
+    """Add the weighted extra direction to the main direction and take the step to the next iterate.
 
-    The slacks ``s`` are always updated in place; ``z`` and ``f`` are not, unless they are passed as ``new_z`` and
+    The slacks ``s`` are always updated in place. ``z`` and ``f`` are not, unless they are passed as ``new_z`` and
     ``new_f``.
 
     Args:
         a: The arrays.
-        add: The primal and dual weights for the extra direction ``ez``, ``ef``; a weight of 0 leaves it out.
+        add: The primal and dual weights for the extra direction ``ez``, ``ef``. A weight of 0 leaves it out.
         step: The primal and dual step lengths.
-        new_z, new_f: Arrays with the shapes of ``z`` and ``f``, to which the next mechanism and its multipliers are
-            written.
+        new_z, new_f: Arrays with the shapes of ``z`` and ``f``, which the next mechanism and its multipliers are
+            written to.
     """
     pair_ends, root, z, s, f, dz, df, ez, ef = a.ends, a.root, a.z, a.s, a.f, a.dz, a.df, a.ez, a.ef
     wp, wd, tp, td = spread(add[0]), spread(add[1]), spread(step[0]), spread(step[1])
@@ -253,8 +254,8 @@ def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
         a: The arrays, which are only read.
 
     Returns:
-        The loss, the sum of ``f s``, (N,) sums of ``z`` over the outputs, and (N,) smallest reduced cost of each
-        record.
+        The loss, the sum of ``f s``, an array of shape (N,) with the sums of ``z`` over the outputs, and an array of
+        shape (N,) with the smallest reduced cost of each record.
     """
     pair_ends, root, mask, cost, z, s, f = a.ends, a.root, a.mask, a.cost, a.z, a.s, a.f
     n = cost.shape[1] // 8
@@ -278,7 +279,7 @@ def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
             mass = load(z[g], k) * counted
             sums[k] += total(mass)
             loss += total(mass * load(cost[g], k))
-            # No mask is needed, because unused lanes repeat the last output and so do not change a minimum.
+            # No mask is needed, because unused lanes repeat the last output and therefore do not change a minimum.
             min_reduced[k] = min(min_reduced[k], lowest(load(reduced, k)))
         products += total(product * counted)
     return loss, products, sums, min_reduced
@@ -286,15 +287,15 @@ def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
 
 @_compiled
 def advance(a: Arrays, step: float) -> float:
-    """Move the mechanism by ``step`` times ``dz`` and update its slacks, leaving the multipliers unchanged.
+    """Move the mechanism by ``step`` times ``dz`` and update its slacks, without changing the multipliers.
 
     Args:
         a: The arrays.
-        step: The step length; 0 changes nothing.
+        step: The step length. If it is 0, nothing changes.
 
     Returns:
-        The smallest ratio ``r = ds / s`` before the step, at most 0. Slacks stay non-negative in steps of at most
-        ``-1 / r``.
+        The smallest ratio ``r = ds / s`` before the step, which is at most 0. Slacks stay non-negative in steps of at
+        most ``-1 / r``.
     """
     pair_ends, root, z, s, dz = a.ends, a.root, a.z, a.s, a.dz
     min_ratio, steps = spread(0.0), spread(step)

@@ -1,4 +1,4 @@
-"""The interface of solvers for the optimal mechanism, and the connected parts of an instance that they solve."""
+"""The interface of solvers for the optimal mechanism, and the connected parts of an instance that they work on."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ __all__ = ["Graph", "Part", "PartOffers", "Solver", "make_graph", "shortest_path
 
 
 EXPONENT_SHRINKAGE = 1e-11
-"""Each log-ratio is shrunk by a random fraction, at most this, so that paths of equal length do not tie."""
+"""The largest fraction by which log ratios are shrunk at random, so that no two paths are equally long."""
 MIN_EARLY_RECORDS = 100
 """The smallest number of records for which early offers are worth their time even without a time limit, because the
 search takes long enough to be interrupted."""
 TRIANGLE_TOLERANCE = 1e-9
-"""If a path is shorter than its pair by more than this fraction, the difference is not a rounding error."""
+"""The fraction by which a path must be shorter than its pair for the difference not to be a rounding error."""
 
 
 @frozen(kw_only=True, eq=False)
 class Graph:
-    """The graph of required pairs, in CSR form: two entries for each pair, one for each direction.
+    """The graph of required pairs, in CSR form with two entries per pair, one for each direction.
 
-    The log-ratio of a pair, ``epsilon * distance``, is the largest allowed difference between the logarithms of an
+    The log ratio of a pair, ``epsilon * distance``, is the largest allowed difference between the logarithms of an
     output's probabilities for the two records.
 
     Attributes:
-        start: Array of shape (N + 1,) with offsets at which each record's entries start.
-        other: Array of shape (2 P,) with the neighbour to which each entry leads; the entries of a record are sorted by
+        start: Array of shape (N + 1,) with the offsets at which each record's entries start.
+        other: Array of shape (2 P,) with the neighbour that each entry leads to. The entries of a record are sorted by
             neighbour.
-        length: Array of shape (2 P,) with the log-ratio of each entry's pair, shrunk slightly so that no two paths are
+        length: Array of shape (2 P,) with the log ratio of each entry's pair, shrunk slightly so that no two paths are
             equally long.
-        pair: Array of shape (2 P,) with the index of the required pair to which each entry belongs.
+        pair: Array of shape (2 P,) with the index of the required pair that each entry belongs to.
         direct: Whether the pairs themselves are used as shortest paths, without a search that would take N^3 steps.
             This is the case if there are more than 1,000 records, every two records form a pair, and none of the
             sampled paths through a third record is shorter than the direct one.
@@ -59,16 +59,16 @@ class Graph:
 
     @property
     def records(self) -> int:
-        """Number of records."""
+        """The number of records."""
         return len(self.start) - 1
 
 
 def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Graph:
-    """Build the graph of an instance, shrinking log-ratios at random so that no two paths are equally long.
+    """Build the graph of an instance, shrinking log ratios at random so that no two paths are equally long.
 
     Args:
         instance: The problem, with N records and P pairs.
-        shrink: The largest fraction by which a log-ratio is shrunk; 0 for the true log-ratios.
+        shrink: The largest fraction by which a log ratio is shrunk, or 0 for the true log ratios.
 
     Raises:
         OutOfTime: The time limit expired.
@@ -98,8 +98,8 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
         trees: Whether to return the trees that the paths form.
 
     Returns:
-        Three arrays of shape (S, N): the log-ratios along the paths, the parent of each record, and the CSR entry that
-        leads from the parent to the record. Parent and entry are -1 at the source. Without ``trees``, the last two
+        Three arrays of shape (S, N): the log ratios along the paths, the parent of each record, and the CSR entry that
+        leads from the parent to the record. Parent and entry are -1 at the source. If ``trees`` is False, the last two
         arrays are empty.
     """
     from scipy.sparse import csr_array
@@ -133,7 +133,7 @@ def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Flo
         trees: Whether to compute parents and entries. If False, these two arrays are empty.
 
     Returns:
-        Three arrays of shape (S, N): the log-ratios along the paths, the parent of each record, and the CSR entry that
+        Three arrays of shape (S, N): the log ratios along the paths, the parent of each record, and the CSR entry that
         leads from the parent to the record. Parent and entry are -1 at the source.
     """
     n, shape = graph.records, (len(sources), graph.records)
@@ -151,21 +151,21 @@ def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Flo
 
 
 PartOffers = Offers[Floats, Multipliers]
-"""Offers for a part: mechanisms (N, K) over its records and outputs, and multipliers for its pairs."""
+"""The offers for a part: mechanisms of shape (N, K) over its records and outputs, and multipliers for its pairs."""
 
 
 class Part:
     """A connected instance without implied pairs and without two records at distance 0.
 
-    Results that several solvers need are computed once, on first access.
+    Results that several solvers need are computed only once, on first access.
 
     Attributes:
         instance: The instance.
-        starred: Whether the star is a mechanism for this part; False until :class:`StarSolver` has run.
+        starred: Whether the star is a mechanism for this part, which is False until :class:`StarSolver` has run.
     """
 
     def __init__(self, instance: Instance) -> None:
-        """Store the instance. Nothing else is computed yet."""
+        """Store the instance, without computing anything else yet."""
         self.instance = instance
         self.starred = False
 
@@ -176,7 +176,7 @@ class Part:
 
     @cached_property
     def symmetry(self) -> Symmetry:
-        """The symmetries of the instance, or the trivial group if there are none."""
+        """The symmetries of the instance, or the trivial group if it has none."""
         return find_symmetry(self.instance)
 
     @cached_property
@@ -190,13 +190,13 @@ class Part:
         return eliminate(self.instance)
 
     def with_outputs(self, outputs: Ints) -> Part:
-        """Return a part with only some of the outputs. Results that do not depend on outputs are reused.
+        """Return a part with only some of the outputs, reusing results that do not depend on outputs.
 
         Args:
             outputs: The indices of the outputs to keep.
         """
         part = Part(evolve(self.instance, cost=self.instance.cost[:, outputs]))
-        # Cached properties are stored in `__dict__`. Symmetries are not shared, because they depend on the outputs'
+        # Cached properties are stored in `__dict__`. Symmetries are not shared because they depend on the outputs'
         # costs.
         part.__dict__.update({name: self.__dict__[name] for name in ("graph", "elimination") if name in self.__dict__})
         return part
@@ -216,13 +216,13 @@ class Solver(Protocol):
         """Estimate the peak memory in bytes beyond the part itself, including the offers that are stored."""
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Offer mechanisms and bounds until the gap is reached, or until no further progress is possible.
+        """Offer mechanisms and bounds until the gap is reached or no further progress is possible.
 
         Args:
             part: The part to solve.
-            offers: The search, which receives the offers, and determines the gap to reach.
+            offers: The search, which receives the offers and determines the gap to reach.
 
         Raises:
             SolverError: The method does not apply, or broke down numerically. The caller then tries the next method.
-            OutOfTime: The time limit expired; earlier offers remain valid.
+            OutOfTime: The time limit expired. Earlier offers remain valid.
         """

@@ -1,16 +1,16 @@
-"""Solve problems in which all pairs are required, using a spanner: a few pairs that nearly imply the others.
+"""Solve problems in which all pairs are required, using a spanner (a few pairs that nearly imply the others).
 
 If every pair of records is required and few pairs are implied by others, the number of pairs dominates the solving
 time: 200 points have 19,900 pairs, and 500 points have 124,750. A spanner of stretch ``1 + s`` is a subset of the pairs
-such that, for every pair at distance ``d``, the subset contains a path of length at most ``(1 + s) d``. The LP over a
-spanner is a relaxation, because it omits constraints. Its lower bounds are therefore valid for all pairs, and so are
-its multipliers, with zeros for the omitted pairs. Its solution satisfies the constraints for the omitted pairs only up
-to the stretch. `privopt_metric_dp.matrix.repair.repair_in_doubles` turns this solution into a mechanism for all pairs.
+that contains, for every pair at distance ``d``, a path of length at most ``(1 + s) d``. The LP over a spanner is a
+relaxation, because it leaves out constraints. Its lower bounds are therefore valid for all pairs, and so are its
+multipliers, with zeros for the other pairs. Its solution satisfies the constraints of the other pairs only up to the
+stretch. `privopt_metric_dp.matrix.repair.repair_in_doubles` turns this solution into a mechanism for all pairs.
 
 The relaxation and the repair lose little. For 100 points in a square whose spacing times epsilon is 0.5, the gap
 between the bound and the loss after the repair is 0.7, 0.25, 0.12 and 0.03 % at stretches of 1.1, 1.03, 1.01 and 1.003.
 These spanners have 13, 22, 34 and 47 % of the pairs. (Dividing all lengths by the stretch also satisfies the
-constraints for all pairs, but raises the loss by 6 % at a stretch of 1.1.)
+constraints of all pairs, but raises the loss by 6 % at a stretch of 1.1.)
 
 Spanners are tried from coarse (a large stretch) to fine, so that there is a result early. For 400 such points,
 stretches of 1.3, 1.1, 1.03 and 1.01 took 2, 5, 29 and 55 CPU seconds and reached gaps of 6.2, 1.8, 0.43 and 0.21 %,
@@ -38,18 +38,18 @@ from privopt_metric_dp.space.pairs import reduce_pairs
 __all__ = ["FewPairs", "make_spanner"]
 
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
-"""Slacks (stretches minus 1) of the spanners that come first, so that there is a result early."""
+"""The slacks (stretches minus 1) of the spanners that come first, so that there is a result early."""
 MIN_STRETCH_RATIO: Final = 20.0
-"""Without a time limit, a coarse spanner comes first only if its slack is more than this many times that of the program
-that follows. It then takes about a thirtieth of that program's time (see `TIME_FACTOR`)."""
+"""The ratio that a coarse spanner's slack must exceed, relative to the slack of the LP that follows, for the spanner to
+be used without a time limit. It then takes about a thirtieth of that LP's time (see `TIME_FACTOR`)."""
 TIME_FACTOR: Final = 4.0
 """The approximate factor by which each spanner takes longer than the coarser one before it."""
 SHARES: Final = (1.0, 0.25)
-"""Slacks that are tried after the coarse ones, as multiples of the slack that suits the requested gap."""
+"""The slacks to try after the coarse ones, as multiples of the slack that suits the requested gap."""
 INNER_GAP_SHARE: Final = 0.5
-"""The program over a spanner is solved to this share of the gap that the spanner is expected to reach."""
+"""The gap to which the LP over a spanner is solved, as a fraction of the gap that the spanner is expected to reach."""
 MAX_SPANNER_SHARE: Final = 0.6
-"""If a spanner has more than this share of the pairs, it is not worth solving a program over it."""
+"""The fraction of the pairs above which a spanner is not worth solving an LP for."""
 
 
 def _stretch_of_gap(gap: float) -> float:
@@ -61,7 +61,7 @@ def _stretch_of_gap(gap: float) -> float:
 
 
 def _gap_of_stretch(slack: float) -> float:
-    """Return the relative gap that suits a slack (stretch minus 1). This is the inverse of `_stretch_of_gap`."""
+    """Return the relative gap that suits a slack (stretch minus 1), which is the inverse of `_stretch_of_gap`."""
     return math.pow(slack / 1.6, 4 / 3)
 
 
@@ -70,28 +70,29 @@ def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
 
     Args:
         gap: The requested relative gap.
-        has_limit: Whether there is a time limit. Without one, coarse spanners are included only if they take a small
-            part of the total time.
+        has_limit: Whether there is a time limit. If not, coarse spanners are included only if they take a small part of
+            the total time.
     """
     # The stretch that suits the requested gap, and a smaller one in case the first misses the gap.
     suitable = [slack for multiple in SHARES if (slack := multiple * _stretch_of_gap(gap)) < COARSE[0]]
     first_suitable = max(suitable, default=0.0)
-    # If the suitable stretch is below the last one in COARSE, what follows is the program over all pairs, which takes
-    # about as long as the program at that last stretch.
+    # If the suitable stretch is below the last one in COARSE, the LP that follows is the one over all pairs, which
+    # takes about as long as the LP at that last stretch.
     min_coarse = first_suitable if has_limit else MIN_STRETCH_RATIO * max(first_suitable, COARSE[-1])
     return [*(coarse for coarse in COARSE if coarse > min_coarse), *suitable]
 
 
 def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
-    """Return the instance over a spanner, a few pairs that imply all others up to a stretch, and a mask of these pairs.
+    """Return the instance over a spanner (a few pairs that imply all others up to a stretch), and a mask of its pairs.
 
     Args:
         instance: The problem, with P pairs.
-        slack: Stretch minus 1. For each dropped pair at distance d, the kept pairs contain a path of length at most
+        slack: The stretch minus 1. For each dropped pair at distance d, the kept pairs contain a path of length at most
             ``(1 + slack) d``.
 
     Returns:
-        The instance over the kept pairs, and (P,) whether each of the given pairs is kept.
+        The instance over the kept pairs, and a boolean array of shape (P,) that says whether each of the given pairs is
+        kept.
 
     Raises:
         OutOfTime: The time limit expired.
@@ -101,13 +102,13 @@ def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
 
 
 class FewPairs:
-    """A solver that uses finer and finer spanners of the required pairs, until the gap is reached.
+    """A solver that uses finer and finer spanners of the required pairs until the gap is reached.
 
     Another solver solves the LP over each spanner. Spanners save time if most pairs of records are required and a few
     of them nearly imply the others.
 
     Attributes:
-        inner: The solver for the program over each spanner.
+        inner: The solver for the LP over each spanner.
     """
 
     name = "spanner"
@@ -116,7 +117,7 @@ class FewPairs:
         """Create the solver.
 
         Args:
-            inner: The solver for the program over each spanner.
+            inner: The solver for the LP over each spanner.
         """
         self.inner = inner
 
@@ -130,13 +131,13 @@ class FewPairs:
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Solve LPs over spanners, from coarse to fine, until the gap is reached or too little time is left.
 
-        If the gap is not reached, the method returns without an error. The next solver then solves the LP over all
+        If the gap is not reached, the method returns without an error, and the next solver solves the LP over all
         pairs.
 
         Args:
             part: A connected instance with all pairs.
-            offers: The search, which receives mechanisms (N, K), bounds and multipliers, and determines the gap at
-                which to stop.
+            offers: The search, which receives mechanisms of shape (N, K), bounds and multipliers, and determines the
+                gap at which to stop.
 
         Raises:
             SolverError: The inner solver failed.
@@ -154,13 +155,13 @@ class FewPairs:
                 return
 
     def _solve_spanner(self, instance: Instance, small: Part, rows: Ints, slack: float, offers: PartOffers) -> None:
-        """Solve the LP over one spanner, and offer the result for all pairs.
+        """Solve the LP over one spanner and offer the result for all pairs.
 
         Args:
             instance: The problem over all pairs.
             small: The same problem over the spanner's pairs.
             rows: The indices of the spanner's pairs in ``instance``.
-            slack: Stretch minus 1 of the spanner.
+            slack: The spanner's stretch minus 1.
             offers: The search, which receives repaired mechanisms, and bounds with their multipliers, over all pairs.
         """
         name = f"{self.name} {slack:.2g}"
@@ -169,8 +170,8 @@ class FewPairs:
             """Turn a mechanism that is private for the spanner's pairs into one that is private for all pairs."""
             return repair_in_doubles(z, instance.cost, instance.pairs, instance.lengths)
 
-        # This view turns offers for the relaxation into offers for all pairs. They are not firm, because the repair
-        # raises the loss.
+        # This view turns offers for the relaxation into offers for all pairs. They are not firm, that is, a mechanism's
+        # loss may be larger than it was offered with, because the repair raises it.
         inner: PartOffers = offers.through(
             name, candidate=repair_matrix, proof=lambda multipliers: multipliers.among(rows), firm=False
         )
@@ -178,6 +179,6 @@ class FewPairs:
         self.inner.solve(small, inner)
         offers.note("", spanner_pairs=len(rows), pairs=len(instance.pairs))
         if inner.best.candidate is not None:
-            # Unlike the view's offers, this one is firm: it states the loss of the repaired matrix itself.
+            # Unlike the view's offers, this one is firm, because its value is the loss of the repaired matrix itself.
             z = repair_matrix(evaluate(inner.best.candidate))
             offers.offer(name, candidate=z, value=instance.loss(z))

@@ -50,41 +50,42 @@ __all__ = [
 
 
 PIVOTS = (50, 1_000_000)
-"""Limits on the number of pivots when an output is priced: first a few, which usually prove the gap (500 cells with 100
-outputs: 0.2 s instead of 28 s with all pivots), then enough for the optimum."""
+"""The limits on the number of pivots when an output is priced. The first is small but usually proves the gap (500 cells
+with 100 outputs: 0.2 s instead of 28 s with all pivots), and the second is large enough for the optimum."""
 QUICK_SHARES = (0.25, 0.35, 0.5, 0.7, 1.0)
-"""The prices for the first bounds lie between each record's smallest and mean cost, at these shares of the difference.
-They are tried in order, until a bound gets worse."""
+"""The fractions of the difference between each record's smallest and mean cost at which prices for the first bounds
+lie. They are tried in order, until a bound gets worse."""
 OPERATIONS_PER_SECOND = 5e9
-"""Operations per second that every machine in use reaches when idle, in dense products and factorisations."""
+"""The number of operations per second that every machine in use reaches when idle, in dense products and
+factorisations."""
 HELD_SHARE = 0.5
-"""If the star would take at most this share of the granted time on an idle machine, it is completed, even if a busy
-machine makes it exceed the time limit."""
+"""The fraction of the granted time within which an idle machine must be able to compute the star. If so, the star is
+completed even if a busy machine makes it exceed the time limit."""
 OPERATIONS_PER_STEP = 100.0
 """The number of operations that one step of a path search counts as, because its memory accesses are irregular."""
 MAX_GRANTED_SECONDS = 20.0
-"""The number of seconds that count as granted if there is no limit."""
+"""The number of seconds that count as granted if there is no time limit."""
 MAX_LOG_RATIO = 230.0
-"""The cap r on log-ratios eps D, which keeps products within the range of doubles. Rays from min(eps D, r) satisfy all
+"""The cap r on log ratios eps D, which keeps products within the range of doubles. Rays from min(eps D, r) satisfy all
 privacy rows too."""
 
 
 @frozen(kw_only=True, eq=False)
 class Star:
-    """The star of a connected instance: its kernel, weights, served outputs and prices.
+    """The star of a connected instance, with its kernel, weights, served outputs and prices.
 
     The star is ``W diag(x)`` with ``W_is = exp(-eps D_is)``, where ``D_is`` is the length of the shortest path from i
     to s.
 
     Attributes:
-        kernel: Array of shape (N, N) with the transpose of W: row s is column s of W. The kernel is symmetric, except
-            that the graph's log-ratios are shrunk at random. Every row is inside the privacy cone.
+        kernel: Array of shape (N, N) with the transpose of W, so that row s is column s of W. The kernel is symmetric,
+            except that the graph's log ratios are shrunk at random. Every row is inside the privacy cone.
         weights: Array of shape (N,) with the solution x of ``W x = 1``. If an entry is negative, the star is not a
             mechanism.
         serves: Array of shape (N,) with the index of the output that each column serves.
         prices: Array of shape (N,) with the candidate y for the dual prices of the records.
-        anchors: ``(R,)`` for each representative output, the index of the record whose column has the smallest reduced
-            cost.
+        anchors: Array of shape (R,) with the index, for each representative output, of the record whose column has the
+            smallest reduced cost.
     """
 
     kernel: Floats
@@ -99,13 +100,13 @@ class Star:
         return bool(self.weights.min() >= 0)
 
     def mechanism(self, outputs: int) -> Floats:
-        """Return the star's matrix. The column of an output is the weighted sum of the columns of W assigned to it.
+        """Return the star's matrix, in which an output's column is the weighted sum of the columns of W assigned to it.
 
         Args:
-            outputs: K, the number of outputs.
+            outputs: The number of outputs, K.
 
         Returns:
-            The matrix as an array of shape (N, K).
+            Array of shape (N, K).
         """
         z = np.zeros((len(self.weights), outputs))
         if len(np.unique(self.serves)) == len(self.serves):
@@ -118,10 +119,10 @@ class Star:
 
 
 def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
-    """Return the star's kernel, shape (N, N), whose rows are rays of the privacy cone.
+    """Return the star's kernel, of shape (N, N), whose rows are rays of the privacy cone.
 
     Row s is ``exp(-eps D(s, .))``, where ``D(s, .)`` are the lengths of the shortest paths from record s. Only one row
-    is computed for each orbit of records; the other rows follow from symmetries.
+    is computed for each orbit of records, and the other rows follow from symmetries.
 
     Args:
         graph: The graph of required pairs.
@@ -131,7 +132,7 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     rows = np.unique(symmetry.records.min(axis=0))
 
     def rays(start: int, stop: int) -> Floats:
-        """Return the kernel's rows for the records ``rows[start:stop]``, one record for each orbit."""
+        """Return the kernel's rows for the records ``rows[start:stop]``, each of which represents an orbit."""
         length = shortest_paths(graph, rows[start:stop])[0]
         return np.asarray(np.exp(-np.minimum(length, MAX_LOG_RATIO)))
 
@@ -149,8 +150,8 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
     """Solve ``kernel x = right`` by conjugate gradients, to a relative residual of 1e-12.
 
     Args:
-        kernel: Array of shape (N, N) with the kernel of the star. It is treated as symmetric, although log-ratios are
-            shrunk at random.
+        kernel: Array of shape (N, N) with the star's kernel. It is treated as symmetric, although log ratios are shrunk
+            at random.
         right: Array of shape (N,) with the right-hand side.
 
     Returns:
@@ -163,7 +164,8 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
 
 
 def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
-    """Return a function that solves ``kernel x = right`` by conjugate gradients, or directly if the iteration fails."""
+    """Return a function that solves ``kernel x = right`` by conjugate gradients, or directly if these do not converge.
+    """
     from scipy.linalg import lu_factor, lu_solve
 
     # If conjugate gradients converge, a few products with the kernel take less time than its factorisation.
@@ -182,12 +184,12 @@ def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
 
 
 def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
-    """Build the star of a connected instance: its kernel, weights, served outputs and prices.
+    """Build the star of a connected instance, with its kernel, weights, served outputs and prices.
 
     Args:
         instance: The problem.
-        symmetry: Its symmetries.
-        graph: Its graph of required pairs.
+        symmetry: The symmetries of the problem.
+        graph: The problem's graph of required pairs.
 
     Raises:
         OutOfTime: The time limit expired.
@@ -199,9 +201,8 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
     ones = np.ones(instance.records)
     with np.errstate(all="ignore"):
         weights = solve(ones)
-        # `solve` is used as if the kernel were W, its transpose; the two differ only by the random shrinking of
-        # log-ratios. Iterative refinement uses the true residual, so it removes this difference as well as rounding
-        # errors.
+        # `solve` is used as if the kernel were W, its transpose. The two differ only by the random shrinking of log
+        # ratios. Iterative refinement uses the true residual, so it removes this difference as well as rounding errors.
         for _ in range(3):
             check()
             residual = ones - weights @ kernel
@@ -214,7 +215,7 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
             raise SolverError("its kernel is singular")
         best, serves, anchors = _assign_outputs(instance, symmetry, kernel)
         # y = W^-T b, and the kernel is W'. Conjugate gradients assume a symmetric matrix, which the kernel is up to the
-        # random shrinking of log-ratios, by at most 1e-11. One step of refinement removes the resulting error.
+        # random shrinking of log ratios by at most 1e-11. One step of refinement removes the resulting error.
         prices = solve(best)
         prices = prices + solve(best - kernel @ prices)
     return Star(kernel=kernel, weights=weights, serves=serves, prices=prices, anchors=anchors)
@@ -227,18 +228,18 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
 
     Args:
         instance: The problem.
-        symmetry: Its symmetries.
-        kernel: Array of shape (N, N) with the kernel of the star, whose row s is column s of the star.
+        symmetry: The symmetries of the problem.
+        kernel: Array of shape (N, N) with the star's kernel, whose row s is column s of the star.
 
     Returns:
-        Array of shape (N,) with the smallest cost of each column over the outputs, (N,) index of the output that
-        attains it, and (R,) anchors: for each representative output, the record whose column has the smallest reduced
-        cost.
+        Three arrays: the smallest cost of each column over the outputs, of shape (N,), the index of the output that
+        attains it, of shape (N,), and the anchors, of shape (R,). The anchor of a representative output is the record
+        whose column has the smallest reduced cost.
     """
     # The smallest image of a record under all symmetries represents its orbit.
     rows = np.unique(symmetry.records.min(axis=0))
     all_outputs = np.arange(instance.outputs)
-    # For each output, the smallest reduced cost so far, and the record whose column has it.
+    # The smallest reduced cost so far for each output, and the record whose column has it.
     min_values, nearest = np.full(instance.outputs, np.inf), np.zeros(instance.outputs, dtype=np.int64)
     best, serves = np.empty(instance.records), np.empty(instance.records, dtype=np.int64)
     # A block of columns, times all outputs, takes up to 320 MB.
@@ -258,8 +259,8 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
         best[records[rows]] = best[rows]
         serves[records[rows]] = outputs[serves[rows]]
     # Only one column of each orbit was tried for each output. For an output k = g(r), the best of these, moved by the
-    # inverse of g, is a column with the same value for the representative r. So the best over an orbit's outputs is the
-    # best of all columns.
+    # inverse of g, is a column with the same value for the representative r. The best over an orbit's outputs is
+    # therefore the best of all columns.
     orbit_number, member = symmetry.origin()
     order = np.lexsort((min_values, orbit_number))
     best_members = order[np.unique(orbit_number[order], return_index=True)[1]]
@@ -269,7 +270,7 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
 
 
 def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
-    """Return shortest-path trees, one for each representative output, rooted at the output's anchor.
+    """Return shortest-path trees, one per representative output, rooted at the output's anchor.
 
     Args:
         graph: The graph of required pairs.
@@ -283,18 +284,18 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 
 
 def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pivots: bool = True) -> Multipliers:
-    """Return the multipliers derived from one tree for each output.
+    """Return the multipliers derived from one tree per output.
 
-    By default, the outputs are first priced again at the true log-ratios, for at most half of the remaining time. Each
-    output then gets the better of its old and its new tree. The result is valid even if two paths are equally long, or
-    if there is not enough time to price every output, because any tree can be turned into a proof, even if its ray is
+    By default, the outputs are first priced again at the true log ratios, for at most half of the remaining time. Each
+    output then uses the better of its old and its new tree. The result is valid even if two paths are equally long or
+    there is not enough time to price every output, because any tree can be turned into a proof, even if its ray is
     infeasible.
 
     Args:
         instance: The problem with all outputs.
-        symmetry: Its symmetries.
-        y: Array of shape (N,) with prices.
-        trees: One tree for each representative output.
+        symmetry: The symmetries of the problem.
+        y: Array of shape (N,) with the prices.
+        trees: One tree per representative output.
         pivots: Whether to price again. If False, the trees are used as they are, which is much faster.
     """
     reduced_instance, exact, candidates = (
@@ -303,9 +304,9 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
         [trees],
     )
     if pivots:
-        # The unchanged trees remain candidates, because pricing may end before it reaches every output.
+        # The unchanged trees remain candidates because pricing may end before it reaches every output.
         candidates.append(trees.copy())
-        # If half of the remaining time is used up, the scope ends only the pricing.
+        # Once half of the remaining time is used up, the scope ends only the pricing.
         with clock().limit_to_share(0.5):
             price_all(exact, reduced_instance, y, candidates[1], max_pivots=4 * instance.records)
     return symmetry.lift_multipliers(instance, tree_multipliers(reduced_instance, exact, y, candidates))
@@ -320,7 +321,7 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 
     Args:
         symmetry: The symmetries. All prices in an orbit are reduced by the same amount.
-        y: Array of shape (N,) with prices.
+        y: Array of shape (N,) with the prices.
         priced: The result of pricing at ``y``.
     """
     max_deficits = np.zeros(len(symmetry.size))
@@ -331,7 +332,7 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 def quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer bounds from shortest-path trees without pivots, at prices between each record's smallest and mean cost.
 
-    The first bound takes little time, because no linear system is solved. So there is a bound even if no method
+    The first bound takes little time, because no linear system is solved, so there is a bound even if no method
     finishes.
 
     Args:
@@ -339,7 +340,7 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
         offers: The search, which receives the bounds and the multipliers that prove them.
 
     Raises:
-        OutOfTime: The time limit expired; earlier offers remain valid.
+        OutOfTime: The time limit expired. Earlier offers remain valid.
     """
     instance, symmetry, best_bound = part.instance, part.symmetry, -math.inf
     reduced_instance, min_costs = symmetry.keep_representatives(instance), instance.cost.min(axis=1)
@@ -349,7 +350,7 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
         # Each output's tree is rooted at the record with the smallest reduced cost.
         trees = star_trees(part.graph, (reduced_instance.cost - y[:, None]).argmin(axis=0))
         bound = anchored_bound(symmetry, y, price_all(part.graph, reduced_instance, y, trees, max_pivots=0))
-        # Usually the bound rises with the share and then falls, so the first bound that is worse ends the search.
+        # Usually the bound rises with the share and then falls, so the search ends at the first bound that is worse.
         if bound < best_bound:
             return
         # The trees need no copy, because nothing changes them once they are offered.
@@ -358,7 +359,7 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 def fits_granted_time(operations: float, share: float) -> bool:
-    """Return whether an idle machine can perform a given number of operations within a fraction of the time limit.
+    """Return whether an idle machine can perform a number of operations within a fraction of the time limit.
 
     If there is no time limit, `MAX_GRANTED_SECONDS` is used instead.
 
@@ -377,7 +378,7 @@ def is_star_affordable(records: int, outputs: int) -> bool:
     The estimate is based on the number of operations, so it does not depend on the machine's load.
 
     Args:
-        records, outputs: The number of records and number of outputs.
+        records, outputs: The numbers of records and outputs.
     """
     # The operations for factorising the kernel, and for multiplying it by the costs of all outputs.
     return fits_granted_time(float(records) ** 2 * (records + 2.0 * outputs), HELD_SHARE)
@@ -393,12 +394,12 @@ def quick_bound_operations(instance: Instance) -> float:
 
 
 class StarSolver:
-    """A solver that offers the star mechanism, if it exists for the instance, and lower bounds from pricing."""
+    """A solver that offers the star mechanism, if the instance has one, and lower bounds from pricing."""
 
     name = "star"
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes for the star and its proof: five arrays (N, N) and five arrays (N, K)."""
+        """Estimate the peak memory in bytes for the star and its proof: five (N, N) arrays and five (N, K) arrays."""
         records, outputs = part.instance.cost.shape
         return float(8 * (5 * records**2 + 5 * records * outputs))
 
@@ -409,8 +410,8 @@ class StarSolver:
 
         Args:
             part: A connected instance.
-            offers: The search, which receives the mechanism (N, K), bounds and multipliers, and determines the gap at
-                which to stop.
+            offers: The search, which receives the mechanism of shape (N, K), bounds and multipliers, and determines the
+                gap at which to stop.
 
         Raises:
             SolverError: The kernel is singular, or the star is not a mechanism because a weight is negative.
@@ -438,8 +439,8 @@ class StarSolver:
 
         Args:
             part: The part.
-            y: Array of shape (N,) with prices.
-            trees: One tree for each representative output, which is changed in place.
+            y: Array of shape (N,) with the prices.
+            trees: One tree per representative output, which is changed in place.
             pivot_limit: The largest number of pivots for each output.
             offers: The search, which receives the bound.
         """
@@ -459,8 +460,8 @@ class StarSolver:
             offers: The search, which receives the mechanism, and the bound with its multipliers.
 
         Returns:
-            The star; (N,) its prices, averaged over orbits of records; and a shortest-path tree for each representative
-            output.
+            The star, an array of shape (N,) with its prices averaged over orbits of records, and a shortest-path tree
+            for each representative output.
 
         Raises:
             SolverError: The kernel is singular.
@@ -472,7 +473,7 @@ class StarSolver:
         if star.feasible:
             z = star.mechanism(instance.outputs)
             offers.offer(self.name, candidate=z, value=instance.loss(z))
-        # A bound that takes little time is offered first, in case the pricing that follows does not end in time.
+        # A bound that takes little time is offered first, in case the pricing that follows does not finish in time.
         if part.needs_early_offers:
             multipliers = proof(instance, symmetry, y, trees.copy(), pivots=False)
             offers.offer(self.name, bound=dual_bound(instance, multipliers)[0], proof=multipliers)

@@ -1,13 +1,13 @@
 """Multipliers for a lower bound over reports anywhere on the streets (`privopt_metric_dp.proof.street_proof`).
 
 They are computed from the ordinary LP whose outputs are the ends of street pieces, with two changed costs for each
-record inside a piece. The two ends of the piece get the weights w and 1 - w of linear interpolation at the record, so
+record inside a piece. The two ends of the piece have the weights w and 1 - w of linear interpolation at the record, so
 the nearer end has the larger weight. The record's chord is the weighted mean of its costs at the two ends. The cost at
-the first end is reduced by theta chord / w, and that at the second end by (1 - theta) chord / (1 - w).
+the first end is reduced by theta chord / w, and the cost at the second end by (1 - theta) chord / (1 - w).
 
 The multipliers prove one bound for this LP and another over the streets. The bound over the streets is at least as
-large for every theta from 0 to 1, and the two are equal for the best theta. Between steps of the interior point, theta
-is therefore moved towards the end whose probability is too small for its weight.
+large for every theta from 0 to 1, and the two are equal for the best theta. Between steps of the interior-point method,
+theta is therefore moved towards the end whose probability is too small for its weight.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from privopt_metric_dp.space.street_pieces import Inside, crossings
 __all__ = ["priced_records", "solve_street_bound"]
 
 LONGEST: Final = (0.1, 0.25, 0.5)
-"""Epsilon times the length above which a street piece is cut. The values are tried in order, until one does not lead to
-too many priced records (the outputs of the bound). With 9 crossings and 45 places, a bound can reach 99.6, 91.1 and
+"""The values of epsilon times length above which a street piece is cut. They are tried in order until one does not lead
+to too many priced records (the outputs of the bound). With 9 crossings and 45 places, a bound can reach 99.6, 91.1 and
 64.8 % of the optimum at values of 0.4, 1.2 and 2."""
 DAMPING_EXPONENT: Final = 0.5
-"""The exponent that damps the change in theta's odds in a step."""
+"""The exponent that damps the change in theta's odds in each step."""
 MIN_THETA: Final = 1e-3
-"""The smallest distance that theta keeps from 0 and from 1, because odds of 0 or infinity could never change again."""
+"""The smallest distance of theta from 0 and from 1, because odds of 0 or infinity could never change again."""
 
 
 @define(eq=False)
 class _Shares:
     """The costs at the two ends of each street piece, for the records inside the pieces, as functions of theta.
 
-    The tail and the head are the two ends of a piece. The cost of a report varies along the piece, and is 0 at the
+    The tail and the head are the two ends of a piece. The cost of a report varies along the piece and is 0 at the
     record itself. The chord is the value at the record if the cost is interpolated linearly between the two ends.
 
     Attributes:
         rows: Array of shape (M,) with the indices of the records inside pieces.
         inside: The positions of all records: the tail and the head of each record's piece, and the record's distance
             from the tail as a fraction of the piece's length.
-        weighted: Array of shape (N, J) with the costs of reporting the priced records, prior included.
-        reduction: Array of shape (M,) with the prior times chord, in the unit of the costs.
+        weighted: Array of shape (N, J) with the costs of reporting the priced records, times the prior.
+        reduction: Array of shape (M,) with the prior times the chord, in the unit of the costs.
         theta: Array of shape (M,) with the fraction of the chord that is used to reduce the cost at the tail.
     """
 
@@ -74,7 +74,7 @@ class _Shares:
         self.theta = self.inside.rest[self.rows]
 
     def costs(self) -> tuple[Floats, Floats]:
-        """Return the reduced costs at the tails and at the heads, each of shape (M,)."""
+        """Return the reduced costs at the tails and at the heads, as two arrays of shape (M,)."""
         tail, head, tail_share, head_share = self._piece_ends()
         reductions = self.reduction * self.theta / tail_share, self.reduction * (1.0 - self.theta) / head_share
         return self.weighted[self.rows, tail] - reductions[0], self.weighted[self.rows, head] - reductions[1]
@@ -94,7 +94,7 @@ class _Shares:
         """Move theta towards the end whose probability is too small for its weight, and update the costs.
 
         Args:
-            state: The interior point's iterate, whose probabilities are read and whose costs are changed.
+            state: The interior-point method's iterate, whose probabilities are read and whose costs are changed.
         """
         tail, head, tail_share, head_share = self._piece_ends()
         # The ratio is 1 if the probabilities at the two ends are in proportion to their weights, and below 1 if the
@@ -114,13 +114,13 @@ def priced_records(data: MetricData, max_records: int) -> Ints | None:
         max_records: The largest number of records to select.
 
     Returns:
-        Array of shape (J,) with the indices of the records, in ascending order. None if the problem's outputs are not
+        Array of shape (J,) with the indices of the records in ascending order, or None if the problem's outputs are not
         chosen among records on streets, or if more than ``max_records`` records would be needed.
     """
     if data.streets is None or data.over is None:
         return None
     for longest in LONGEST:
-        # The records at the crossings of the network, and records that cut pieces which are too long.
+        # The records at the crossings of the network, and records that cut pieces that are too long.
         priced = crossings(*data.streets, longest / float(data.epsilon))
         if len(priced) <= max_records:
             return priced
@@ -147,20 +147,20 @@ def solve_street_bound(
         progress: A function that is called with the phase, the iteration, the lower bound and the loss.
 
     Returns:
-        The multipliers, or None if two records are at distance 0, if streets do not connect all records, or if there is
-        not enough time or memory.
+        The multipliers, or None if two records are at distance 0, streets do not connect all records, or there is not
+        enough time or memory.
     """
     assert data.over is not None  # checked by `priced_records`
     priced_data = data.with_outputs(priced)
     instance = Instance.of(priced_data)
-    # The interior point needs an instance that is connected (all records are in component 0) and in which no two
-    # records are at distance 0.
+    # The interior-point method needs an instance that is connected (all records are in component 0) and has no two
+    # records at distance 0.
     if (instance.lengths <= MERGE_BELOW).any() or components(instance.records, instance.pairs).any():
         return None
     part = Part(instance)
     if InteriorPoint().peak_bytes(part) > memory_limit:
         return None
-    # For priced records, which are ends of pieces, the tail is -1.
+    # The tail of priced records, which are ends of pieces, is -1.
     positions = inside_of(data, priced, priced_data.to_outputs)
     rows = np.flatnonzero(positions.tail >= 0)
     # If a piece is a loop, its two ends are the same record, and the cost there must not be reduced.
@@ -168,12 +168,12 @@ def solve_street_bound(
     shares = _Shares(rows, positions, priced_data.weighted, data.prior[rows] * positions.chord[rows])
 
     def report_progress(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Pass on the interior point's progress, with the phase prefixed by "bound over all streets"."""
+        """Pass on the solver's progress, with "bound over all streets" prefixed to the phase."""
         if progress is not None:
             progress(f"bound over all streets, {phase}", iteration, lower, upper)
 
     offers: Offers[Floats, Multipliers] = Offers(gap, progress=report_progress)
-    # A numerical breakdown only ends the search early, because the multipliers that were offered before still prove a
+    # A numerical breakdown only ends the search early, because multipliers that were offered earlier still prove a
     # bound.
     with limit(seconds), suppress(SolverError, np.linalg.LinAlgError):
         InteriorPoint(between=shares.move).solve(part, offers)

@@ -1,4 +1,4 @@
-"""Symmetries of an instance: permutations of records and outputs that leave it unchanged.
+"""Symmetries of an instance, which are permutations of records and outputs that leave it unchanged.
 
 The LP is convex, so the average of an optimal mechanism over the symmetries is optimal too. It is enough to solve for
 one column per orbit of outputs and one row multiplier per orbit of records. A square grid has 8 symmetries, so its LP
@@ -24,18 +24,18 @@ from privopt_metric_dp.solvers.instance import Instance
 __all__ = ["Symmetry", "find_symmetry"]
 
 RELATIVE_TOLERANCE = 1e-12
-"""Two costs, or two distances, count as equal if they differ by at most this share of the largest one."""
+"""The largest difference between two costs, or two distances, that count as equal, as a fraction of the largest one."""
 IMAGE_TOLERANCE = 1e-9
 """The largest distance between an image and the point it is matched with, relative to the largest distance from the
 centre."""
 MAX_GROUP_ORDER = 64
-"""The largest number of symmetries that are used. A larger group is not used at all."""
+"""The largest number of symmetries that are used. If a group is larger, none of it is used."""
 MAX_SPHERE_MAPS = 4 * MAX_GROUP_ORDER
 """The largest number of rotations and reflections of a sphere that are tried. Most candidates turn out to be
 symmetries."""
 MAX_COMPARED_RECORDS = 4_000
-"""The largest number of records on a sphere for which sums of distances are compared. The time grows with the square of
-this number."""
+"""The largest number of records on a sphere for which sums of distances are compared. The time increases with the
+square of this number."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -45,7 +45,7 @@ class Symmetry:
     Attributes:
         records: Array of shape (G, N) with the image of each record under each member of the group.
         outputs: Array of shape (G, K) with the image of each output under each member of the group.
-        orbit: Array of shape (N,) with the index of the orbit to which each record belongs.
+        orbit: Array of shape (N,) with the index of each record's orbit.
         representatives: Array of shape (R,) with one output from each orbit of outputs.
     """
 
@@ -62,11 +62,11 @@ class Symmetry:
 
     @property
     def size(self) -> Ints:
-        """``(O,)`` number of records in each orbit."""
+        """Array of shape (O,) with the number of records in each orbit."""
         return np.bincount(self.orbit)
 
     def average(self, values: Floats) -> Floats:
-        """Replace each record's value with the mean over its orbit. ``values`` has shape (N,)."""
+        """Replace each record's value with the mean over its orbit, for an array ``values`` of shape (N,)."""
         if self.order == 1:
             return values
         return np.asarray((np.bincount(self.orbit, values) / self.size)[self.orbit])
@@ -77,7 +77,7 @@ class Symmetry:
 
     @property
     def order(self) -> int:
-        """Number of symmetries."""
+        """The number of symmetries."""
         return len(self.records)
 
     def lift(self, columns: Floats) -> Floats:
@@ -88,13 +88,13 @@ class Symmetry:
                 representatives.
 
         Returns:
-            The mechanism as an array of shape (N, K) over all outputs.
+            Array of shape (N, K) with the mechanism over all outputs.
         """
         if self.order == 1:
             return columns
         z = np.zeros((self.records.shape[1], self.outputs.shape[1]))
         for records, outputs in zip(self.records, self.outputs, strict=True):
-            # This computes the average over the group. Each symmetry moves the columns to other outputs, and their
+            # This computes the average over the group. Each symmetry moves the columns to other outputs and their
             # entries to other records.
             z[np.ix_(records, outputs[self.representatives])] += columns / self.order
         return z
@@ -103,30 +103,31 @@ class Symmetry:
         """Return the orbit of each output, and a symmetry that maps the orbit's representative to the output.
 
         Returns:
-            Array of shape (K,) with the index into ``representatives`` for each output, and (K,) index of the symmetry.
+            Two arrays of shape (K,), with the index into ``representatives`` for each output and with the index of the
+            symmetry.
         """
         orbit_number = np.zeros(self.outputs.shape[1], dtype=np.int64)
         member = np.full(self.outputs.shape[1], -1, dtype=np.int64)
-        # Symmetries are visited in descending order, so that if several qualify, the one with the lowest index remains.
+        # Symmetries are visited in descending order. If several qualify, the one with the lowest index remains.
         for g in range(self.order - 1, -1, -1):
             image = self.outputs[g][self.representatives]
             orbit_number[image], member[image] = np.arange(len(image)), g
         return orbit_number, member
 
     def lift_multipliers(self, instance: Instance, columns: Multipliers) -> Multipliers:
-        """Lift multipliers for the representatives to all outputs.
+        """Turn multipliers for the representatives into multipliers for all outputs.
 
         An output's multipliers are the images of its representative's multipliers under a symmetry that maps the
         representative to the output.
 
         Args:
             instance: The instance with all outputs.
-            columns: Multipliers for the representatives, indexed in the order of the representatives.
+            columns: The multipliers for the representatives, indexed in the order of the representatives.
         """
         if self.order == 1:
             return columns
         n, pairs = instance.records, instance.pairs
-        # Each pair is encoded as one number. Pairs are sorted, so a binary search finds the image of a pair.
+        # Each pair is encoded as a number. Pairs are sorted, so a binary search finds the image of a pair.
         number = pairs[:, 0] * n + pairs[:, 1]
 
         def move_pairs(g: int) -> tuple[Ints, Ints]:
@@ -136,8 +137,8 @@ class Symmetry:
                 g: The index of the symmetry.
 
             Returns:
-                Array of shape (P,) with the index of each pair's image, and (P,) signs: -1 if the symmetry maps the
-                pair's first record to the second record of the image, otherwise 1.
+                Two arrays of shape (P,), with the index of each pair's image and with a sign, which is -1 if the
+                symmetry maps the pair's first record to the second record of the image, and otherwise 1.
             """
             i, j = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
             to = np.searchsorted(number, np.minimum(i, j) * n + np.maximum(i, j))
@@ -155,11 +156,11 @@ class Symmetry:
             for k, (source, g) in enumerate(zip(orbit_number.tolist(), member.tolist(), strict=True)):
                 if source in rows_by_output:
                     (places, values), (to, sign) = rows_by_output[source], moves[g]
-                    # The sign of a multiplier determines to which of the pair's two rows it belongs. If the image of a
-                    # pair is reversed, the two rows are exchanged.
+                    # The sign of a multiplier says to which of the pair's two rows it belongs. If the image of a pair
+                    # is reversed, the two rows are exchanged.
                     yield k, to[places], values * sign[places]
 
-        # `many` is the number of multipliers to expect, by which `prove` judges whether a proof may be long. An orbit
+        # `many` is the expected number of multipliers, from which `prove` judges whether a proof may be long. An orbit
         # has at most as many outputs as there are symmetries, so the product is an upper estimate.
         return Multipliers(rows=rows, many=columns.many * self.order)
 
@@ -172,10 +173,10 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
     because a larger group is not used.
 
     Args:
-        points: Array of shape (N, 2) with points.
+        points: Array of shape (N, 2) with the points.
 
     Yields:
-        (N,) index of the point to which each point is mapped.
+        Array of shape (N,) with the index of the point that each point is mapped to.
     """
     from scipy.spatial import KDTree
 
@@ -184,7 +185,8 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
     tolerance = IMAGE_TOLERANCE * float(radius.max())
     order = np.argsort(radius, kind="stable")[::-1]
     anchor = int(order[0])
-    # The anchor is the point farthest from the mean. `turned` is perpendicular to the vector from the mean to it.
+    # The anchor is the point that is farthest from the mean. `turned` is perpendicular to the vector from the mean to
+    # it.
     turned = points[anchor] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
     # The second point of the basis must be clearly off the line through the anchor and the mean, so that the inverse is
     # accurate.
@@ -195,8 +197,8 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
         maps = [np.eye(2), -np.eye(2)]
     else:
         second = int(order[is_off_line.argmax()])
-        # `back` maps a point to its coordinates in the basis of the two points. The images of the two must be as far
-        # from the mean, and from each other, as they are.
+        # `back` maps a point to its coordinates in the basis of the two points. The images of the two must have the
+        # same distances from the mean, and from each other, as the two points.
         back, between = np.linalg.inv(points[[anchor, second]]), np.linalg.norm(points[anchor] - points[second])
         first_images, second_images = (
             np.flatnonzero(np.abs(radius - radius[p]) <= tolerance) for p in (anchor, second)
@@ -216,14 +218,14 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
 
 
 def _sphere_invariants(points: Floats) -> Floats:
-    """Return, for each unit vector in a set, two numbers that no symmetry of the set changes.
+    """Return two numbers for each unit vector in a set that no symmetry of the set changes.
 
     These are the vector's distance from the mean of the set, and the sum of its distances from all other vectors. Both
     are scaled so that the largest value over the set is 1. If there are more than `MAX_COMPARED_RECORDS` vectors, the
     sums are 0.
 
     Args:
-        points: Array of shape (N, 3) with unit vectors.
+        points: Array of shape (N, 3) with the unit vectors.
 
     Returns:
         Array of shape (N, 2) with the two numbers for each vector.
@@ -231,7 +233,7 @@ def _sphere_invariants(points: Floats) -> Floats:
     from_mean = np.linalg.norm(points - points.mean(axis=0), axis=1)
     sums = np.zeros(len(points))
     if len(points) <= MAX_COMPARED_RECORDS:
-        # Blocks of rows limit the memory.
+        # Blocks of rows limit memory use.
         for start in range(0, len(points), 256):
             differences = points[start : start + 256, None, :] - points[None, :, :]
             sums[start : start + 256] = np.sqrt(np.square(differences).sum(axis=2)).sum(axis=1)
@@ -247,10 +249,10 @@ def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
     from each other. At most `MAX_SPHERE_MAPS` maps are tried.
 
     Args:
-        points: Array of shape (N, 3) with unit vectors.
+        points: Array of shape (N, 3) with the unit vectors.
 
     Yields:
-        (N,) index of the point to which each point is mapped.
+        Array of shape (N,) with the index of the point that each point is mapped to.
     """
     from scipy.spatial import KDTree
 
@@ -258,7 +260,7 @@ def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
     is_like = [
         np.abs(invariants - invariants[point]).max(axis=1) <= IMAGE_TOLERANCE for point in range(min(64, len(points)))
     ]
-    # The anchor is the point with the fewest possible images, among the first 64. The second point is the one that
+    # The anchor is the one of the first 64 points with the fewest possible images. The second point is the one that
     # gives the best conditioned basis.
     anchor = int(np.argmin([like.sum() for like in is_like]))
     second = int(np.linalg.norm(np.cross(points[anchor], points), axis=1).argmax())
@@ -285,9 +287,9 @@ def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
 
 
 def _frame(first: Floats, second: Floats, handedness: float) -> Floats:
-    """Return a 3 by 3 matrix whose rows are two unit vectors and the normal to their plane.
+    """Return a 3 by 3 matrix whose rows are two unit vectors and the unit normal to their plane.
 
-    A handedness of -1 reverses the normal.
+    If the handedness is -1, the normal is reversed.
     """
     normal = np.cross(first, second)
     return np.stack([first, second, handedness * normal / np.linalg.norm(normal)])
@@ -297,12 +299,12 @@ def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
     """Return the permutation of the outputs that, together with a permutation of the records, leaves costs unchanged.
 
     A random linear combination of the rows gives one number for each column. Sorting these numbers before and after the
-    permutation of the records yields the only candidate, which is then checked against all costs.
+    permutation of the records gives the only candidate, which is then checked against all costs.
 
     Args:
-        cost: Array of shape (N, K) with costs.
+        cost: Array of shape (N, K) with the costs.
         records: Array of shape (N,) with the image of each record.
-        probe: Array of shape (N,) with the random weight for each row.
+        probe: Array of shape (N,) with a random weight for each row.
 
     Returns:
         Array of shape (K,) with the image of each output, or None if there is no such permutation.
@@ -313,7 +315,7 @@ def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
     probed, probed_images = probe @ cost, probe @ cost[records]
     image[np.argsort(probed)] = np.argsort(probed_images)
     scale = float(np.abs(cost).max())
-    # Rows are compared in blocks of two million entries, which limits the memory.
+    # Rows are compared in blocks of two million entries to limit memory use.
     step = max(1, 2_000_000 // cost.shape[1])
     for a in range(0, len(cost), step):
         part = cost[np.ix_(records[a : a + step], image)]
@@ -329,7 +331,7 @@ def _keeps_pairs(instance: Instance, records: Ints) -> bool:
     number = i * n + j
     a, b = records[i], records[j]
     moved = np.minimum(a, b) * n + np.maximum(a, b)
-    # The cap keeps the index in range if an image is not a required pair. The comparison below rejects such an image.
+    # The cap keeps the index in range if an image is not a required pair, which the comparison below rejects.
     to = np.minimum(np.searchsorted(number, moved), len(number) - 1)
     has_equal_distance = (
         np.abs(instance.distances[to] - instance.distances) <= RELATIVE_TOLERANCE * instance.distances.max()
@@ -355,8 +357,8 @@ def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
     is_on_sphere = points.shape[1] == 3 and bool((np.abs(np.linalg.norm(points, axis=1) - 1) <= IMAGE_TOLERANCE).all())
     if points.shape[1] != 2 and not is_on_sphere:
         return []
-    # The seed is fixed so that runs are reproducible. If two different columns get the same number by chance, the
-    # permutation fails on the costs and is not used.
+    # The seed is fixed so that runs are reproducible. If two different columns have the same number by chance, the
+    # permutation fails the comparison of costs and is not used.
     probe = np.random.default_rng(1).uniform(1, 2, instance.records)
     members = []
     for records in _iter_sphere_images(points) if is_on_sphere else _iter_images(points):
@@ -374,13 +376,13 @@ def find_symmetry(instance: Instance) -> Symmetry:
         OutOfTime: The time limit expired.
     """
     members = _verify_images(instance)
-    # Images were matched within a tolerance, so the permutations may fail to form a group, which averages over orbits
-    # need. It is enough that they are closed under composition.
+    # Images were matched within a tolerance, so the permutations may fail to form a group, which averaging over orbits
+    # requires. It is enough that they are closed under composition.
     if not 1 < len(members) <= MAX_GROUP_ORDER or not _is_group(members):
         return Symmetry.trivial(instance)
     records = np.stack([m[0] for m in members])
     outputs = np.stack([m[1] for m in members])
-    # The smallest image under all members is the same for all records in an orbit, and so identifies the orbit.
+    # The smallest image under all members is the same for all records in an orbit, so it identifies the orbit.
     orbit = np.unique(records.min(axis=0), return_inverse=True)[1]
     return Symmetry(records=records, outputs=outputs, orbit=orbit, representatives=np.unique(outputs.min(axis=0)))
 

@@ -1,7 +1,7 @@
-"""Pivots for exact combinatorial pricing: a network simplex method over trees of tight privacy rows.
+"""Pivots for exact combinatorial pricing, a network simplex method over trees of tight privacy rows.
 
 Given prices ``y`` and an output ``k``, pricing minimises ``a . z`` over the cone ``{z : z_i <= exp(l_ij) z_j}``, where
-``a = cost_k - y`` and ``l_ij`` is the log-ratio of the pair (i, j). One record is the root, and its entry is fixed at
+``a = cost_k - y`` and ``l_ij`` is the log ratio of the pair (i, j). One record is the root, and its entry is fixed at
 1. Each vertex of the resulting polyhedron corresponds to a spanning tree of the graph of required pairs in which every
 edge is tight. The entry of a record is then either ``exp(l)`` times its parent's (the record is above its parent) or
 ``exp(-l)`` times its parent's (it is below). Let ``g_i = a_i + sum over children c of (z_c / z_i) g_c``. A tree is
@@ -11,15 +11,15 @@ losses. Flow is lost on every cycle, so only trees occur.)
 
 The compiled functions share these arrays, for one output:
 
-- ``a`` (N,): costs minus prices.
+- ``a`` (N,): the costs minus the prices.
 - ``parent``, ``entry``, ``sides`` (N,): the tree, as in :class:`privopt_metric_dp.solvers.tree_pricing.Trees`.
-- ``first_child``, ``following``, ``previous`` (N,): first child, next sibling and previous sibling of each node, or -1
-  if there is none.
-- ``u`` (N,): log-heights ``log(z_i / z_root)``.
-- ``g`` (N,): accumulated reduced costs, as above.
+- ``first_child``, ``following``, ``previous`` (N,): the first child, next sibling and previous sibling of each node, or
+  -1 if there is none.
+- ``u`` (N,): the log-heights ``log(z_i / z_root)``.
+- ``g`` (N,): the accumulated reduced costs, as above.
 - ``start`` (N + 1,), ``target``, ``length`` (E,): the graph in CSR form, with the first entry of each record, and the
-  neighbour and log-ratio of each entry.
-- ``order`` (N,): workspace for a list of nodes.
+  neighbour and log ratio of each entry.
+- ``order`` (N,): a workspace for a list of nodes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _list_subtree(root: int, first_child: Any, following: Any, order: Any) -> in
             is none.
         order: Array of shape (N,), which the nodes are written to, parents before their children.
     """
-    # `order` serves as a queue: the children of all nodes before `position` have been listed.
+    # `order` serves as a queue. The children of all nodes before `position` have been listed.
     order[0] = root
     count, position = 1, 0
     while position < count:
@@ -58,13 +58,13 @@ def _list_subtree(root: int, first_child: Any, following: Any, order: Any) -> in
 
 @jit()
 def _unlink_node(node: int, parent: Any, first_child: Any, following: Any, previous: Any) -> None:
-    """Remove a node from its parent's list of children. The node's ``parent`` is left unchanged.
+    """Remove a node from its parent's list of children, without changing the node's ``parent``.
 
     Args:
         node: The node.
         parent: Array of shape (N,) with the parent of each node.
         first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
-            node, or -1 for none.
+            node, or -1 if there is none.
     """
     earlier, later = previous[node], following[node]
     if earlier >= 0:
@@ -77,14 +77,14 @@ def _unlink_node(node: int, parent: Any, first_child: Any, following: Any, previ
 
 @jit()
 def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, following: Any, previous: Any) -> None:
-    """Insert a node as the first child of another.
+    """Insert a node as the first child of another node.
 
     Args:
         node: The node, which must not be in any list of children.
         new_parent: The other node.
         parent: Array of shape (N,) with the parent of each node.
         first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
-            node, or -1 for none.
+            node, or -1 if there is none.
     """
     parent[node] = new_parent
     following[node] = first_child[new_parent]
@@ -99,11 +99,11 @@ def build_lists(parent: Any) -> Any:
     """Build a tree's lists of children, which are needed to traverse and move subtrees.
 
     Args:
-        parent: Array of shape (N,) with the parent of each node, -1 at the root.
+        parent: Array of shape (N,) with the parent of each node, which is -1 at the root.
 
     Returns:
-        The root, and three arrays of shape (N,): the first child, the next sibling and the previous sibling of each
-        node, or -1 for none.
+        The root, and three arrays of shape (N,) with the first child, the next sibling and the previous sibling of each
+        node, or -1 if there is none.
     """
     # The root has the smallest entry, -1.
     root, first_child = int(parent.argmin()), np.full(len(parent), -1, dtype=np.int32)
@@ -122,12 +122,12 @@ def compute_heights(
 
     Args:
         root: The root, whose height is 0.
-        length: Array of shape (E,) with the log-ratio of each CSR entry.
+        length: Array of shape (E,) with the log ratio of each CSR entry.
         parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
             the two, and 1 if the node is above its parent or -1 if it is below.
         first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
             is none.
-        order, u: Arrays of shape (N,) with arrays to which the nodes, parents first, and the heights are written.
+        order, u: Arrays of shape (N,), which the nodes, parents first, and the heights are written to.
 
     Returns:
         The number of nodes.
@@ -160,18 +160,18 @@ def _recompute_tree(
 
     Args:
         root: The root.
-        a: Array of shape (N,) with the costs minus prices.
-        length: Array of shape (E,) with the log-ratio of each CSR entry.
+        a: Array of shape (N,) with the costs minus the prices.
+        length: Array of shape (E,) with the log ratio of each CSR entry.
         parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
             the two, and 1 if the node is above its parent or -1 if it is below.
         first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
             is none.
         order: A workspace of shape (N,).
-        u, g: Arrays of shape (N,) with arrays to which the results are written.
+        u, g: Arrays of shape (N,), which the results are written to.
     """
     n = compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
     g[:] = a
-    # Children come before parents: each adds its g, times z_child / z_parent, to its parent's g.
+    # Children come before parents. Each adds its g, times z_child / z_parent, to its parent's g.
     for position in range(n - 1, 0, -1):
         node = order[position]
         g[parent[node]] += np.exp(sides[node] * length[entry[node]]) * g[node]
@@ -195,12 +195,12 @@ def _find_blocking_row(
     Args:
         subtree_root: The root of the subtree. The tight row to its parent leaves the tree.
         rising: Whether the subtree moves up rather than down.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
-            log-ratio of each entry.
+        start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
+            neighbour and log ratio of each entry, of shape (E,).
         first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
             is none.
         order: A workspace of shape (N,).
-        mark: Array of shape (N,) with boolean workspace, all False on entry and on return.
+        mark: A boolean workspace of shape (N,), whose elements are all False on entry and on return.
         u: Array of shape (N,) with the log-heights, which change inside the subtree.
 
     Returns:
@@ -220,7 +220,7 @@ def _find_blocking_row(
                 slack = length[e] + u[neighbour] - u[node] if rising else length[e] + u[node] - u[neighbour]
                 if slack < best:
                     best, inner_node, blocking_entry = slack, node, e
-    # Rounding can make the slack in a tight row slightly negative. The subtree then stays where it is.
+    # Rounding can make the slack of a tight row slightly negative. The subtree then stays where it is.
     move = max(best, 0.0) if rising else -max(best, 0.0)
     for position in range(count):
         mark[order[position]] = False
@@ -242,12 +242,12 @@ def _reroot_subtree(
     path: Any,
     g: Any,
 ) -> None:
-    """Make another node the root of a subtree: reverse the path between the two, and update ``g`` along that path.
+    """Make another node the root of a subtree by reversing the path between the two, and update ``g`` along that path.
 
     Args:
         subtree_root: The current root of the subtree, which has already been unlinked from its parent.
         new: The node that becomes the root of the subtree. The caller sets its parent, entry and side.
-        length: Array of shape (E,) with the log-ratio of each CSR entry.
+        length: Array of shape (E,) with the log ratio of each CSR entry.
         parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
             the edge between the two, and 1 if the node is above its parent or -1 if it is below.
         first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
@@ -283,7 +283,7 @@ def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry:
     Args:
         node: The node.
         change: The change at the node.
-        length: Array of shape (E,) with the log-ratio of each CSR entry.
+        length: Array of shape (E,) with the log ratio of each CSR entry.
         parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
             the two, and 1 if the node is above its parent or -1 if it is below.
         g: Array of shape (N,) with the accumulated reduced costs, which are updated at the ancestors.
@@ -311,18 +311,18 @@ def _pivot_subtree(
     u: Any,
     g: Any,
 ) -> None:
-    """Do one pivot: move the subtree of a node whose ``g`` has the wrong sign until another row blocks it.
+    """Do one pivot, which moves the subtree of a node whose ``g`` has the wrong sign until another row blocks it.
 
     Args:
         subtree_root: The node. The row to its parent leaves the tree, and the blocking row enters it.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
-            log-ratio of each entry.
+        start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
+            neighbour and log ratio of each entry, of shape (E,).
         parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
             the edge between the two, and 1 if the node is above its parent or -1 if it is below.
         first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
             node, which are updated.
-        order, mark: Workspaces of shape (N,); ``mark`` is boolean and must be all False.
-        u, g: Arrays of shape (N,) with the log-heights and accumulated reduced costs, which are updated.
+        order, mark: Workspaces of shape (N,), of which ``mark`` is boolean and must be all False.
+        u, g: Arrays of shape (N,) with the log-heights and the accumulated reduced costs, which are updated.
     """
     # If the node is below its parent, its g is negative, and raising its subtree lowers the objective. If it is above,
     # its g is positive, and the subtree is lowered.
@@ -331,7 +331,7 @@ def _pivot_subtree(
         subtree_root, rising, start, target, length, first_child, following, order, mark, u
     )
     _unlink_node(subtree_root, parent, first_child, following, previous)
-    # The ancestors first lose the subtree's g; then its new ancestors gain it.
+    # The subtree's old ancestors first lose its g, and then its new ancestors gain it.
     _add_to_ancestors(subtree_root, -g[subtree_root], length, parent, entry, sides, g)
     _reroot_subtree(subtree_root, inner_node, length, parent, entry, sides, first_child, following, previous, order, g)
     # A rising node is stopped by its upper bound, so it is above its new parent. A falling node is below.
@@ -358,14 +358,14 @@ def optimize_tree(
     """Improve one output's tree by pivots, in place, until it is optimal or the limit on pivots is reached.
 
     Args:
-        a: Array of shape (N,) with the costs minus prices.
-        tolerance: The largest absolute value at which a ``g`` of the wrong sign is still accepted.
+        a: Array of shape (N,) with the costs minus the prices.
+        tolerance: The largest absolute value at which a ``g`` of the wrong sign is accepted.
         max_pivots: The largest number of pivots.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
-            log-ratio of each entry.
+        start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
+            neighbour and log ratio of each entry, of shape (E,).
         parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
             the edge between the two, and 1 if the node is above its parent or -1 if it is below.
-        u, g: Arrays of shape (N,) with arrays to which the log-heights and the accumulated reduced costs are written.
+        u, g: Arrays of shape (N,), which the log-heights and the accumulated reduced costs are written to.
 
     Returns:
         The number of pivots.
@@ -381,11 +381,11 @@ def optimize_tree(
             # g has the wrong sign if it is positive above the parent (side 1) or negative below it (side -1).
             if node != root and g[node] * sides[node] > tolerance:
                 # The violation is measured at the root, where a change at this node counts exp(u) times. Logarithms are
-                # compared, because exp(u) can overflow.
+                # compared because exp(u) can overflow.
                 gain = np.log(g[node] * sides[node]) + u[node]
                 if leaving < 0 or gain > worst:
                     worst, leaving = gain, node
-        # Updates from pivot to pivot accumulate rounding errors. The tree counts as optimal only after `u` and `g` have
+        # Updates from pivot to pivot accumulate rounding errors. The tree counts as optimal only once `u` and `g` have
         # been recomputed.
         if leaving < 0 and not is_recomputed:
             _recompute_tree(root, a, length, parent, entry, sides, first_child, following, order, u, g)

@@ -5,9 +5,9 @@ prices, and its docstring defines trees, ``g`` and the arrays that the compiled 
 trees, chooses their roots, and turns any tree, optimal or not, into a proof. Each pricing starts from the trees of the
 previous one.
 
-Ties are broken by shrinking each log-ratio by a random share of at most
+Ties are broken by shrinking each log ratio by a random fraction of at most
 `privopt_metric_dp.solvers.solver.EXPONENT_SHRINKAGE`. Rays then stay inside the true cone, and multipliers are
-evaluated with the true log-ratios.
+evaluated with the true log ratios.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from privopt_metric_dp.solvers.tree_pivots import build_lists, compute_heights, 
 __all__ = ["PricingResult", "Trees", "price_all", "tree_multipliers"]
 
 SIGN_TOLERANCE = 1e-12
-"""An accumulated reduced cost may have the wrong sign up to this share of the largest absolute cost or price."""
+"""The size up to which an accumulated reduced cost may have the wrong sign, as a fraction of the largest absolute cost
+or price."""
 
 MAX_ANCHORS = 4
-"""The largest number of roots (anchors) that are tried for each output's tree."""
+"""The largest number of roots (anchors) to try for each output's tree."""
 
 MAX_BEARER_TRIES = 50
 """The largest number of records (bearers) over which a root's deficit is distributed before the root bears the rest."""
@@ -42,14 +43,14 @@ MAX_BEARER_TRIES = 50
 
 @frozen(kw_only=True, eq=False)
 class Trees:
-    """One spanning tree of the records for each output, in which every edge is a tight privacy row.
+    """One spanning tree of the records per output, in which every edge is a tight privacy row.
 
     Attributes:
-        parent: Array of shape (K, N) with the parent of each record, -1 at the root.
+        parent: Array of shape (K, N) with the parent of each record, which is -1 at the root.
         entry: Array of shape (K, N) with the index, in the graph's CSR form, of the entry for the pair of a record and
-            its parent; -1 at the root.
-        side: (K, N) 1 if the record is above its parent, and -1 if it is below. With the pair's log-ratio ``l``, this
-            means ``z = exp(l) z_parent`` or ``z = exp(-l) z_parent``.
+            its parent. It is -1 at the root.
+        side: Array of shape (K, N) that is 1 if the record is above its parent, and -1 if it is below. With the pair's
+            log ratio ``l``, this means ``z = exp(l) z_parent`` or ``z = exp(-l) z_parent``.
     """
 
     parent: Indices
@@ -66,8 +67,8 @@ class PricingResult:
     """The result of pricing all outputs of an instance.
 
     Attributes:
-        value: ``(K,)`` for each output, the smallest value of ``a . z`` over the rays ``z`` with ``z_root = 1``, where
-            ``a`` are the output's costs minus the prices.
+        value: Array of shape (K,) with the smallest value, for each output, of ``a . z`` over the rays ``z`` with
+            ``z_root = 1``, where ``a`` are the output's costs minus the prices.
         deficit: Array of shape (N,) with the amounts by which the records' prices must fall so that no ray of the cone
             has a negative value.
         ray: Array of shape (K, N) with the logarithms of the optimal rays.
@@ -89,17 +90,17 @@ def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> No
     is reduced by the rest.
 
     Args:
-        parent: Array of shape (N,) with the parent of each node, -1 at the root.
-        sides: (N,) 1 if the node is above its parent, -1 if it is below.
+        parent: Array of shape (N,) with the parent of each node, which is -1 at the root.
+        sides: Array of shape (N,) that is 1 if the node is above its parent, and -1 if it is below.
         u: Array of shape (N,) with the log-heights.
-        g: Array of shape (N,) with the accumulated reduced costs, which flow towards the root; updated in place.
+        g: Array of shape (N,) with the accumulated reduced costs, which flow towards the root and are updated in place.
         deficit: Array of shape (N,) with the amounts by which prices must fall, to which each record's share is added.
     """
     root, tries = parent.argmin(), 0
     is_tried = np.zeros(len(g), dtype=np.bool_)
     while g[root] < 0:
-        # The bearer is the highest record that has not been tried. After many tries, the root itself takes what is
-        # left, which ends the loop.
+        # The bearer is the highest record that has not been tried. After many tries, the root itself takes the rest,
+        # which ends the loop.
         bearer = root
         for node in range(len(g) if tries < MAX_BEARER_TRIES else 0):
             if not is_tried[node] and u[node] > u[bearer]:
@@ -131,13 +132,13 @@ def _settle_flows(
     """Turn any tree, optimal or not, into a proof by passing reduced costs of the right sign on towards the root.
 
     Args:
-        a: Array of shape (N,) with the costs minus prices.
-        length: Array of shape (E,) with the log-ratio of each CSR entry.
+        a: Array of shape (N,) with the costs minus the prices.
+        length: Array of shape (E,) with the log ratio of each CSR entry.
         parent, entry, sides: Arrays of shape (N,) with the parent, entry and side of each node, as in :class:`Trees`.
         order: Array of shape (N,), which the nodes are written to, parents first.
-        u, g: Arrays of shape (N,) with arrays to which the log-heights and the flows towards the root are written.
-        lacks: Array of shape (N,), which the deficits are written to: the amounts by which the records' prices must
-            fall for the tree to be a proof.
+        u, g: Arrays of shape (N,), which the log-heights and the flows towards the root are written to.
+        lacks: Array of shape (N,), which the deficits are written to. These are the amounts by which the records'
+            prices must fall for the tree to be a proof.
 
     Returns:
         The number of nodes in ``order``.
@@ -153,7 +154,7 @@ def _settle_flows(
         if sides[node] < 0 and g[node] < 0:
             lacks[node] -= g[node]
             g[node] = 0.0
-        # What is left flows to the parent: from below it a non-negative g, and from above it a negative one.
+        # The rest flows to the parent: a non-negative g from below it, and a negative g from above it.
         if sides[node] < 0 or g[node] < 0:
             g[parent[node]] += np.exp(sides[node] * length[entry[node]]) * g[node]
     _absorb_deficit(parent, sides, u, g, lacks)
@@ -162,18 +163,19 @@ def _settle_flows(
 
 @jit()
 def _make_root(new: int, parent: Any, entry: Any, sides: Any) -> None:
-    """Make a node the root of its tree, by reversing the path from the node to the old root.
+    """Make a node the root of its tree by reversing the path from the node to the old root.
 
     Args:
         new: The node.
-        parent, entry, sides: Arrays of shape (N,) with the parent, entry and side of each node, as in :class:`Trees`;
-            changed in place.
+        parent, entry, sides: Arrays of shape (N,) with the parent, entry and side of each node, as in :class:`Trees`.
+            They are changed in place.
     """
     node, next_node, e, s = new, parent[new], entry[new], sides[new]
     parent[new], entry[new], sides[new] = -1, -1, -1  # the side of a root is never read
     while next_node >= 0:
         next_above, next_entry, next_side = parent[next_node], entry[next_node], sides[next_node]
-        # A reversed edge keeps its CSR entry. If the child was above its parent, the new child is below its new parent.
+        # A reversed edge keeps its CSR entry. If the old child was above its parent, the new child is below its new
+        # parent.
         parent[next_node], entry[next_node], sides[next_node] = node, e, -s
         node, next_node, e, s = next_node, next_above, next_entry, next_side
 
@@ -197,13 +199,13 @@ def _price_outputs(
     """Optimise the trees of a block of outputs, and compute their values, rays and deficits.
 
     Args:
-        cost: Array of shape (N, B) with the costs of the block's outputs, prior included.
-        y: Array of shape (N,) with prices.
-        tolerance: The largest absolute value at which a ``g`` of the wrong sign is still accepted.
-        max_pivots: The largest number of pivots for one tree.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
-            log-ratio of each entry.
-        parent, entry, sides: Arrays of shape (B, N) with trees, which are updated in place.
+        cost: Array of shape (N, B) with the costs of the block's outputs, times the prior.
+        y: Array of shape (N,) with the prices.
+        tolerance: The largest absolute value at which a ``g`` of the wrong sign is accepted.
+        max_pivots: The largest number of pivots per tree.
+        start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
+            neighbour and log ratio of each entry, of shape (E,).
+        parent, entry, sides: Arrays of shape (B, N) with the trees, which are updated in place.
         value: Array of shape (B,), which the outputs' values are written to, as in `PricingResult`.
         ray: Array of shape (B, N), which the logarithms of the optimal rays are written to.
         deficit: Array of shape (N,) with the largest deficit of each record over the outputs so far, which is updated.
@@ -229,7 +231,7 @@ def _price_outputs(
             if lacks.sum() < min_lack:
                 min_lack, value[k] = lacks.sum(), anchored
                 deficit_k = lacks.copy()
-                # The first attempt works on the given arrays themselves; later ones work on copies.
+                # The first attempt works on the given arrays themselves, and later ones on copies.
                 if attempt > 0:
                     parent[k, :], entry[k, :], sides[k, :], ray[k, :] = tree
             highest = tree[3].argmax()
@@ -250,9 +252,9 @@ def price_all(
     Args:
         graph: The graph from `make_graph`.
         instance: The instance whose outputs are priced.
-        y: Array of shape (N,) with prices.
-        trees: One tree for each output, which is optimised in place, up to the limit on pivots.
-        max_pivots: The largest number of pivots for one tree.
+        y: Array of shape (N,) with the prices.
+        trees: One tree per output, which is optimised in place up to the limit on pivots.
+        max_pivots: The largest number of pivots per tree.
 
     Raises:
         OutOfTime: The time limit expired before all outputs were priced. Some trees may have changed, but all remain
@@ -273,8 +275,8 @@ def price_all(
         for a, b in slices(end - start):
             block = slice(start + a, start + b)
             block_arrays = trees.parent[block], trees.entry[block], trees.side[block], value[block], ray[block], deficit
-            # Copies are contiguous and writable, unlike the instance's arrays, so the code is compiled for one kind of
-            # array only.
+            # Copies are contiguous and writable, unlike the instance's arrays, so the code is compiled for only one
+            # kind of array.
             pivots += _price_outputs(np.array(instance.cost[:, block]), np.array(y), *limits, *rows, *block_arrays)
         return deficit, pivots
 
@@ -286,17 +288,17 @@ def price_all(
 def _tight_rows(
     a: Any, length: Any, lower_record: Any, pair: Any, parents: Any, entries: Any, sides: Any, pairs: Any, values: Any
 ) -> int:
-    """Compute the multipliers for the tight rows of one output's best tree, at the true log-ratios.
+    """Compute the multipliers for the tight rows of one output's best tree, at the true log ratios.
 
     Args:
-        a: Array of shape (N,) with the costs minus prices.
-        length: Array of shape (E,) with the true log-ratio of each CSR entry.
+        a: Array of shape (N,) with the costs minus the prices.
+        length: Array of shape (E,) with the true log ratio of each CSR entry.
         lower_record: Array of shape (P,) with the first record of each pair, which has the lower index.
-        pair: Array of shape (E,) with the index of the pair to which each CSR entry belongs.
-        parents, entries, sides: Arrays of shape (T, N) with the candidate trees for the output. The one with the
+        pair: Array of shape (E,) with the index of each CSR entry's pair.
+        parents, entries, sides: Arrays of shape (T, N) with candidate trees for the output, of which the one with the
             smallest deficit is used.
-        pairs, values: Arrays of shape (N,) with arrays to which the indices of pairs and the multipliers are written.
-            As in :class:`Multipliers`, a multiplier is negative if it belongs to the row of the pair's second record.
+        pairs, values: Arrays of shape (N,), which the indices of pairs and the multipliers are written to. As in
+            :class:`Multipliers`, a multiplier is negative if it belongs to the row of the pair's second record.
 
     Returns:
         The number of multipliers.
@@ -319,7 +321,7 @@ def _tight_rows(
         # bound is exp(l) z_node.
         f = max(-g[node], 0.0) if is_above else max(g[node], 0.0) * np.exp(-length[entries[best, node]])
         pairs[position - 1] = p
-        # The row belongs to the node if the node is above its parent, and to the parent otherwise. The multiplier is
+        # The row belongs to the node if the node is above its parent, and otherwise to the parent. The multiplier is
         # positive if the row belongs to the pair's lower record.
         values[position - 1] = f if (lower_record[p] == node) == is_above else -f
     return count - 1
@@ -331,15 +333,15 @@ def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Se
     Multipliers are computed lazily, output by output, during iteration.
 
     Args:
-        instance: The problem, with one output for each tree.
-        graph: The problem's graph. Its log-ratios may be shrunk, because multipliers are computed with the log-ratios
+        instance: The problem, with one output per tree.
+        graph: The problem's graph. Its log ratios may be shrunk, because multipliers are computed with the log ratios
             of ``instance``.
-        y: Array of shape (N,) with prices.
-        candidates: Sets of trees. For each output, the tree with the smallest deficit is used.
+        y: Array of shape (N,) with the prices.
+        candidates: Sets of trees, from which the tree with the smallest deficit is used for each output.
     """
 
     def list_rows() -> Iterator[Few]:
-        """Yield, for each output, its index, the indices of its pairs, and their multipliers."""
+        """Yield each output's index, the indices of its pairs, and their multipliers."""
         lower_record, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]
         pairs, values = np.empty(instance.records, dtype=np.int64), np.empty(instance.records)
         for k in range(instance.outputs):

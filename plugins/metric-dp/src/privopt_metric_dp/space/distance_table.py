@@ -1,4 +1,4 @@
-"""The metric given by a distance table in a file."""
+"""The metric given by a distance table from a file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class MatrixMetric(Metric):
     """Distances read from a table.
 
     Attributes:
-        _table: Array of shape (N, N) with the distances between records. If the two entries for a pair differ in the
-            file, both are set to the smaller one.
+        _table: Array of shape (N, N) with the distances between records. If the file's two entries for a pair differ,
+            both are set to the smaller one.
         _uneven: Whether the file's two entries differ for some pair.
         _to_outputs: Array of shape (N, K) with the distances from records to outputs. It is ``_table`` if the outputs
             are the records.
@@ -34,14 +34,14 @@ class MatrixMetric(Metric):
         source: str = "distance.matrix",
         output_source: str = "distance.output_matrix",
     ) -> None:
-        """Check and store the tables. One error reports all faults in both tables.
+        """Check and store the tables. One error reports all faults in both of them.
 
         Args:
-            table: Array of shape (N, N) of non-negative, finite numbers, with a diagonal of zeros. It must be symmetric
-                up to a relative difference of 1e-12. The smaller of a pair's two entries is used, which errs on the
-                side of privacy.
-            output_table: Array of shape (N, K) with the distances from records to outputs. None if the outputs are the
-                records.
+            table: Array of shape (N, N) with non-negative, finite numbers and a diagonal of zeros. It must be symmetric
+                up to a relative difference of 1e-12. The smaller of a pair's two entries is used, which is safe for
+                privacy.
+            output_table: Array of shape (N, K) with the distances from records to outputs, or None if the outputs are
+                the records.
             source, output_source: The names of the files, for error messages.
 
         Raises:
@@ -58,7 +58,7 @@ class MatrixMetric(Metric):
                 faults += _entry_faults(to_outputs, output_source).listed
         if faults:
             raise InputError(faults)
-        # A pair's distance is the smaller of its two entries, which gives the stricter constraint.
+        # The distance of a pair is the smaller of its two entries, which gives the stricter constraint.
         self._table = read_only(np.minimum(square, square.T))
         self._uneven = bool((square != square.T).any())
         self._to_outputs = self._table if to_outputs is None else read_only(to_outputs)
@@ -70,26 +70,30 @@ class MatrixMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances, for use in reports: the numbers in the table."""
+        """A description of the exact distances for use in reports. The numbers in the table are exact."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds on the file's distances in both directions, given the distances that this metric returns.
 
-        They are used for lower bounds on losses, which must hold for every exact distance that a number in the file may
-        represent.
+        They are used for lower bounds on losses, which must be valid for every exact distance that a number in the file
+        may represent.
 
         Args:
             distances: The distances that this metric returns, in an array of any shape.
         """
         # Integers beyond 2^53 may have been rounded down when they were written as doubles.
         rounded_distances = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))
-        # A pair's two entries may differ by a relative 1e-12, and the smaller one is used. The value 2e-12 leaves a
+        # A pair's two entries may differ by a relative 1e-12, and the smaller one is used. The factor 2e-12 leaves a
         # margin for rounding.
         return rounded_distances * (1.0 + 2e-12) if self._uneven else rounded_distances
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return the distances from B given records (by default, all) to all outputs, as an array of shape (B, K)."""
+        """Return the distances from some records to all outputs, as an array of shape (B, K).
+
+        Args:
+            i: The indices of these B records. By default, all records are included.
+        """
         return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
 
     def towards(self, rows: Ints) -> MatrixMetric:
@@ -108,7 +112,7 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
     """Return the faults in a table of distances between records, or an empty list if the table is valid.
 
     Args:
-        table: The numbers in the file, an array of any shape. A valid table has shape (N, N).
+        table: The numbers in the file, as an array of any shape. A valid table has shape (N, N).
         source: The name of the file, for the messages.
     """
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:
@@ -119,11 +123,11 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
         (Fault(source, f"row {r}, column {r}", repr(float(table[r, r])), "0 on the diagonal") for r in diagonal),
         len(diagonal),
     )
-    # Symmetry is checked only if all entries are valid. Otherwise, an invalid entry would be reported twice.
+    # Symmetry is checked only if all entries are valid, because an invalid entry would otherwise be reported twice.
     if faults.count:
         return faults.listed
-    # Only the upper triangle is compared, so that each asymmetric pair is one fault. The tolerance of 1e-12 allows for
-    # programs that compute and round the distances in the two directions separately.
+    # Only the upper triangle is compared, so that each asymmetric pair is a single fault. The tolerance of 1e-12 allows
+    # for programs that compute and round the distances in the two directions separately.
     uneven = np.argwhere(np.triu(np.abs(table - table.T) > 1e-12 * np.maximum(table, table.T))).tolist()
     asymmetry_faults = (
         Fault(
@@ -151,7 +155,7 @@ def _entry_faults(table: Floats, source: str) -> Faults:
 
 
 def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
-    """Convert an array read from a file to doubles, and reject numbers that are not exactly representable.
+    """Convert an array read from a file to doubles, rejecting numbers that are not exactly representable.
 
     Args:
         values: Array of any shape that contains integers, or floats of at most 64 bits.
@@ -162,7 +166,7 @@ def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
             representable as a double.
     """
     array = np.asarray(values)
-    # Floats of more than 8 bytes are refused, because rounding them to doubles could increase a distance.
+    # Floats of more than 8 bytes are rejected because rounding them to doubles could increase a distance.
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])
     inexact_entries = np.argwhere(no_doubles(array)).tolist()
