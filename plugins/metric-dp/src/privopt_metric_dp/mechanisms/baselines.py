@@ -33,8 +33,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
     """Base class for mechanisms whose matrix is a function of the problem, which lets ``verify`` recompute it."""
 
     spare: ClassVar[str | None] = None
-    """The method whose matrix is released instead if the requested method runs out of time, or None if there is none.
-    """
+    """The method whose matrix is released if the requested method runs out of time, or None if there is none."""
 
     def verify(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> list[str]:
         """Run the base class's checks, then compare the release's weights with weights recomputed from the problem.
@@ -121,6 +120,8 @@ class Exponential(_ClosedForm):
         """
         data, epsilon, epsilon_share = problem.data, float(problem.data.epsilon), 0.5
         if context.method == "calibrated":
+            # `standing` contains the pairs that the certificate checks, with their distances. They imply all required
+            # pairs.
             epsilon_share = largest_share(data.to_outputs, epsilon, *data.standing)
         z = exponential(data.to_outputs, epsilon, share=epsilon_share)
         return Matrix(z=z, solver={"name": "closed form"}, details={"share_of_epsilon": epsilon_share})

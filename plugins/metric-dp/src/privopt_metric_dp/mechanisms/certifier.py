@@ -32,8 +32,7 @@ __all__ = [
 ]
 
 Candidate = Floats | MatrixRelease
-"""A matrix of shape (N, K), which is repaired, or a release, which is kept as it is if it satisfies the privacy notion.
-"""
+"""A matrix of shape (N, K) to repair, or a release, which is kept unchanged if it satisfies the privacy notion."""
 
 
 @frozen(eq=False)

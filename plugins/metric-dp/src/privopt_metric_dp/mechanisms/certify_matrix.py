@@ -40,8 +40,7 @@ from privopt_metric_dp.proof import Proof
 __all__ = ["CertifiedMatrix", "certify", "measure", "repair", "with_matrix"]
 
 GIVEN: Final = "given"
-"""The name of the mechanism for given matrices, of its table in problem files, and of its key in the result's details.
-"""
+"""The name of the mechanism for given matrices, of its table in problem files, and of its key in result details."""
 MEASURED: Final = "repair"
 """The mechanism's method that measures a matrix and repairs it if necessary."""
 BOUNDED: Final = "bounded"
@@ -55,7 +54,7 @@ weights."""
 
 @frozen(kw_only=True)
 class CertifiedMatrix:
-    """The exactly measured privacy and expected loss of a matrix.
+    """The privacy of a matrix, measured exactly, and its expected loss.
 
     Attributes:
         epsilon: The smallest epsilon that the matrix satisfies for all required pairs, rounded up to a double, or

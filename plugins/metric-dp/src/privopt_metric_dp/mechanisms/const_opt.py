@@ -227,6 +227,7 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
     """
     from privopt_metric_dp.mechanisms.optimal_lp import by_any_solver
 
+    # `needed` contains a subset of the required pairs that implies all others, with their distances.
     form = tied_form(data.to_outputs, float(data.epsilon), radius, *data.needed)
 
     def solve(how: SolveContext) -> Matrix:

@@ -54,8 +54,8 @@ class GivenMatrix:
         """Read a matrix from a ``.npy`` file and check every entry.
 
         Args:
-            file: The file, which contains uint64 weights or other numbers of at most 64 bits. Other numbers are
-                converted to doubles.
+            file: The file, which contains uint64 weights or other numbers of at most 64 bits. Numbers other than
+                weights are converted to doubles.
             shape: The expected shape (N, K).
 
         Raises:
@@ -74,8 +74,8 @@ class GivenMatrix:
         """Create an instance from an array after checking every entry.
 
         Args:
-            array: The matrix, which contains uint64 weights or other numbers of at most 64 bits. Other numbers are
-                converted to doubles.
+            array: The matrix, which contains uint64 weights or other numbers of at most 64 bits. Numbers other than
+                weights are converted to doubles.
             shape: The expected shape (N, K).
             name: The name of the matrix in faults.
 

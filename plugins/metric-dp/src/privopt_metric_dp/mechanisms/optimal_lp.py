@@ -54,6 +54,7 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
     c = m.param("c", data.weighted)
     utility.emit(m, z=z, i=i, k=k, c=c)
     m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
+    # If constraints add up along paths, the pairs in `needed` imply all other required pairs.
     pairs = data.needed[0] if privacy.along_paths else data.pairs
     privacy.emit(m, z=z, i=i, j=j, k=k, d=d, pairs=add_reversed_pairs(pairs))
     return m
@@ -206,6 +207,7 @@ def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) 
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
     from privopt_metric_dp.region.region import Plane
 
+    # `whole` is the data with all possible outputs, even if only some of them were chosen.
     data, utility = problem.whole, problem.declared.utility
     if not isinstance(data.region, Plane) or not isinstance(utility, DistanceLoss) or utility.remap:
         return ()

@@ -77,11 +77,11 @@ def travel_cost(
 
     Raises:
         InputError: The shapes do not match, or a target with positive weight is at an infinite travel distance.
-        Notes:
-            Each of the N K T terms takes 0.23 ns of CPU time, or half as much if the outputs are the records. If N, K
-            and T are
-            all 1600, this is 0.96 s, or 0.49 s if the outputs are the records. The arrays contain N K + (N + K) T
-            numbers.
+
+    Notes:
+        Each of the N K T terms takes 0.23 ns of CPU time, or half as much if the outputs are the records. If N, K and T
+        are all 1600, this is 0.96 s, or 0.49 s if the outputs are the records. The arrays contain N K + (N + K) T
+        numbers.
     """
     q = normalise_weights(weights, source=source)
     a = np.asarray(from_records, dtype=np.float64)

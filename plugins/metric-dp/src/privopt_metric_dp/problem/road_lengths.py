@@ -142,7 +142,7 @@ def _likely_reason(ratio: float, kind: str) -> str | None:
 
     Args:
         ratio: The median ratio over all roads.
-        kind: The kind of places, "planar" or "geographic". Only planar positions can be mistaken for degrees.
+        kind: The kind of places, "planar" or "geographic". Degrees are a possible cause only for planar positions.
 
     Returns:
         The cause in words, or None if the ratio is plausible.

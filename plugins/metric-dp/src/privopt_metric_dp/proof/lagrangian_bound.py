@@ -164,12 +164,11 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             amounts at its two ``endpoints``, weighted by ``shares``.
         wild: Boolean array of shape (K,), initially False. It is set to True for outputs whose sums overflow, which are
             excluded from the minima.
-        Notes:
-            The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|. The bound allows
-            for
-            16 further roundings in the terms themselves, and is doubled to cover rounding in the sum of |terms|.
-            Products
-            that underflow lose less than 1e-300 in total.
+
+    Notes:
+        The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|. The bound allows for
+        16 further roundings in the terms themselves, and is doubled to cover rounding in the sum of |terms|. Products
+        that underflow lose less than 1e-300 in total.
     """
     tails, heads, growth, spread, starts, rows, values = multipliers
     n = cost.shape[0]
@@ -312,8 +311,8 @@ class SparseMultipliers:
         """Convert multipliers for pairs to multipliers for directed constraints, leaving out those not worth storing.
 
         For each output and each first record i, the smallest multipliers are left out as long as their sum is at most
-        ``spare[i]``. Leaving out a multiplier lowers the bound by at most its value, because it raises only the reduced
-        cost of record i. In total, the bound drops by at most the sum of ``spare``.
+        ``spare[i]``. Leaving out a multiplier lowers the bound by at most its value, because the multiplier raises only
+        the reduced cost of record i. In total, the bound drops by at most the sum of ``spare``.
 
         Args:
             multipliers: The multipliers for ``pairs``.

@@ -115,7 +115,7 @@ def prove(
             )
             stated = form.state_bound(data, weighted, value)
         except MemoryError:
-            # A lower bound is accepted, so that more multipliers are left out, until the rest fit into memory. The
+            # A weaker bound is accepted, so that more multipliers are left out, until the rest fit into memory. The
             # second term is needed if `spare` is 0.
             spare, is_first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
             continue
@@ -126,7 +126,7 @@ def prove(
             spare = 0.0
         elif isinstance(form, Trees) or not is_first or missed <= 0.0 or len(selection.values) <= MANY_MULTIPLIERS:
             return stated  # for trees, omitting more multipliers would not make the file smaller
-        # The gap is missed anyway and the proof is long, so a slightly lower bound is accepted in exchange for a
+        # The gap is missed anyway and the proof is long, so a slightly weaker bound is accepted in exchange for a
         # smaller file.
         elif LONG_SPARE_SHARE * (value - stated[1]) > 2.0 * spare:
             spare = LONG_SPARE_SHARE * (value - stated[1])

@@ -330,7 +330,7 @@ def _halve_sides(plane: Plane, file: str) -> Plane:
 
 
 def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]:
-    """Return the triangles of an equilateral lattice that intersect the given polygons, which they cover.
+    """Return the triangles of an equilateral lattice that intersect, and therefore cover, the given polygons.
 
     Args:
         rings: The outer ring and the holes of each polygon, as closed arrays of shape (M, 2) in millimetres.

@@ -50,6 +50,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         it has more than ``MOST_RECORDS`` records or outputs, an unsupported scope, several records but no pairs, or
         outputs chosen from the records.
     """
+    # `mark` is a label for a release that is not private, such as a seeded one, and None for a private release.
     if release.region is not None and not result.mark:
         return Section(
             title="Check it yourself",

@@ -85,6 +85,7 @@ def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) ->
         Array of shape (N, len(odds)) with the counts, or None if the release does not guarantee metric DP.
     """
     guarantee = result.guarantee
+    # `mark` is a label for a release that is not private, such as a seeded one, and None for a private release.
     if guarantee.kind != MetricDP.kind or guarantee.epsilon is None or result.mark:
         return None
     unit = float(guarantee.epsilon) * (1.0 + LENGTH_MARGIN)
@@ -138,8 +139,7 @@ WANTED_BYTES: Final = 1_000_000
 for 2,032 street nodes in Rome (exponential mechanism, 3 per km) uses 63 steps and stays below 1.5 MB."""
 
 MOST_BYTES: Final = 3_000_000
-"""The largest size of the encoded matrix in bytes with the smallest number of steps. If it is larger, there is no map.
-"""
+"""The largest size of the encoded matrix in bytes with the smallest number of steps. Larger matrices get no map."""
 
 MAX_EXCESS_FACTOR: Final = 3.0
 """The multiple of MOST_BYTES above which an encoded matrix is given up without trying fewer steps. For 2,032 street

@@ -117,6 +117,7 @@ def metric_figures(
         loss: The loss that the mechanism minimises.
         attacked: The result of :func:`attack_reports`. If None, it is computed.
     """
+    # If the guarantee covers a region, the release stores no pairs, so the region's edges serve as pairs.
     release = release.along_edges(data)
     attacked = attacked or attack_reports(release, data)
     costed = costs_of(loss, data)

@@ -90,8 +90,9 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
 
     Raises:
         OutOfTime: The time limit expired.
-        Notes:
-            P K differences are computed once, and N K exponentials in each step.
+
+    Notes:
+        P K differences are computed once, and N K exponentials in each step.
     """
     if not len(pairs):
         return 1.0

@@ -49,10 +49,10 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
 
     Raises:
         InputError: Places are neither planar nor geographic, or records and outputs differ in kind.
-        Notes:
-            This computes about 6 N K integrals, most of them with 8 points. It took 0.04 s at N = K = 100, 0.3 s at 400
-            and
-            4 s at 1,600, on one core.
+
+    Notes:
+        This computes about 6 N K integrals, most of them with 8 points. It took 0.04 s at N = K = 100, 0.3 s at 400 and
+        4 s at 1,600, on one core.
     """
     faults = [
         Fault(places.source, "", f"{places.kind} places", "points in a plane or on the earth")
@@ -133,10 +133,10 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
         Array of shape (C, 2) with the corners of all cells, one cell after the other, and an array of shape (K + 1,)
         with the offsets at which the cells start. A cell's corners are in counter-clockwise order, with coordinates
         relative to its site.
-        Notes:
-            A cell is cut by the bisectors with other sites, nearest first, until no farther site can affect it. Any
-            layout
-            is accepted, including a single site, sites on a line, and grids in which four cells meet at a corner.
+
+    Notes:
+        A cell is cut by the bisectors with other sites, nearest first, until no farther site can affect it. Any layout
+        is accepted, including a single site, sites on a line, and grids in which four cells meet at a corner.
     """
     from scipy.spatial import cKDTree
 

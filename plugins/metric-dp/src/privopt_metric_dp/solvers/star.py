@@ -164,8 +164,7 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
 
 
 def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
-    """Return a function that solves ``kernel x = right`` by conjugate gradients, or directly if these do not converge.
-    """
+    """Return a function that solves ``kernel x = right`` by conjugate gradients, or directly if they fail."""
     from scipy.linalg import lu_factor, lu_solve
 
     # If conjugate gradients converge, a few products with the kernel take less time than its factorisation.
