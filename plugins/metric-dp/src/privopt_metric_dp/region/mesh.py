@@ -59,7 +59,7 @@ def plane_of(records: Space) -> Plane:
     Raises:
         InputError: Places coincide, all lie on one line, or are too far apart.
     """
-    assert records.coordinates is not None  # kinds of distance with a plane ask for coordinates
+    assert records.coordinates is not None  # kinds of distance with a plane require coordinates
     projection = records.projection
     if records.kind == "geographic":
         # The projection is chosen for the bounding box of these places. Planar records that were projected from degrees

@@ -30,8 +30,7 @@ MERGE_BELOW = 1e-9
 """Log ratios up to this value are treated as 0, which changes the optimum by a smaller relative amount."""
 
 RELATIVE_SLACK = 1e-9
-"""The fraction by which a path between a pair's records may be longer than the pair for the pair to count as implied.
-"""
+"""The fraction by which a path may be longer than the pair of its two ends for the pair to count as implied."""
 
 BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
 """The largest number of outputs whose multipliers are mapped back at a time, and the largest number of entries (pairs
