@@ -1,4 +1,4 @@
-"""Profiles of photo-censor for the conformance kit, with small generated albums and an exact brute-force oracle."""
+"""Conformance kit profiles for photo-censor: small random albums, and a brute-force oracle in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ SCORES = "scores.npy"
 
 @st.composite
 def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
-    """Draw a small problem for the conformance kit: up to five photos and four places.
+    """Draw a small problem with up to five photos and four places.
 
-    Problems may have ties, scores of -inf, photos that must be kept, and margins.
+    The scores may tie or be -inf, some photos may have to stay, and there may be a margin.
 
     Args:
-        draw: The Hypothesis function that draws from a strategy.
-        tasks: Whether to draw deletion budgets and values of top_k above 1. If False, top_k is 1, because every method
-            can solve such a problem.
+        draw: Hypothesis's function for drawing from a strategy.
+        tasks: Whether to draw deletion budgets and values of top_k above 1. If False, top_k is 1, so that every method
+            can solve the problem.
     """
     photos, locations = draw(st.integers(1, 5)), draw(st.integers(2, 4))
-    # Quarters are exact in doubles and often tie; a margin of 0.1 is not exact.
+    # Multiples of 1/4 are exact in doubles and often tie, whereas the margin 0.1 is not exact.
     entry = st.one_of(st.integers(0, 12).map(lambda n: -n / 4), st.just(-math.inf))
     entries = draw(st.lists(entry, min_size=photos * locations, max_size=photos * locations))
     scores = np.array(entries, dtype=np.float64).reshape(photos, locations)
@@ -55,7 +55,7 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
         privacy["top_k"] = draw(st.integers(1, locations - 1)) if tasks else 1
     privacy["margin"] = draw(st.sampled_from([0.0, 0.25, 0.1]))
     problem = GeneratedProblem(toml=to_toml({"photos": table, "privacy": privacy}), files={SCORES: npy_bytes(scores)})
-    # The kit runs every method on each problem, but greedy refuses some problems that have a solution.
+    # The kit runs every method on each problem, but greedy gives up on some problems that have a solution.
     assume(
         _can_greedy_decide(
             _make_album(problem), Task(top_k=privacy.get("top_k"), budget=privacy.get("deletion_budget"))
@@ -65,12 +65,12 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
 
 
 def _read_scores(problem: GeneratedProblem) -> Any:
-    """Return the scores of a generated problem, as an array of shape (photos, locations)."""
+    """Return the (photos, locations) array of a generated problem's scores."""
     return np.load(io.BytesIO(problem.files[SCORES]))
 
 
 def _make_album(problem: GeneratedProblem) -> Album:
-    """Return a generated problem's album, without using the mechanism's code for reading files."""
+    """Return a generated problem's album without going through the mechanism's own reader."""
     scores = _read_scores(problem)
     keep = np.zeros(len(scores), dtype=np.bool_)
     keep[problem.get("photos.keep", [])] = True
@@ -84,7 +84,7 @@ def _make_album(problem: GeneratedProblem) -> Album:
 
 
 def _can_greedy_decide(album: Album, task: Task) -> bool:
-    """Return whether greedy deletion finds a set of photos for the task or proves that none exists."""
+    """Return whether greedy deletion either solves the task or proves that it cannot be solved."""
     try:
         greedy(album, task)
     except StoppedError:
@@ -95,9 +95,9 @@ def _can_greedy_decide(album: Album, task: Task) -> bool:
 
 
 def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
-    """Return the number of locations that rank at or above the true one, computed in rational arithmetic.
+    """Count the locations that rank at or above the true one, in rational arithmetic.
 
-    The computation is independent of the mechanism's code.
+    This shares no code with the mechanism, so that it can serve as an oracle.
 
     Args:
         album: The scores.
@@ -109,17 +109,17 @@ def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
     for j in range(album.locations):
         if j != album.true and not any(np.isneginf(album.scores[i, j]) for i in retained):
             pairs = ((Fraction(album.scores[i, j]), Fraction(album.scores[i, album.true])) for i in retained)
-            # The margin counts once for each photo, and a tie protects the location.
+            # The margin is added once for each photo, and a tie protects the location.
             total = sum((score - true for score, true in pairs), Fraction())
             count += total >= len(retained) * Fraction(album.margin)
     return count
 
 
 def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
-    """Return the optimal value of a small problem, found by brute force, or None if no set of photos meets the task.
+    """Return the optimal value of a small problem by brute force, or None if no set of photos meets the task.
 
-    The value is the minimum number of deleted photos or, under a budget, the maximum number of protected locations. The
-    recorded ``result`` is not used.
+    The value is the minimum number of deleted photos or, under a budget, the maximum number of protected locations.
+    ``result`` is not used.
     """
     album, task = problem.album, problem.declared.task
     fixed = set(np.flatnonzero(album.keep).tolist())
@@ -140,12 +140,12 @@ def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
 
 
 def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -> Iterator[str]:
-    """Check a release by exact arithmetic and brute force, and yield a message for each fault.
+    """Check a release against exact arithmetic and brute force, and yield a message for each fault found.
 
     Args:
         problem: The problem, with its album and task.
         release: The release to check.
-        result: The result that was recorded for the release.
+        result: The result recorded for the release.
     """
     album = problem.album
     protected_count = _count_protected(album, tuple(np.flatnonzero(release.retained).tolist()))
@@ -159,9 +159,9 @@ def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -
 
 
 def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with top_k increased by 1, which cannot improve the optimum.
+    """Return a copy of the problem with top_k increased by 1, which cannot improve the optimum.
 
-    The result is None if the problem has a budget, if top_k is already the largest possible value, or if it is 1.
+    The result is None for a problem with a budget, for top_k = 1, and if top_k is already as large as possible.
     """
     k = problem.get("privacy.top_k")
     if k is None or k + 1 >= _read_scores(problem).shape[1] or k == 1:
@@ -170,13 +170,13 @@ def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
 
 
 def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return the problem with its photos in random order, which must not change the optimum.
+    """Return a copy of the problem with its photos in random order, which must not change the optimum.
 
-    Keys that refer to photos by row are updated to match.
+    Row numbers in ``photos.keep`` are changed to match.
 
     Args:
-        problem: The problem.
-        chance: The random generator that draws the order.
+        problem: The problem to vary.
+        chance: The random generator that shuffles the photos.
     """
     scores = _read_scores(problem)
     order = list(range(len(scores)))
@@ -189,7 +189,7 @@ def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant
 
 
 def _permute_locations(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return the problem with its locations in random order, which must not change the optimum."""
+    """Return a copy of the problem with its locations in random order, which must not change the optimum."""
     scores = _read_scores(problem)
     order = list(range(scores.shape[1]))
     chance.shuffle(order)
@@ -199,10 +199,10 @@ def _permute_locations(problem: GeneratedProblem, chance: random.Random) -> Vari
 
 
 def _make_profile(tasks: bool) -> Profile:
-    """Return a profile for the conformance kit.
+    """Return the profile for one kind of generated problem.
 
     Args:
-        tasks: Whether problems may have any top_k or a deletion budget. If False, top_k is 1.
+        tasks: Whether problems may have any top_k or a deletion budget. If False, top_k is always 1.
     """
     return Profile(
         problems=problems(tasks),
@@ -214,6 +214,6 @@ def _make_profile(tasks: bool) -> Profile:
 
 
 PROFILE = _make_profile(tasks=False)
-"""The profile for testing all methods, in which top_k is 1."""
+"""The profile for testing all methods, in which top_k is always 1."""
 TASKS = _make_profile(tasks=True)
-"""The profile for testing the ``optimal`` method, with any top_k or a deletion budget."""
+"""The profile for testing the method ``optimal``, in which problems have any top_k or a deletion budget."""

@@ -1,8 +1,4 @@
-"""The utility losses of photo-censor.
-
-With a top-k requirement, the number of deleted photos is minimised. With a deletion budget, the number of protected
-locations is maximised.
-"""
+"""The utility losses of photo-censor: deleted photos for a top-k task, and protected locations under a budget."""
 
 from __future__ import annotations
 
@@ -14,21 +10,21 @@ __all__ = ["DeletedPhotos", "ProtectedK"]
 
 
 class DeletedPhotos(UtilityLoss[Deletions]):
-    """The number of deleted photos, which is minimised."""
+    """The number of deleted photos, which a top-k task minimises."""
 
     unit = "photos"
 
     def evaluate(self, release: Deletions) -> float:
-        """Return the number of photos that the release deletes."""
+        """Return the number of photos that a release deletes."""
         return float((~release.retained).sum())
 
 
 class ProtectedK(UtilityLoss[Deletions]):
-    """The number of locations that rank at or above the true one, which is maximised."""
+    """The number of locations that rank at or above the true one, which a budget task maximises."""
 
     unit = "locations"
     maximise = True
 
     def evaluate(self, release: Deletions) -> float:
-        """Return the number of locations that rank at or above the true one, computed with exact sums."""
+        """Return the number of locations that rank at or above the true one, computed from exact sums."""
         return float(protected_k(release.problem.album, release.retained))

@@ -1,4 +1,4 @@
-"""The photo-censor mechanism, which chooses the photos of an album that may be posted.
+"""The photo-censor mechanism, which decides which photos of an album may be posted.
 
 It follows Yang, Chakrabarti and Vorobeychik, Protecting Geolocation Privacy of Photo Collections, AAAI 2020.
 """
@@ -35,14 +35,14 @@ __all__ = ["PhotoCensor"]
 
 NAME: Final = "privopt-photo-censor"
 POSITIONS: Final = "positions"
-"""The name of the method for a folder without a classifier, which deletes no photo."""
+"""The method for a folder without a classifier. It deletes no photo and only examines what the files reveal."""
 UNSCORED: Final = NoGuarantee(
     reason="no photo was scored, so that what the pictures themselves show may reveal the place; clean copies "
     "(--copy-to) carry no position, time, serial number or thumbnail, and no name that reveals one"
 )
 
 BYTES_PER_SCORE: Final = 150.0
-"""The measured peak memory of a run, in bytes per score of the album, including all steps after the search."""
+"""The peak memory of a run in bytes per score of the album, as measured over a whole run including its last steps."""
 
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
@@ -61,33 +61,33 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     )
 
     def own_method(self, declared: object) -> str | None:
-        """Return the method that a problem prescribes: ``positions`` for a folder without a classifier, else None.
+        """Return the method that the problem prescribes, or None if the user may choose one.
 
-        If the result is None, the user chooses the method.
+        A folder without a classifier prescribes ``positions``.
         """
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         return None if declared.is_scored else POSITIONS
 
     def reading(self, declared: object) -> str:
-        """Return the text that the progress line shows while the problem is being loaded."""
+        """Return the text to show as progress while the problem is being loaded."""
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         if declared.photos.folder is None:
             return "problem"
         return "reading and scoring photos" if declared.is_scored else "reading photos"
 
     def load(self, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Load the scores or photos named by a problem file.
+        """Load the scores or photos that a problem file names.
 
         Raises:
-            InputError: The problem file, or the data it names, are invalid.
+            InputError: The problem file or the data that it names are invalid.
         """
         return PhotoInstance.of(declared, file)
 
     def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
-        """Read a problem and its release from a release folder, for ``verify`` and ``report``.
+        """Read a problem and its release back from a release folder, for ``verify`` and ``report``.
 
-        If the problem names a folder of photos, its contents are read from the record in the release, because the
-        folder may no longer exist.
+        If the problem names a folder of photos, the folder's contents are taken from the release's record of them,
+        because the photos themselves may be gone.
 
         Args:
             declared: The release's problem file.
@@ -100,8 +100,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if declared.photos.folder is None:
             problem = self.load(declared, file)
             return problem, Deletions.read(folder, problem)
-        # Neither the photos nor the classifier are needed, because the release contains the photos' metadata and
-        # scores.
+        # The photos and the classifier are not needed, because the release contains the photos' metadata and scores.
         folder_contents = read_folder_contents(folder)
         problem = PhotoInstance(
             declared=declared, file=file, names=folder_contents.names, folder_contents=folder_contents
@@ -124,8 +123,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Check that a method can solve the problem.
 
         Raises:
-            InputError: The method needs scores but the problem has none, the method is ``positions`` although the
-                problem has scores, or the method is ``top-1`` although the task is not ``top_k = 1``.
+            InputError: The problem has no scores but the method needs them, or has scores but the method is
+                ``positions``. Or the method is ``top-1`` and the task is not ``top_k = 1``.
         """
         declared, file = problem.declared, problem.file
         if not declared.is_scored and method != POSITIONS:
@@ -134,38 +133,39 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if declared.is_scored and method == POSITIONS:
             actual = "scores" if declared.photos.folder is None else "a classifier"
             raise InputError([Fault(file, "photos", actual, f"a folder alone with method {POSITIONS}")])
-        # The polynomial algorithm considers one location at a time, so it can only protect one.
+        # top-1 is a polynomial algorithm that considers one location at a time, so it can only protect one.
         if method == "top-1" and declared.task.top_k != 1:
             task = declared.task
             actual = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
             raise InputError([Fault(file, "privacy", actual, "top_k = 1 with method top-1")])
 
     def privacy(self, problem: PhotoInstance, method: str) -> PrivacyConstraint[Any]:
-        """Return the top-k constraint or, for a problem without scores, a constraint that guarantees nothing."""
+        """Return the top-k constraint, or a constraint that guarantees nothing if the problem has no scores."""
         if not problem.declared.is_scored:
             return UNSCORED
         return TopK(problem=problem)
 
     def utility(self, problem: PhotoInstance, method: str) -> UtilityLoss[Deletions]:
-        """Return the utility loss: the number of deleted photos or, under a budget, of protected locations."""
+        """Return the utility loss: protected locations under a deletion budget, and deleted photos otherwise."""
         if not problem.declared.is_scored or problem.declared.task.top_k is not None:
             return DeletedPhotos()
         return ProtectedK()
 
     def bytes_needed(self, problem: PhotoInstance, method: str) -> float | None:
-        """Return an estimate of the run's peak memory in bytes, or None for a problem without scores."""
+        """Estimate the peak memory of a run in bytes, or return None if the problem has no scores."""
         return BYTES_PER_SCORE * problem.album.scores.size if problem.declared.is_scored else None
 
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos to keep, prove a bound on the loss, and make clean copies if requested.
 
-        The search of the method ``optimal`` proves the bound itself. For a baseline, a separate search proves it. If
-        the problem has no scores, all photos are kept.
+        The method ``optimal`` proves the bound as it searches. For a baseline, a separate search proves it. If the
+        problem has no scores, all photos are kept.
 
         Raises:
-            InputError: Clean copies are requested but the problem has no folder, or a photo has changed.
+            InputError: Clean copies are requested but the problem names no folder, or a photo has changed since it was
+                read.
             InfeasibleError: No set of photos meets the task.
-            StoppedError: No set of photos was found within the time limit.
+            StoppedError: No set of photos was found within the time limit, or greedy deletion got stuck.
             CertificationError: The clean copies do not meet the guarantee.
         """
         if not problem.declared.is_scored:
@@ -178,9 +178,11 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         album, task = problem.album, problem.declared.task
         if context.copies is not None and problem.declared.photos.folder is None:
             raise InputError([Fault(problem.file, "photos.folder", "nothing", "the folder that --copy-to copies from")])
-        # Copies are made and scored after the search, outside its time limit, because nothing is released without them.
+        # The copies are made and scored after the search and outside its time limit, because there is no release
+        # without them.
         with context.time_phase("solve"), limit(context.remaining):
-            # A baseline's plan has no proof of its bound (a tree of cases), so a separate search proves it.
+            # A plan without a tree of cases, such as a baseline's, gives a bound but no proof, so the bound is proved
+            # here.
             plan = self._make_plan(album, task, context)
             bound_and_proof = prove_bound(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
         copies = copy_retained(problem, plan.retained, context)
@@ -197,7 +199,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         )
 
     def _make_plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
-        """Run the method named by ``context``, and return its plan: the photos to keep, and a bound.
+        """Run the method named by ``context``, and return its plan, which gives the photos to keep and a bound.
 
         Args:
             album: The scores, and the photos that must stay.
@@ -210,8 +212,9 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             return top_1(album)
 
         def report(*value_and_cap: int) -> None:
-            """Convert the incumbent's value and the bound to the unit of the loss, and report the smaller one first."""
-            # The search counts retained photos. Their conversion to deleted photos reverses the order, hence the sort.
+            """Report the incumbent's value and the bound in the unit of the loss, the smaller of the two first."""
+            # A top-k search counts retained photos. Converting these to deleted photos reverses the order, hence the
+            # sort.
             context.report("search", 0, *sorted(float(_convert_bound(album, task, count)) for count in value_and_cap))
 
         return solve(album, task, report=report)
@@ -221,11 +224,11 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     ) -> Mapping[str, Any]:
         """Return details for result.json, computed from the problem and the release.
 
-        The details contain counts, and the true location's exact rank before and after the deletions (None without
-        scores). For a folder, they also list the photos whose files reveal a position or contain texts. ``method`` and
+        They contain counts, and the true location's exact rank before and after the deletions, or null if there are no
+        scores. For a folder, they also list the photos whose files reveal a position or contain texts. ``method`` and
         ``recorded`` are not used.
         """
-        # Without scores there are no ranks, so these entries remain null.
+        # Without scores there are no ranks, and these three entries stay None.
         details: dict[str, Any] = {"deleted": int((~release.retained).sum()), "photos": len(problem.names)}
         details |= {"rank_before": None, "rank_after": None, "protected_k": None}
         if problem.declared.is_scored:
@@ -246,18 +249,17 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return details
 
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
-        """Check that the clean copies meet the guarantee, and that rerunning a baseline yields the same deletions.
+        """Check that the clean copies meet the guarantee, and that a baseline, when rerun, deletes the same photos.
 
-        Without scores, check that no photo is deleted.
+        If there are no scores, check that no photo is deleted.
 
         Args:
             problem: The problem, with its scores.
-            release: The release as it was read from its folder.
-            result: The stated result. If its method is a baseline, the method is run again, because baselines are
-                deterministic.
+            release: The release as read from its folder.
+            result: The stated result, which names the method.
 
         Returns:
-            A list with one sentence for each fault, empty if there are none.
+            One sentence per fault, or an empty list if there are none.
         """
         if not problem.declared.is_scored:
             return [] if release.retained.all() else [f"deletions.csv: method {POSITIONS} deletes no photo"]
@@ -267,28 +269,30 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
                 return [f"scores.npz: copies: {reason}"]
         if result.method not in ("greedy", "top-1"):
             return []
-        # Baselines are deterministic, so a repetition must delete exactly the same photos. The ``optimal`` method has a
+        # Baselines are deterministic, so a rerun must delete the same photos. The method ``optimal`` is checked by its
         # proof instead.
         recomputed_plan = self._make_plan(problem.album, problem.declared.task, SolveContext(method=result.method))
         is_equal = np.array_equal(recomputed_plan.retained, release.retained)
         return [] if is_equal else [f"deletions.csv: method {result.method} deletes other photos"]
 
     def proved_bound(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
-        """Check that the case tree in proof.npz proves the stated bound. Return the bound, or None.
-
-        The result is None if no bound is stated, or if it is not a whole number.
+        """Check that the tree of cases in proof.npz proves the stated bound, and return the bound.
 
         Args:
             problem: The problem, with its scores.
             release: Not used, because the bound does not depend on the release.
-            result: The stated result, with the bound.
-            folder: The release folder, with proof.npz.
+            result: The stated result, which gives the bound.
+            folder: The release folder, which contains proof.npz.
+
+        Returns:
+            The bound, or None if there is nothing to check: no bound is stated, the bound is not a whole number, or the
+            problem has no scores.
 
         Raises:
             CertificationError: The tree does not prove the bound.
         """
         bound = result.objective.lower_bound
-        # Both losses are counts, so any bound is a whole number.
+        # Both losses are counts, so a valid bound is a whole number.
         if bound is None or bound != int(bound) or not problem.declared.is_scored:
             return None
         album, task = problem.album, problem.declared.task
@@ -302,19 +306,19 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return warnings_of(problem, release)
 
     def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
-        """Measure the uncertainty of the classifier's posterior, given the retained photos (AAAI 2020, Equation (1)).
+        """Measure how uncertain the classifier's posterior is, given the retained photos (AAAI 2020, Equation (1)).
 
         Returns:
-            A mapping with ``entropy_bits``, the posterior's entropy in bits, and ``bayes_error``, the probability that
-            the best guess is wrong. It is empty if there are no scores, or if the photos rule out every place.
+            The posterior's entropy in bits as ``entropy_bits``, and the probability that the best guess is wrong as
+            ``bayes_error``. The mapping is empty if there are no scores, or if the photos rule out every place.
         """
         if not problem.declared.is_scored or np.isneginf(problem.album.scores[release.retained].sum(axis=0)).all():
-            return {}  # photos that rule out every place leave no posterior
-        # The margin is set to 0: it protects against other classifiers, but the attacker in the audit uses this one.
+            return {}  # if the photos rule out every place, there is no posterior
+        # The margin is set to 0, because it covers other classifiers and the audit's attacker uses this one.
         posterior = belief(evolve(problem.album, margin=0.0), release.retained)
         return {"bayes_error": float(1.0 - posterior.max()), "entropy_bits": entropy_bits(posterior[None], np.ones(1))}
 
 
 def _convert_bound(album: Album, task: Task, bound: int) -> int:
-    """Convert a bound between numbers of retained and deleted photos. Under a budget, return it unchanged."""
+    """Convert a bound from retained to deleted photos or back. Under a budget, return it unchanged."""
     return album.photos - bound if task.top_k is not None else bound

@@ -1,4 +1,4 @@
-"""The top-k guarantee for a censored album, certified by the exact rank of the true location."""
+"""The top-k guarantee for a censored album, which is certified by the exact rank of the true location."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["TopK"]
 class TopK(PrivacyConstraint[Deletions]):
     """The requirement that the true location is not among a classifier's k best guesses (AAAI 2020, Equation (3)).
 
-    With a deletion budget, the requirement is instead that the number of deleted photos does not exceed the budget.
+    In a budget task, the requirement is instead that no more photos are deleted than the budget allows.
 
     Attributes:
         problem: The problem, with its scores and task.
@@ -33,12 +33,12 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return the report's sentence on the guarantee, with the true location's rank before and after deletion."""
+        """Return the report's sentence on what is guaranteed, with the true location's ranks before and after."""
         details, task = result.details.facts, result.guarantee.extra
         new_rank, original_rank = details.get("rank_after"), details.get("rank_before")
         shift = f" (it was guess {original_rank}, now it is guess {new_rank})" if new_rank and original_rank else ""
         k = task.get("top_k")
-        # Without a top_k the task is a deletion budget.
+        # If there is no top_k, the task is a deletion budget.
         if k:
             if k == 1:
                 return f"From the photos that remain, the classifier's best guess is not the true place{shift}."
@@ -59,7 +59,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return two lists of phrases for the report: what was checked, and what was not."""
+        """Return the report's phrases on what was checked and on what was not, as two lists."""
         checked = ["The rank of the true place from the photos that remain, by exact sums of the scores."]
         return checked, [
             "Other classifiers, unless they lie within the margin; and people, who may know the place.",
@@ -68,7 +68,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee stated for the release. For a folder, it lists the files that were not scored."""
+        """The guarantee stated with the release. For a folder, it also names the files that were not scored."""
         album, task, folder_contents = self.problem.album, self.problem.declared.task, self.problem.folder_contents
         theta = album.margin
         against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
@@ -79,7 +79,7 @@ class TopK(PrivacyConstraint[Deletions]):
         else:
             promise = "At most the budget is deleted; certificate.protected_k locations are as likely as the true one"
             extra = {"deletion_budget": task.budget}
-        # Files that were not scored are named, because the guarantee does not cover them.
+        # Files that were not scored are named here, because the guarantee does not cover them.
         left_out_text = (
             f", nor about what else the folder holds: {shorten_list(folder_contents.left_out)}"
             if folder_contents and folder_contents.left_out
@@ -100,7 +100,7 @@ class TopK(PrivacyConstraint[Deletions]):
         """Certify a release by the exact rank of the true location.
 
         The certificate holds if ``worst`` is at most ``allowed``, all photos that must stay are retained, and at least
-        ``keep_at_least`` photos are retained. In a top-k task, ``worst`` and ``allowed`` count locations that rank
+        ``keep_at_least`` photos are retained. In a top-k task, ``worst`` and ``allowed`` count the locations that rank
         below the true one. In a budget task, they count deleted photos.
         """
         album, task = self.problem.album, self.problem.declared.task
@@ -114,7 +114,7 @@ class TopK(PrivacyConstraint[Deletions]):
                 f"{number_of(int(release.retained.sum()), 'photo')} left, photos.keep_at_least = {album.keep_at_least}"
             )
         if task.top_k is not None:
-            # A certificate holds if worst is at most allowed. So the locations that are *not* protected are counted.
+            # A certificate requires worst <= allowed, so it counts the locations that are *not* protected.
             worst, allowed = album.locations - 1 - protected_count, album.locations - 1 - task.top_k
             if worst > allowed:
                 failures.append(f"protected k is {protected_count}, privacy.top_k = {task.top_k}")

@@ -59,35 +59,34 @@ class Privacy:
 
 @frozen(kw_only=True)
 class PhotoProblem:
-    """A problem file for photo-censor: an album taken at one place, and the guarantee required for it."""
+    """A problem file for photo-censor: an album taken at one place, and the guarantee that it needs."""
 
     photos: Photos = key(help="scores, the true location, what must stay")
     privacy: Privacy = key(factory=Privacy, help="a top-k or a deletion budget; none of a folder without a classifier")
 
     @property
     def is_scored(self) -> bool:
-        """Whether the photos have scores, which is false only for a folder without a classifier."""
+        """Whether the photos have scores, as they do unless the problem names a folder without a classifier."""
         return self.photos.folder is None or self.photos.classifier is not None
 
     @property
     def task(self) -> Task:
-        """The top-k or budget task. It is only defined if the photos have scores."""
+        """The top-k or budget task. Only defined if the photos have scores."""
         return Task(top_k=self.privacy.top_k, budget=self.privacy.deletion_budget)
 
 
 @frozen(kw_only=True, eq=False)
 class PhotoInstance:
-    """A loaded problem: a problem file, together with the photos' scores or the contents of their folder.
+    """A loaded problem: the problem file, together with the photos' scores or the contents of their folder.
 
     Attributes:
         declared: The problem file.
         file: The name of the problem file, for error messages.
         names: The photos' file names, or their row numbers from 0 if they have no names.
         _album: The scores. None for a folder without a classifier.
-        folder_contents: The contents of the folder apart from the scored pictures. None if the problem names no folder.
-        places: The places' names, if known.
-        model: The classifier that scored the folder, and that will score the clean copies. None if no classifier is
-            loaded.
+        folder_contents: What the folder contains besides the scored pictures. None if the problem names no folder.
+        places: The places' names, or an empty tuple if they are unknown.
+        model: The classifier that scored the folder and will score the clean copies. None if no classifier is loaded.
     """
 
     declared: PhotoProblem
@@ -100,28 +99,31 @@ class PhotoInstance:
 
     @property
     def album(self) -> Album:
-        """The album with its scores. Defined only for problems with scores (:attr:`PhotoProblem.is_scored`)."""
+        """The album with its scores. Only defined if the problem has scores (see :attr:`PhotoProblem.is_scored`)."""
         assert self._album is not None  # every caller checks is_scored first
         return self._album
 
     @property
     def folder(self) -> FolderContents:
-        """The contents of the folder apart from the scored pictures. Defined only for problems that name a folder."""
+        """What the folder contains besides the scored pictures. Only defined if the problem names a folder."""
         assert self.folder_contents is not None  # every caller has checked that the problem names a folder
         return self.folder_contents
 
     @classmethod
     def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Load a problem: read its table of scores, or examine its folder and score the photos if it has a classifier.
+        """Load the data of a problem: read its table of scores, or examine its folder and score the photos.
+
+        Photos are only scored if the problem names a classifier.
 
         Args:
             declared: The problem file.
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The problem file, or the data it names, are invalid. The error lists all faults.
+            InputError: The problem file or the data that it names are invalid. The error lists several faults at once
+                if it can.
         """
-        # Keys are checked before any photo is opened, because opening photos may take long.
+        # The keys are checked before any photo is opened, because opening photos may take long.
         _find_key_faults(declared, file).check()
         photos, true = declared.photos, declared.photos.true_location
         if photos.folder is None:
@@ -131,13 +133,13 @@ class PhotoInstance:
             scores, names, places = read_scores_of(source, probabilities=photos.probabilities is not None)
             return cls.from_scores(declared, file, scores, names, true, places=places)
         folder = photos.folder.path
-        assert folder is not None  # a folder that a problem file names has a path
+        assert folder is not None  # it is None only in a published copy, which `reopen` reads instead
         model = None if photos.classifier is None else load_classifier(photos.classifier.here)
         folder_contents, tensors = look_at_folder(folder, model, photos.max_megapixels)
-        # Without a classifier there is no album: the folder is only examined.
+        # Without a classifier, the folder is only examined, and there is no album.
         if model is None:
             return cls(declared=declared, file=file, names=folder_contents.names, folder_contents=folder_contents)
-        # If no place is stated, the place that is nearest to most photos with GPS is taken.
+        # If the problem does not give the true place, it is the one nearest to most of the photos with GPS data.
         true = (
             find_album_place([photo.point for photo in folder_contents.metadata], model, folder.name)
             if true is None
@@ -171,7 +173,7 @@ class PhotoInstance:
         places: tuple[str, ...] = (),
         model: Classifier | None = None,
     ) -> PhotoInstance:
-        """Return a problem with the given scores, after checking the keys that refer to photos or locations.
+        """Make a problem from the given scores, after checking the keys that refer to photos or locations.
 
         Args:
             declared: The problem file. Its keys must not contradict one another.
@@ -179,8 +181,7 @@ class PhotoInstance:
             scores: (photos, locations) The scores.
             names: The photos' names.
             true: The column of the true location.
-            folder_contents: The contents of the folder apart from the scored pictures. None if the problem names no
-                folder.
+            folder_contents: What the folder contains besides the scored pictures. None if the problem names no folder.
             places: The places' names, if known.
             model: The classifier that will score the clean copies. None if no classifier is loaded.
 
@@ -189,7 +190,7 @@ class PhotoInstance:
         """
         _find_range_faults(declared, file, scores, names, true).check()
         photos = declared.photos
-        # `photos.keep` has file names or rows, which are converted to a mask here.
+        # `photos.keep` lists photos by file name or row.
         keep = np.isin(np.arange(len(names)), _find_rows(photos.keep, names))
         album = Album(
             scores=scores,
@@ -210,18 +211,21 @@ class PhotoInstance:
 
 
 def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
-    """Return a fault for each missing key and each contradiction between keys, without reading any data.
+    """Find missing and contradictory keys, without reading any data.
 
     Args:
         declared: The problem file.
         file: The name of the problem file, for error messages.
+
+    Returns:
+        One fault for each missing key and each contradiction.
     """
     photos, privacy, faults = declared.photos, declared.privacy, Faults()
     sources = [n for n in ("scores", "probabilities", "folder") if getattr(photos, n) is not None]
     if len(sources) != 1:
         faults.add(file, "photos", " and ".join(sources) or "nothing", "one of scores, probabilities, folder")
     if not declared.is_scored:
-        # A folder without a classifier is only examined, so keys about deletions have no meaning.
+        # A folder without a classifier is only examined, so keys about deletions would have no effect.
         tasks = {"privacy.top_k": privacy.top_k, "privacy.deletion_budget": privacy.deletion_budget}
         keep_text = number_of(len(photos.keep), "photo") if photos.keep else None
         place_text = None if photos.true_location is None else "a column"  # the place is the secret
@@ -241,18 +245,18 @@ def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
 
 
 def _find_rows(keep: Sequence[int | str], names: Sequence[str]) -> list[int]:
-    """Return the row of each photo listed in ``photos.keep``, or -1 if the photo does not exist.
+    """Return the row of each photo in ``photos.keep``, or -1 for a photo that does not exist.
 
     Args:
-        keep: The listed photos, by name or by row.
-        names: The names of all photos, in the order of their rows.
+        keep: The photos to look up, by name or by row.
+        names: The names of all photos, in row order.
     """
     rows = {name: row for row, name in enumerate(names)}
     return [rows.get(n, -1) if isinstance(n, str) else n if 0 <= n < len(names) else -1 for n in keep]
 
 
 def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int) -> Faults:
-    """Return a fault for each key that refers to a photo, location or count that does not exist.
+    """Find keys that refer to a photo, location or count that does not exist.
 
     Args:
         declared: The problem file.
@@ -260,13 +264,16 @@ def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names:
         scores: (photos, locations) The scores.
         names: The photos' names.
         true: The column of the true location.
+
+    Returns:
+        One fault for each of these keys or, in ``photos.keep``, for each invalid or repeated photo.
     """
     (photos, locations), faults, declared_photos = scores.shape, Faults(), declared.photos
     if not 0 <= true < locations:
         faults.add(file, "photos.true_location", "another column", f"a column from 0 to {locations - 1}")
     rows = _find_rows(declared_photos.keep, names)
     for number, (photo, row) in enumerate(zip(declared_photos.keep, rows, strict=True)):
-        # -1 marks a photo that does not exist.
+        # -1 stands for a photo that does not exist.
         if row < 0:
             expectation = f"a row from 0 to {photos - 1}" if isinstance(photo, int) else "the name of a photo"
             faults.add(file, "photos.keep", str(photo), expectation)

@@ -1,10 +1,10 @@
 """Exact ranks of the true location, given the set of photos that are posted.
 
-Solvers propose sets of photos; this module decides whether a set protects the true location. Let S_ij be photo i's
+Solvers propose sets of photos, and this module decides whether a set protects the true location. Let S_ij be photo i's
 score for location j, t the true location, and theta the margin, which is added to the true location's score for each
 photo. Location j ranks at or above the true one if the sum of ``S_ij - S_it - theta`` over the posted photos i is
-non-negative. The sign is taken from a single :func:`math.fsum` over all scores, which rounds only once, and correctly.
-Comparing two rounded sums, or adding rounded differences, could yield the wrong sign.
+non-negative. The sign comes from a single :func:`math.fsum` over all scores, whose result is correctly rounded.
+Comparing two rounded sums, or adding rounded differences, could give the wrong sign.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
     try:
         total: float | Fraction = math.fsum(terms)
     except OverflowError:
-        # A partial sum exceeds the largest double. Rationals have no such limit.
+        # A partial sum exceeds the largest double, but not the largest rational.
         total = sum(map(Fraction, terms), Fraction(0))
     return (total > 0) - (total < 0)
 
 
 def protected_k(album: Album, retained: Bools | None = None) -> int:
-    """Return the number of locations that rank at or above the true one if the given photos are posted.
+    """Return the number of locations that rank at or above the true one if only some photos are posted.
 
-    A location is counted if its total score over the posted photos is at least the true location's total, with the
-    margin added for each photo. Ties count, including ties at -inf. If no photo is posted, all locations tie.
+    A location counts if the sum of its scores over the posted photos is at least that of the true location, to whose
+    score the margin is added for each photo. Ties count, including ties at -inf. If no photo is posted, all locations
+    tie.
 
     Args:
         album: The scores.
-        retained: (N,) mask of the posted photos; by default, all photos.
+        retained: (N,) mask of the posted photos. By default, all photos are posted.
     """
     is_retained = np.ones(album.photos, dtype=np.bool_) if retained is None else retained
     rows = np.flatnonzero(is_retained)
@@ -54,36 +55,37 @@ def protected_k(album: Album, retained: Bools | None = None) -> int:
     slack = alternates.slack
     count = int((sums > slack).sum())
     true_scores = alternates.true[is_retained].tolist()
-    # If a sum in doubles is within its error bound of 0, its sign is uncertain, so it is computed exactly.
+    # `slack` bounds the rounding error of each sum. Where a sum is too near 0 to be sure of its sign, the exact sign is
+    # computed.
     for row in np.flatnonzero((sums >= -slack) & (sums <= slack)).tolist():
         count += exact_sign(alternates.scores[row, is_retained].tolist(), true_scores, album.margin) >= 0
     return count
 
 
 def rank(album: Album, retained: Bools | None = None) -> int:
-    """Return the rank of the true location among the classifier's guesses if the given photos are posted.
+    """Return the true location's rank among the classifier's guesses if only some photos are posted.
 
     Rank 1 is the most likely location. Locations that tie with the true one rank before it.
 
     Args:
         album: The scores.
-        retained: (N,) mask of the posted photos; by default, all photos.
+        retained: (N,) mask of the posted photos. By default, all photos are posted.
     """
     return protected_k(album, retained) + 1
 
 
 def belief(album: Album, retained: Bools) -> Floats:
-    """Return the classifier's (M,) posterior over the locations, given the retained photos (AAAI 2020, Equation (1)).
+    """Return the classifier's posterior over the M locations, given the retained photos (AAAI 2020, Equation (1)).
 
-    The margin is added to the true location's score for each photo. The posterior is uniform if the photos rule out
-    every location.
+    The margin is added to the true location's score for each photo. If the photos rule out every location, the
+    posterior is uniform.
 
     Args:
         album: The scores.
         retained: (N,) mask of the retained photos.
     """
     scores = album.scores[retained].sum(axis=0)
-    # The guarantee adds the margin to the true location once for each photo.
+    # As in the guarantee, the margin counts once for each photo.
     scores[album.true] += album.margin * int(retained.sum())
     if np.isneginf(scores).all():
         return np.full(album.locations, 1.0 / album.locations)

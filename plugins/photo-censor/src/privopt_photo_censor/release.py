@@ -1,6 +1,6 @@
 """The release of photo-censor: the photos that may be posted, the list of clean copies, and a record of the folder.
 
-The release for a folder contains everything that is needed to verify it and to write its report without the photos.
+The release for a folder contains everything needed to verify it and to write its report without the photos.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ COLUMNS: Final = (
     Column(name="texts", kind="text"),
     Column(name="unread", kind="text"),
 )
-"""The columns of metadata.csv. Each is an attribute of :class:`Metadata`."""
+"""The columns of metadata.csv. Each has the name of an attribute of :class:`Metadata`."""
 
 
 @frozen(kw_only=True, eq=False)
 class Deletions(Release):
-    """A release of photo-censor: the decision for each photo of an album, and the clean copies of the retained photos.
+    """A release of photo-censor: which photos of an album may be posted, and the clean copies of these photos.
 
     Attributes:
-        private_folder: Always True: the release folder names the photos, so only its owner may read it.
+        private_folder: Always True. The release folder names the photos, so only its owner may read it.
         problem: The problem. For a folder of photos, the scores and the folder's contents are written with the release,
             so that verification does not need the photos.
         retained: (N,) Whether each photo may be posted.
-        copies: The clean copies of the retained photos. None if none were made.
-        copy_scores: (retained photos, M) The scores of the encoded copies. None if no copies were scored.
+        copies: The clean copies of the retained photos. None if no copies were made.
+        copy_scores: (retained photos, M) The scores of the copies as encoded. None if no copies were scored.
     """
 
     private_folder: ClassVar[bool] = True
@@ -69,23 +69,22 @@ class Deletions(Release):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the photos, in the album's order."""
+        """The photos' names, in the album's order."""
         return self.problem.names
 
     @property
     def thumbnails(self) -> tuple[bytes, ...]:
-        """The thumbnails of the photos as JPEG files, in the album's order. Empty if the problem names no folder."""
+        """The photos' thumbnails as JPEG files, in the album's order. Empty if the problem names no folder."""
         return () if self.problem.folder_contents is None else self.problem.folder_contents.thumbnails
 
     def write(self, folder: Path) -> None:
         """Write the release to a folder.
 
-        The decision for each photo is written to ``deletions.csv``. If the problem names a folder of photos, the
-        metadata, the names of the files left out and the thumbnails are written as well, and so are the list of copies
-        and the scores, if there are any.
+        ``deletions.csv`` says which photos are deleted. Further files list the clean copies, if any were made, and
+        record the metadata, the files left out, the scores and the thumbnails if the problem names a folder of photos.
         """
         write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.retained).astype(np.int64)})
-        # If clean copies were requested (--copy-to), a list states which file is the copy of which photo.
+        # If clean copies were made (--copy-to), a list tells which file is the copy of which photo.
         if self.copies is not None:
             copies = ("photo", [c.photo for c in self.copies]), ("copy", [c.name for c in self.copies])
             write_columns(folder / COPIES, {**dict(copies), "sha256": [c.sha256 for c in self.copies]})
@@ -94,7 +93,7 @@ class Deletions(Release):
             columns = {
                 column.name: [getattr(photo, column.name) for photo in folder_contents.metadata] for column in COLUMNS
             }
-            # Truth values are written as 0 and 1.
+            # The two boolean columns are written as 0 and 1.
             flags = {name: list(map(int, columns[name])) for name in ("place", "thumbnail")}
             write_columns(folder / METADATA, columns | flags)
             write_columns(folder / LEFT_OUT, {"name": list(folder_contents.left_out)})
@@ -117,8 +116,7 @@ class Deletions(Release):
     def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
         """Read a release from its folder.
 
-        The decision for each photo is read. If the problem names a folder of photos, the list of clean copies and their
-        scores are read as well.
+        The list of clean copies and their scores are only read if the problem names a folder of photos.
 
         Raises:
             InputError: A file is missing or malformed, or its photos differ from the problem's.
@@ -135,10 +133,10 @@ class Deletions(Release):
 
 
 def find_carriers(release: Deletions) -> tuple[str, ...]:
-    """Return the names of the retained photos whose files contain a position in their metadata.
+    """Return the names of the retained photos whose files reveal a position in their metadata.
 
-    Such a file reveals the place, whatever the picture shows. The result is empty if the problem has a table of scores
-    instead of photos.
+    Posting such a file reveals the place, whatever its picture shows. The result is empty if the problem has a table of
+    scores instead of photos.
     """
     folder_contents = release.problem.folder_contents
     positioned = set(folder_contents.photos_with_position if folder_contents is not None else ())
@@ -152,12 +150,12 @@ def find_carriers(release: Deletions) -> tuple[str, ...]:
 def _read_file(path: Path, expectation: str, largest: int = LARGEST) -> bytes:
     """Return the contents of a regular file in a release folder.
 
-    Links are rejected, because a link could lead to any file that the reader of the release can access.
+    Links are rejected, because a link could lead to any file that the release's reader has access to.
 
     Args:
         path: The path of the file.
         expectation: A description of the expected file, for the error message.
-        largest: The largest accepted size in bytes.
+        largest: The largest size to accept, in bytes.
 
     Raises:
         InputError: The file is missing, too large, or not a regular file.
@@ -181,7 +179,7 @@ def _read_deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
 
 
 def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | None:
-    """Read copies.csv, which lists the clean copy of each retained photo. Return None if the file does not exist.
+    """Read the list of clean copies in copies.csv, or return None if there is no such file.
 
     Args:
         path: The path of copies.csv.
@@ -190,7 +188,7 @@ def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | No
     Raises:
         InputError: The file is malformed, or does not list the retained photos in order.
     """
-    # A broken link does not "exist", but it must be refused below rather than taken to mean that there are no copies.
+    # A broken link does not "exist", but it must lead to an error below instead of passing for a missing list.
     if not path.exists() and not path.is_symlink():
         return None
     table = read_columns(path, [Column(name=name, kind="text") for name in ("photo", "copy", "sha256")])
@@ -203,7 +201,7 @@ def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
     """Read the arrays in scores.npz.
 
     They are ``scores``, of shape (photos, locations); ``true``, the column of the true location; ``places``, the
-    locations' names; and, if copies were made, ``copies``, their scores, of shape (copies, locations).
+    locations' names; and, if clean copies were scored, ``copies``, of shape (copies, locations).
 
     Args:
         folder: The release folder.
@@ -226,15 +224,15 @@ def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
 
 
 def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Album) -> Floats | None:
-    """Read the scores of the clean copies from scores.npz. Return None if there are no copies.
+    """Read the clean copies' scores from scores.npz, or return None if there are no copies.
 
     Args:
         folder: The release folder.
-        copies: The clean copies. None if none were made.
+        copies: The clean copies. None if no copies were made.
         album: The album, which determines the shape of the scores.
 
     Raises:
-        InputError: Only one of the scores and the copies is present, or the scores have the wrong shape.
+        InputError: There are copies without scores or scores without copies, or the scores have the wrong shape.
     """
     scores = read_scores(folder, album.photos).get("copies")
     expected_shape = None if copies is None else (len(copies), album.locations)
@@ -250,7 +248,7 @@ def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Albu
 
 
 def read_folder_contents(folder: Path) -> FolderContents:
-    """Read what a release records of a folder of photos: metadata, the names of files left out, and thumbnails.
+    """Read a release's record of a folder of photos: the metadata, the names of the files left out, and the thumbnails.
 
     Args:
         folder: The release folder.
@@ -260,7 +258,7 @@ def read_folder_contents(folder: Path) -> FolderContents:
     """
     path = folder / METADATA
     table = read_columns(path, COLUMNS)
-    # An empty cell is NaN: the photo has no position.
+    # Empty cells, which are read as NaN, mark a photo without a position.
     if table["latitude"].is_nan().to_list() != table["longitude"].is_nan().to_list():
         raise InputError([Fault(str(path), "columns latitude, longitude", "one without the other", "both or neither")])
     album = tuple(Metadata(**row) for row in table.rows(named=True))

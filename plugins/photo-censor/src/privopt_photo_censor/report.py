@@ -27,17 +27,17 @@ from privopt_photo_censor.release import Deletions, find_carriers
 __all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
-"""The maximum number of places in a figure. The most likely ones are shown."""
+"""The number of places shown in a figure, the most likely ones first."""
 TINY: Final = 1e-300
-"""The value shown instead of a probability of 0, since the true probability is merely too small for a double."""
+"""The smallest probability shown in the report, so that one that underflows is not shown as exactly 0."""
 
 
 def compute_true_probabilities(album: Album) -> Floats:
-    """Return the (N,) probabilities P(true place | photo), which show how much each photo reveals by itself.
+    """Return the probabilities P(true place | photo) of the N photos, which show how much each one reveals by itself.
 
-    Scores are normalised first, because each photo's scores are log-probabilities only up to a constant.
+    Each photo's scores are normalised first, because they are log-probabilities only up to a constant.
     """
-    # The largest score of a row is subtracted, so that exp does not overflow. In a row of -inf, 0 takes its place.
+    # Each row's largest score is subtracted, so that exp does not overflow. In a row of -inf, nothing is subtracted.
     max_scores = np.where(np.isneginf(album.scores).all(axis=1), 0.0, album.scores.max(axis=1))[:, None]
     weights = np.exp(album.scores - max_scores)
     return np.asarray(weights[:, album.true] / np.maximum(weights.sum(axis=1), np.finfo(np.float64).tiny))
@@ -45,14 +45,14 @@ def compute_true_probabilities(album: Album) -> Floats:
 
 @use_theme
 def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str] = ()) -> Figure:
-    """Draw a bar chart of the most likely places and the classifier's posterior for each, given a set of photos.
+    """Draw a bar chart of the most likely places for a set of photos, with the classifier's posterior for each.
 
-    The true place is always shown, in a different colour.
+    The true place is always included, and has a different colour.
 
     Args:
         album: The scores.
         retained: (N,) mask of the photos that the classifier sees.
-        title: The beginning of the figure's title. The rank of the true place is appended to it.
+        title: The start of the figure's title, to which the rank of the true place is appended.
         places: The places' names, if known.
     """
     chances, true_rank = belief(album, retained), rank(album, retained)
@@ -60,7 +60,7 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
     frequency = Counter(places)
 
     def name(place: int) -> str:
-        """Return a place's name if it is unique, or else a description that includes its column."""
+        """Return a place's name if no other place has it, or else a description that includes its column."""
         is_unique = place < len(places) and places[place] and frequency[places[place]] == 1
         return places[place] if is_unique else describe_place(places, place)
 
@@ -68,7 +68,7 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
     if album.true in order:
         labels[order.index(album.true)] = f"{name(album.true)} (true)"
     else:
-        # The true place is shown with its rank, also if it is not among the likeliest.
+        # If the true place is not among the likeliest, it is added at the end, with its rank.
         order, labels = [*order, album.true], [*labels, f"{true_rank}: {name(album.true)} (true)"]
     figure, axes, rows = rows_of(labels, "the classifier's belief (%)", width=5.6, row=0.27)
     colours = [BAD if j == album.true else MARK for j in order]
@@ -83,11 +83,11 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
 
 @use_theme
 def photo_figure(album: Album, retained: Bools) -> Figure:
-    """Draw a bar chart of P(true place | photo), which measures how much each photo reveals by itself.
+    """Draw a bar chart of P(true place | photo), which shows how much each photo reveals by itself.
 
     Args:
         album: The scores.
-        retained: (N,) mask of the retained photos. Deleted photos are drawn in a different colour.
+        retained: (N,) mask of the retained photos. Deleted photos have a different colour.
     """
     chances = compute_true_probabilities(album)
     order = np.argsort(-chances, kind="stable")
@@ -105,7 +105,7 @@ def photo_figure(album: Album, retained: Bools) -> Figure:
 class AlbumReport(Reporting[PhotoInstance, Deletions]):
     """The report on a photo-censor release: the album, and the classifier's guesses before and after the deletions.
 
-    For a folder without a classifier, the report instead shows what the photos' files reveal.
+    For a folder without a classifier, the report shows what the photos' files reveal instead.
     """
 
     def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:
@@ -123,7 +123,7 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         }
 
     def report(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[Section]:
-        """Return the sections of the report, in the order in which they appear."""
+        """Return the sections of the report in order."""
         if not problem.declared.is_scored:
             return folder_sections(problem, release)
         album, figures = problem.album, self.figures(problem, release, result)
@@ -154,12 +154,12 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         return sections
 
     def geo(self, problem: PhotoInstance, release: Deletions, result: Result) -> Layer | None:
-        """Return a map layer with the photos' positions, or None if the photos are scored or no position is known."""
+        """Return a map layer with the photos' positions, or None if the photos have scores or no position is known."""
         return None if problem.declared.is_scored else folder_layer(problem)
 
 
 def _describe_metadata(release: Deletions) -> str:
-    """Return sentences that say what the retained photos' files reveal, and which files may be posted."""
+    """Return one or more sentences on what the retained photos' files reveal, and on which files may be posted."""
     if release.copies is not None:
         verb = "was" if len(release.copies) == 1 else "were"
         return (
@@ -169,7 +169,7 @@ def _describe_metadata(release: Deletions) -> str:
         )
     if release.problem.folder_contents is None:
         return "What else their files carry (position, time, names) was not looked at: remove it before posting."
-    # Kept photos whose files have a position, and those whose files have texts.
+    # `carried` are the retained photos whose files reveal a position, and `captioned` those whose files contain texts.
     carried = find_carriers(release)
     kept_names = {name for name, is_kept in zip(release.names, release.retained.tolist(), strict=True) if is_kept}
     captioned = kept_names.intersection(release.problem.folder_contents.photos_with_texts)
@@ -186,11 +186,11 @@ def _describe_metadata(release: Deletions) -> str:
 
 
 def _make_tiles(album: Album, release: Deletions) -> Markup:
-    """Return HTML with one tile per photo, which shows its status, its metadata, and P(true place | photo) as a bar.
+    """Render one HTML tile per photo, with its status, its metadata, and P(true place | photo) as a bar.
 
     Args:
         album: The scores.
-        release: The release, with the photos' names and the decision for each photo.
+        release: The release, which provides the photos' names and says which photos are retained.
     """
     chances = compute_true_probabilities(album)
     contents = release.problem.folder_contents
@@ -198,7 +198,7 @@ def _make_tiles(album: Album, release: Deletions) -> Markup:
         (set(), set()) if contents is None else (set(contents.photos_with_position), set(contents.photos_with_texts))
     )
     notes = []
-    # Not strict, because photos after the first SHOWN_PHOTOS have no tile.
+    # The lengths differ if the album is large, because only the first SHOWN_PHOTOS photos have a tile.
     for row, (name, is_retained) in enumerate(zip(release.names[:SHOWN_PHOTOS], release.retained, strict=False)):
         keep_note = ", never to be deleted" if album.keep[row] else ""
         probability = float(chances[row])

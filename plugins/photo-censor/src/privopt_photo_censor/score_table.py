@@ -16,20 +16,20 @@ from privopt.errors import Fault, Faults, InputError, number_of
 __all__ = ["LOG_TOLERANCE", "read_scores_of"]
 
 UNIT_SUM = 1e-5
-"""The largest amount by which the sum of a photo's probabilities may deviate from 1."""
+"""The maximum deviation from 1 of the sum of a photo's probabilities."""
 LOG_TOLERANCE = 1e-5
-"""The amount by which a log-probability may exceed 0 because of rounding."""
+"""The amount by which a log-probability may exceed 0, which allows for rounding."""
 SUM_TOLERANCE = 0.02
-"""The relative tolerance for detecting probabilities that were given as scores by mistake, possibly with few decimals.
+"""The relative tolerance for detecting probabilities that are given as scores by mistake, perhaps with few decimals.
 
-A table of scores is rejected if all of its rows sum to 1, or all to 100, within this tolerance.
+A table of scores is rejected if none is negative and all of its rows sum to 1, or all to 100, within this tolerance.
 """
 LARGEST_SCORE = 1e100
-"""The largest absolute value of a finite score. Sums of such scores do not overflow."""
+"""The maximum absolute value of a finite score, so that sums of scores do not overflow."""
 LONGEST_NAME: Final = 1_000
 """The maximum number of characters in a photo's name."""
 NAMES: Final = ("photo", "file", "name", "id")
-"""Headers of a first column that contains the photos' names rather than scores."""
+"""Headers that mark a first column as the photos' names rather than scores."""
 
 
 def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str], tuple[str, ...]]:
@@ -40,11 +40,11 @@ def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str
         probabilities: Whether the table contains probabilities.
 
     Returns:
-        An array of scores of shape (photos, locations), finite or -inf; the photos' names, or row numbers if they have
-        no names; and the locations' names, if any.
+        The scores, which are finite or -inf, of shape (photos, locations); the photos' names, or their row numbers if
+        they have no names; and the locations' names, or an empty tuple if they are not known.
 
     Raises:
-        InputError: Cells, names or sums are invalid. The error lists all faults.
+        InputError: Cells, names or sums are invalid. The error may list several faults.
     """
     if file.name.lower().endswith(".csv"):
         values, names, places = _read_csv(file)
@@ -59,7 +59,7 @@ def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str
     )
     if probabilities:
         return _take_logarithms(file, values), names, places
-    # Probabilities given as scores would lead to other deletions without any other sign that something is wrong.
+    # If probabilities passed for scores, other photos would be deleted, and nothing else would show the mistake.
     if values.min() >= 0.0 and any(
         (abs(values.sum(axis=1) - expected_sum) <= SUM_TOLERANCE * expected_sum).all() for expected_sum in (1, 100)
     ):
@@ -72,14 +72,14 @@ def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str
 def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     """Read a CSV file with a header and one column per location.
 
-    If the first column's header is in :data:`NAMES`, this column contains the photos' names.
+    If the first column's header is in :data:`NAMES`, that column contains the photos' names.
 
     Returns:
-        An array of shape (photos, locations); the photos' names, or row numbers if they have no names; and the
-        locations' names.
+        The numbers, of shape (photos, locations); the photos' names, or their row numbers if they have no names; and
+        the locations' names.
 
     Raises:
-        InputError: The header or cells are invalid. The error lists all faults.
+        InputError: The header or cells are invalid. The error may list several faults.
     """
     frame = table_of(file)
     header, repeated_names = frame.columns, sorted(find_repeated_names(file))
@@ -88,17 +88,18 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     )
     if not frame.height:
         faults.add(file.name, "", "no rows below a header", "a header, and a row for each photo")
-    # A header that consists of numbers is probably the row of a photo in a file without a header.
+    # If all headers are numbers, the file probably has no header, and this is the row of the first photo.
     if not pl.Series(header).cast(pl.Float64, strict=False).has_nulls():
         faults.add(file.name, "row 1", "numbers", "a header that names the locations")
     faults.check()
-    # Without such a header, the first column is a location like all others.
+    # With any other header, the first column is a location like the rest.
     has_names = header[0].lower() in NAMES
     columns = []
     for name in header[has_names:]:
         texts = plain_texts(frame[name]).fill_null("").str.strip_chars()
         values = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-        # +inf is not a log-probability. A number with digits that is read as infinite (-1e999) is outside the doubles.
+        # +inf is not a log-probability. If a number with digits is read as infinite (-1e999), it is too large for a
+        # double.
         is_infinite = np.isinf(values) & ((values > 0.0) | texts.str.contains("[0-9]").to_numpy())
         invalid_rows = np.flatnonzero(np.isnan(values) | is_infinite).tolist()
         faults.add_rows(
@@ -112,13 +113,13 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     )
     faults.check()
     Faults(duplicate_faults(file.name, np.array(names), header[0])).check()
-    # The table is published in one form of CSV, whatever the form of the file.
+    # The release contains the table in a canonical form of CSV, whatever the dialect of the file.
     file.seen.instead = csv_bytes(frame)
     return np.array(columns, dtype=np.float64).T.reshape(frame.height, -1), names, tuple(header[has_names:])
 
 
 def _refuse_cells(file: File, values: Floats, is_invalid: Bools, expectation: str) -> None:
-    """Check that a table has no invalid cells.
+    """Raise InputError if a table has invalid cells.
 
     Args:
         file: The table's file, for the error message.
@@ -142,7 +143,7 @@ def _take_logarithms(file: File, values: Floats) -> Floats:
         values: (photos, locations) The probabilities.
 
     Raises:
-        InputError: A probability is negative, or a row does not sum to 1.
+        InputError: A probability is negative, or a photo's probabilities do not sum to 1.
     """
     _refuse_cells(file, values, values < 0.0, "a probability, at least 0")
     sums = values.sum(axis=1)

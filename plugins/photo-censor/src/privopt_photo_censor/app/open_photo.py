@@ -1,4 +1,4 @@
-"""Open photos with a fixed set of image decoders, and convert the decoders' errors to InputError."""
+"""Open photos with a fixed set of image decoders, and turn decoder failures into InputError."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ JPEG: Final = (".jpg", ".jpeg", ".jpe", ".jfif")
 SUFFIXES: Final = (*JPEG, ".png", ".webp")
 """The suffixes of photos that can always be read."""
 HEIF: Final = (".heic", ".heif", ".hif")
-"""The suffixes of photos that can be read only if pillow-heif is installed. Otherwise such photos are left out."""
+"""The suffixes of photos that can only be read if pillow-heif is installed. Without it, such photos are left out."""
 DECODERS: Final = ("JPEG", "PNG", "WEBP", "HEIF")
-"""Pillow's names for the allowed formats. For others, Pillow may run another program, as it does for PostScript."""
+"""Pillow's names for the allowed formats. Others are not tried, because Pillow runs other programs for some of them."""
 
 
 class BrokenMetadataError(Exception):
@@ -44,19 +44,19 @@ class BrokenMetadataError(Exception):
 
 
 class UnsupportedPixelsError(ValueError):
-    """Raised if a picture cannot be converted to 8 bits per channel."""
+    """Raised if a picture's pixels cannot be converted to 8 bits per channel."""
 
 
 class TooManyPixelsError(ValueError):
-    """Raised if a picture has more pixels than permitted by ``photos.max_megapixels``."""
+    """Raised if a picture has more pixels than ``photos.max_megapixels`` allows."""
 
 
 MAX_MEGAPIXELS: Final = 89.0
-"""The default for the maximum size of a photo in megapixels. A pixel takes 12 bytes while the photo is read."""
+"""The default limit on a photo's size, in megapixels. Reading a photo takes 12 bytes of memory per pixel."""
 LATE_EXIF: Final = "privopt: no Exif before the pixels"
-"""A key in ``Image.info`` that marks a PNG with no Exif data before its pixels.
+"""A key that :func:`open_photo` adds to ``Image.info`` if a PNG has no Exif data before its pixels.
 
-Viewers ignore an orientation in Exif data after the pixels.
+Viewers ignore an orientation that is stored after the pixels, so it must not be applied here either.
 """
 
 
@@ -65,7 +65,7 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # without a handler 
 
 @cache
 def can_read_heif() -> bool:
-    """Register pillow-heif with Pillow if it is installed, and return whether HEIC files can be read."""
+    """Return whether HEIC files can be read. The first call registers pillow-heif with Pillow if it is installed."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -76,7 +76,7 @@ def can_read_heif() -> bool:
 
 @cache
 def _decoders() -> tuple[str, ...]:
-    """Return those of :data:`DECODERS` that are installed. Pillow raises KeyError for the others."""
+    """Return the formats in :data:`DECODERS` that can be decoded here. Pillow would raise KeyError for the others."""
     can_read_heif()
     Image.init()
     return tuple(name for name in DECODERS if name in Image.OPEN)
@@ -84,29 +84,29 @@ def _decoders() -> tuple[str, ...]:
 
 @contextmanager
 def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Iterator[Image.Image]:
-    """Open a picture for the duration of a ``with`` block, with Pillow's warnings suppressed.
+    """Open a photo for the duration of a ``with`` block, with Pillow's warnings suppressed.
 
     Args:
-        contents: The contents of the file.
-        max_megapixels: The largest accepted size, in megapixels. It is checked before any pixel is decoded.
+        contents: The contents of the photo's file.
+        max_megapixels: The largest photo to accept, in megapixels. The size is checked before any pixel is decoded.
 
     Raises:
-        TooManyPixelsError: The picture is too large.
-        Exception: The picture cannot be opened. Pillow's decoders raise exceptions of various classes, which
-            :func:`readable` converts to InputError.
+        TooManyPixelsError: The photo is too large.
+        Exception: The photo cannot be opened. The exception's class depends on the decoder; use :func:`readable` to
+            convert it to InputError.
     """
     pillow_limit = Image.MAX_IMAGE_PIXELS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit is lower than what a problem may allow
+        Image.MAX_IMAGE_PIXELS = None  # a problem may allow more than Pillow's own limit
         try:
             with Image.open(io.BytesIO(contents), formats=_decoders()) as photo:
                 megapixels = photo.width * photo.height / 1e6
                 if megapixels > max_megapixels:
                     limit = f"photos.max_megapixels = {max_megapixels:g}"
                     raise TooManyPixelsError(f"{megapixels:.4g} megapixels, more than {limit}")
-                # When Pillow opens a file, it reads the chunks before the pixels. So any Exif not found yet comes after
-                # the pixels.
+                # On opening a file, Pillow reads only the chunks before the pixels. Any Exif data that it has not found
+                # yet must come after them.
                 if photo.format == "PNG" and not photo.info.keys() & {"exif", "Raw profile type exif"}:
                     photo.info[LATE_EXIF] = True
                 yield photo
@@ -116,9 +116,9 @@ def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Itera
 
 @contextmanager
 def readable(name: str, what: str = "read") -> Iterator[None]:
-    """Convert any exception in a ``with`` block that decodes a photo to an InputError, unless it is a PrivoptError.
+    """Convert exceptions raised while a photo is decoded in a ``with`` block to InputError.
 
-    The decoder's message is not repeated, because it may quote bytes of the file.
+    A PrivoptError is passed on as it is. The decoder's message is dropped, because it may quote bytes of the file.
 
     Args:
         name: The photo's name, for the error message.
@@ -136,11 +136,11 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
 
 
 def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
-    """Return the fault for a photo that cannot be decoded.
+    """Return the fault to report for a photo that cannot be decoded.
 
     Args:
         name: The photo's name.
-        error: The decoder's error. Its text is not repeated.
+        error: The exception raised by the decoder. Its message is only used if it is known not to quote the file.
         what: The participle in the message "a photo that cannot be read", such as "read" or "copied".
     """
     expectation = "a photo of 8 bits a channel"
@@ -150,8 +150,8 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return the reason why a photo cannot be decoded. The file is secret, so the reason does not quote it."""
-    # The texts of these two classes are our own.
+    """Explain in a few words why a photo cannot be decoded, without quoting its file, which is secret."""
+    # These two classes are defined above, and their messages do not quote the file.
     if isinstance(error, UnsupportedPixelsError | TooManyPixelsError):
         return str(error)
     if isinstance(error, BrokenMetadataError):

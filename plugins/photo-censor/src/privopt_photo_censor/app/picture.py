@@ -1,4 +1,4 @@
-"""Convert photos to upright, opaque 8-bit sRGB pictures, which are used for scores, thumbnails and clean copies."""
+"""Convert photos to upright, opaque 8-bit sRGB pictures, from which scores, thumbnails and clean copies are made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TURNS: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""The transposition that makes a picture upright, by Exif orientation.
+"""The transposition that turns a picture upright, by Exif orientation. Orientation 1 is already upright.
 
 ``ImageOps.exif_transpose`` is not used, because it also rewrites the Exif data, which can fail.
 """
@@ -32,16 +32,18 @@ GREY: Final = ("1", "L", "LA")
 def flatten_photo(photo: Image.Image) -> Image.Image:
     """Return a photo's first picture as a viewer would show it: upright, in sRGB, and on a white background.
 
-    Fully transparent pixels become white, whatever colour the file stores for them. The operation is idempotent.
+    Fully transparent pixels become white, whatever colour the file stores for them. Flattening a picture twice has no
+    further effect.
 
     Returns:
-        An image in mode RGB with 8 bits per channel, without the photo's metadata.
+        An RGB image with 8 bits per channel and none of the photo's metadata.
 
     Raises:
-        UnsupportedPixelsError: The picture is greyscale with 16 or 32 bits, which Pillow cannot scale to 8 bits.
+        UnsupportedPixelsError: The picture has 16-bit or 32-bit grey values, which Pillow cannot scale to 8 bits.
     """
     photo.load()
-    # Viewers ignore an orientation that comes after the pixels. Orientation 1 is upright.
+    # LATE_EXIF marks a photo whose orientation is stored after the pixels, where viewers ignore it. Orientation 1 is
+    # upright.
     orientation = 1 if LATE_EXIF in photo.info else photo.getexif().get(ExifTags.Base.Orientation, 1)
     turn = TURNS.get(orientation)
     upright = photo if turn is None else photo.transpose(turn)
@@ -54,20 +56,20 @@ def flatten_photo(photo: Image.Image) -> Image.Image:
         background.alpha_composite(upright.convert("RGBA"))
         upright = background.convert("RGB")
     picture = _convert_to_srgb(upright, profile, grey) if profile else upright.convert("RGB")
-    # The pixels are put into a new image, which has no info, Exif or profile. Image.copy would copy them.
+    # The pixels are pasted into a new image, because Image.copy would also copy the info, Exif data and profile.
     pixels_only = Image.new("RGB", picture.size)
     pixels_only.paste(picture)
     return pixels_only
 
 
 def _convert_to_srgb(picture: Image.Image, profile: bytes, grey: bool) -> Image.Image:
-    """Convert a picture from its colour profile to sRGB. A profile that does not fit the picture is ignored.
+    """Convert a picture from its colour profile to sRGB. If the profile does not fit the picture, it is ignored.
 
     Args:
-        picture: The picture.
-        profile: The picture's ICC profile.
-        grey: Whether the picture in the file is greyscale, so that a greyscale profile applies. ``picture`` may
-            nevertheless be RGB, because removing transparency converts it.
+        picture: The picture to convert.
+        profile: The ICC profile from the photo's file.
+        grey: Whether the picture in the file is greyscale, so that a greyscale profile fits it. ``picture`` itself may
+            be RGB nevertheless, because removing its transparency has converted it.
     """
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))

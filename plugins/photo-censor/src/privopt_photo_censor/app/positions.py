@@ -1,6 +1,6 @@
-"""Detect positions in a photo's file.
+"""Detect whether a photo's file reveals a position or a place.
 
-Exif, XMP and IPTC data are parsed. An embedded film is searched for the field that contains its position.
+Exif, XMP and IPTC data are parsed. The film that some phones embed in a photo is only searched for its position field.
 """
 
 from __future__ import annotations
@@ -16,53 +16,50 @@ from PIL import ExifTags, Image
 __all__ = ["EXIF", "IPTC_RESOURCE", "carries_position", "gps", "packets_of", "texts_of"]
 
 EXIF: Final = re.compile(rb"Exif\0\0(?=II\*\0|MM\0\*)")
-"""A pattern for the first bytes of an Exif block. A file with several pictures has several blocks."""
+"""A pattern that matches the start of an Exif block. A file with several pictures has several blocks."""
 POINTERS: Final = (b"\x25\x88\x04\0", b"\x88\x25\0\x04")
-"""The Exif tag that points to GPS data, in both byte orders.
+"""The Exif tag that points to the GPS data, in both byte orders.
 
-A block that cannot be parsed counts as having a position if it contains such a tag.
+If a block cannot be parsed but contains this tag, it is assumed to have a position.
 """
 IPTC_RESOURCE: Final = 0x0404
 """The id of the Photoshop resource that contains IPTC records."""
 IPTC_PLACES: Final = frozenset({26, 27, 90, 92, 95, 100, 101})
-"""The fields in IPTC record 2 that name a place.
-
-They are the content location (code, name), city, sublocation, state and country (code, name).
-"""
+"""The fields of IPTC record 2 that name a place: content location (26, 27), city, sublocation, state and country."""
 FILM_PLACE: Final = re.compile(rb"\xa9xyz[\0-\xff]{4}[+-]\d|location\.ISO6709")
-"""A pattern for the field that gives the position in an MP4 or QuickTime film."""
+"""A pattern that matches the position field of an MP4 or QuickTime film."""
 EXTENDED: Final = b"http://ns.adobe.com/xmp/extension/\0"
-"""The first bytes of a JPEG segment that contains a part of a long XMP packet."""
+"""The start of a JPEG segment that contains part of a long XMP packet."""
 HEXADECIMAL: Final = "Raw profile type"
-"""The keyword prefix of a PNG text in which ImageMagick stores Exif, IPTC or XMP data as hexadecimal digits."""
+"""The start of the keyword of a PNG text in which ImageMagick stores Exif, IPTC or XMP data as hexadecimal digits."""
 ROOTS: Final = ("xmpmeta", "xapmeta", "RDF")
-"""The local names of XMP root elements. One of them, with any prefix, encloses every XMP packet."""
+"""The local names of XMP root elements. Every XMP packet is enclosed in one of them, with any prefix."""
 LONGEST: Final = 2**16
-"""The maximum number of bytes that are examined in an Exif block, or in an XMP packet without a closing tag."""
+"""The number of bytes examined from the start of an Exif block, or of an XMP packet that has no closing tag."""
 PLACE: Final = re.compile(
     r"gps(dest)?_?(lat|lon|pos|coord|areainfo).*|lat|long?|latitude|longitude|lat_?long|pos(ition)?|coordinates|point"
     r"|city|sublocation|location(created|shown|name)?|(province)?state|country(name|code)?|worldregion|coverage"
 )
-"""A pattern for the local names, in lower case, of properties that give a place.
+"""A pattern that matches the lower-case local names of properties that give a position or a place.
 
 It covers Exif (including ``GpsLatitude`` and ``GpsLongtitude``, which drones write), W3C geo, GeoRSS, photoshop, IPTC
 Core and Extension, and Dublin Core.
 """
 WORD: Final = re.compile(r"[\w-]+")
-"""A pattern for a word in a packet that is not well-formed."""
+"""A pattern that matches a word in an XMP packet that is not well-formed."""
 
 
 def _tag_patterns(encoding: str, root: str) -> tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return an XML element's name in an encoding, and patterns that match its opening and closing tags.
+    """Return an XML element's encoded name, and the patterns that match its opening and closing tags.
 
-    The patterns match tags in this encoding, with any namespace prefix.
+    The patterns match tags in the given encoding with any namespace prefix or none.
 
     Args:
-        encoding: The name of the encoding, such as ``utf-16-le``.
-        root: The name of the element, without a prefix.
+        encoding: The encoding, such as ``utf-16-le``.
+        root: The element's name, without a prefix.
     """
-    # The pattern of a letter of a prefix: "a" in the encoding, with "a" replaced by a class of letters. The zero bytes
-    # that UTF-16 and UTF-32 have next to it are kept.
+    # To match a letter of a prefix, "a" is encoded and then replaced by a class of letters, which keeps the zero bytes
+    # that UTF-16 and UTF-32 put next to each letter.
     letter = "a".encode(encoding).replace(b"a", rb"[\w.-]").replace(b"\0", rb"\0")
     name, opening, closing, colon = (re.escape(text.encode(encoding)) for text in (root, "<", "</", ":"))
     prefixed_name = b"(?:(?:" + letter + b"){1,60}" + colon + b")?" + name
@@ -74,11 +71,11 @@ TAGS: Final = {
     for encoding in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
     for root in ROOTS
 }
-"""The encoded name and the tag patterns for each root element in each encoding."""
+"""The encoded name and the tag patterns for each combination of an encoding and a root element."""
 
 
 def gps(photo: Image.Image) -> tuple[float, float] | None:
-    """Return the latitude and longitude in degrees from a photo's Exif data, or None if they are missing or invalid."""
+    """Return the latitude and longitude in a photo's Exif data, in degrees, or None if either is missing or invalid."""
     tags = photo.getexif().get_ifd(ExifTags.IFD.GPSInfo)
     latitude = _parse_degrees(tags.get(ExifTags.GPS.GPSLatitude), tags.get(ExifTags.GPS.GPSLatitudeRef), "NS", 90.0)
     longitude = _parse_degrees(tags.get(ExifTags.GPS.GPSLongitude), tags.get(ExifTags.GPS.GPSLongitudeRef), "EW", 180.0)
@@ -90,14 +87,15 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 
     Args:
         parts: The degrees, minutes and seconds as rationals.
-        hemisphere: The hemisphere's letter in the file. If it is missing, the first of ``hemispheres`` is assumed. If
-            it is not a valid letter, the result is None, because either hemisphere would be equally likely.
+        hemisphere: The hemisphere letter from the file. If it is missing, the first of ``hemispheres`` is assumed. If
+            it is any other letter, the result is None, because there is no telling which hemisphere was meant.
         hemispheres: The two valid letters. The second one makes the result negative.
         limit: The largest valid number of degrees.
     """
     letter = "" if hemisphere is None else str(hemisphere).strip("\0 ").upper()[:1]
     try:
-        # Up to four parts are read, so that a fourth part, if there is one, makes the position invalid below.
+        # Four parts are read although three are expected, so that a position with too many parts is found invalid
+        # below.
         values = [float(part) for part in parts[:4]]
         degrees = sum(value / 60.0**power for power, value in enumerate(values))
     except (TypeError, ValueError, ZeroDivisionError):
@@ -110,8 +108,8 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
     """Return whether a photo's file, apart from its pixels, reveals a position or a place in any form.
 
-    The GPS data of every Exif block, XMP in any encoding, IPTC data, the texts of a PNG and the position of an embedded
-    film are examined. A block that cannot be parsed is searched for tags or words that indicate a position.
+    This covers the GPS data of every Exif block, XMP in any encoding, IPTC data, the texts of a PNG, and the position
+    of an embedded film. A block that cannot be parsed is searched for tags or words that indicate a position.
 
     Args:
         photo: The opened photo.
@@ -124,7 +122,7 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
     if any(field in IPTC_PLACES for records in _iptc_records(photo) for field in _filled_fields(records)):
         return True
     texts = (contents, *texts_of(photo))
-    # The keywords of a PNG's texts are property names too.
+    # The keys of `info` include the keywords of a PNG's texts, which may be property names as well.
     if any(_names_place(str(name)) for name in photo.info) or any(FILM_PLACE.search(text) for text in texts):
         return True
     return any(
@@ -133,30 +131,30 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
 
 
 def texts_of(photo: Image.Image) -> list[bytes]:
-    """Return a photo's unpacked metadata, as byte strings that can be searched for texts.
+    """Return a photo's metadata as byte strings that can be searched for texts.
 
     These are the strings and byte strings in Pillow's ``Image.info``, the profiles that a PNG stores as hexadecimal
-    digits, and the XMP packets that a JPEG divides among several segments.
+    digits, and the XMP packets that a JPEG splits across several segments.
     """
     values = [value for value in photo.info.values() if isinstance(value, (bytes, str))]
     texts = [value.encode() if isinstance(value, str) else value for value in values]
     parts_by_packet: dict[bytes, list[bytes]] = defaultdict(list)
     for name, segment in getattr(photo, "applist", ()):
         if name == "APP1" and segment.startswith(EXTENDED):
-            # After the beginning come a name of 32 bytes (a digest of the packet), the packet's length (4 bytes), the
-            # part's offset in the packet (4 bytes), and the part itself.
+            # What follows is a digest that identifies the packet (32 bytes), the packet's length (4 bytes), the part's
+            # offset in the packet (4 bytes), and the part itself.
             part = segment[len(EXTENDED) :]
             parts_by_packet[part[:32]].append(part[36:])
-    # Each part still begins with its offset, so sorting puts the parts in order.
+    # Each part still begins with its big-endian offset, so sorting puts the parts in order.
     packets = [b"".join(part[4:] for part in sorted(parts)) for parts in parts_by_packet.values()]
     return [*texts, *_unpack_profiles(photo), *packets]
 
 
 def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
-    """Yield the bytes of the profiles (Exif, IPTC, XMP) that a PNG stores as texts.
+    """Yield the Exif, IPTC or XMP profiles that a PNG stores as texts.
 
-    Each such text consists of a name, a length and hexadecimal digits. If the digits are invalid, an empty byte string
-    is yielded.
+    Each of these texts consists of a name, a length and hexadecimal digits. If the digits are invalid, an empty byte
+    string is yielded.
     """
     for name, text in photo.info.items():
         if str(name).startswith(HEXADECIMAL):
@@ -171,7 +169,7 @@ def _has_position(exif: Image.Exif) -> bool:
 
 
 def _block_has_position(block: bytes) -> bool:
-    """Return whether an Exif block, which may be malformed, contains a position."""
+    """Return whether an Exif block, which may be malformed, contains a position. If in doubt, the answer is True."""
     exif = Image.Exif()
     try:
         exif.load(block)
@@ -189,9 +187,9 @@ def _iptc_records(photo: Image.Image) -> Iterator[bytes]:
 
 
 def _filled_fields(records: bytes) -> Iterator[int]:
-    """Yield the field numbers of the non-empty fields in IPTC record 2."""
+    """Yield the number of each field in IPTC record 2 that is not empty."""
     while len(records) > 5 and records[0] == 0x1C:
-        # A field: the marker 0x1C, a record, a number, a size of two bytes, and the data.
+        # A field consists of the marker 0x1C, a record number, a field number, a size (2 bytes), and the data.
         size = int.from_bytes(records[3:5], "big")
         if records[1] == 2 and records[5 : 5 + size].strip(b"\0 "):
             yield records[2]
@@ -201,8 +199,8 @@ def _filled_fields(records: bytes) -> Iterator[int]:
 def packets_of(contents: bytes) -> Iterator[str]:
     """Yield the XMP packets in a file, decoded from any Unicode encoding.
 
-    Packets are found by the tags of their root elements. A root element nested in another one is also yielded
-    separately, so parts of a packet may be yielded more than once.
+    Packets are found by the tags of their root elements. If one root element is nested in another, it is also yielded
+    on its own, so a packet's contents may be yielded more than once.
 
     Args:
         contents: The contents of the file.
@@ -212,39 +210,40 @@ def packets_of(contents: bytes) -> Iterator[str]:
             continue
         for opening_tag in opening.finditer(contents):
             start, closing_tag = opening_tag.start(), closing.search(contents, opening_tag.end())
-            # A packet without an end is broken. Its first bytes are yielded, and judged by the words in them.
+            # A packet without a closing tag is broken. Its first bytes are yielded, so that the caller can search them
+            # for words.
             if closing_tag is None:
                 yield contents[start : start + LONGEST].decode(encoding, "replace")
             else:
-                # The pattern of the closing tag ends before its ">".
+                # The pattern matches the closing tag up to, but not including, its ">".
                 yield contents[start : closing_tag.end()].decode(encoding, "replace") + ">"
 
 
 def _filled_properties(packet: str) -> list[str]:
-    """Return the names of the non-empty attributes and elements in an XMP packet.
+    """Return the names of the attributes and elements in an XMP packet that are not empty.
 
-    If the packet is not well-formed XML, all of its words are returned. A packet cannot declare entities, because it
-    begins with its root element.
+    If the packet is not well-formed XML, all of its words are returned. Expanding entities is no risk, because a packet
+    begins with its root element and so cannot declare any.
     """
     names: list[str] = []
-    # A stack that says, for each open element, whether it or an element within it has a value. The first entry is
-    # that of the packet itself.
+    # A stack that records for each open element whether it, or an element within it, has a value so far. The first
+    # entry belongs to the packet itself.
     has_value = [False]
 
     def begin(_: str, attributes: dict[str, str]) -> None:
-        """Handle the start of an element: record its non-empty attributes, which are properties as well."""
+        """Record an element's non-empty attributes, which are properties as well."""
         names.extend(name for name, value in attributes.items() if value.strip())
         has_value.append(any(value.strip() for value in attributes.values()))
 
     def end(name: str) -> None:
-        """Handle the end of an element: record its name if it has a value."""
+        """Record an element's name if the element has a value."""
         # A list or a structure has a value if one of its parts has.
         if has_value.pop():
             names.append(name)
             has_value[-1] = True
 
     def write(text: str) -> None:
-        """Handle a piece of text inside the innermost open element."""
+        """Note that the innermost open element has a value, unless the text is blank."""
         has_value[-1] |= bool(text.strip())
 
     parser = expat.ParserCreate()  # without namespaces: a packet may use a prefix that it does not declare
@@ -257,5 +256,5 @@ def _filled_properties(packet: str) -> list[str]:
 
 
 def _names_place(name: str) -> bool:
-    """Return whether a property's name, without its namespace prefix, indicates a position or a place."""
+    """Return whether a property's name, ignoring its namespace prefix, indicates a position or a place."""
     return PLACE.fullmatch(name.rpartition(":")[2].lower()) is not None

@@ -1,8 +1,8 @@
 """Extract the texts in a photo's file: captions, comments, keywords, names, and trailing data.
 
 No program can tell whether a text names a place, so all texts are listed for the user to read. Data that cannot be read
-as text, such as a maker note or a film, are listed with their size. Fields with their own column in metadata.csv (time,
-camera, serial number) are skipped, as are technical fields about how a picture was produced.
+as text, such as a maker note or a film, are listed by size. Fields that have their own column in metadata.csv (time,
+camera, serial number) are skipped, as are technical fields about how the picture was produced.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from privopt_photo_censor.app.xmp_texts import xmp_texts
 __all__ = ["Text", "list_texts"]
 
 MAX_CHARACTERS: Final = 2_000
-"""The maximum number of characters listed per text. The number of further characters is stated."""
+"""The number of characters listed per text. Of a longer text, only the number of further characters is listed."""
 MAX_TEXTS: Final = 200
-"""The maximum number of texts listed per photo. The number of further texts is stated."""
+"""The number of texts listed per photo. If there are more, only the number of further texts is listed."""
 MAX_UNPACKED_BYTES: Final = 2**22
-"""The maximum number of bytes unpacked from a compressed text, so that a small file cannot exhaust the memory."""
+"""The maximum number of bytes to unpack from a compressed text, so that a small file cannot exhaust the memory."""
 
 TECHNICAL_TAGS: Final = frozenset(
     (
@@ -39,13 +39,13 @@ TECHNICAL_TAGS: Final = frozenset(
         *("GPSDestBearingRef", "GPSDestDistanceRef", "GPSDateStamp"),
     )
 )
-"""Exif texts that are skipped, because they are listed in other columns or describe how a photo was produced."""
+"""Exif texts to skip, because they have their own columns or describe how a photo was produced."""
 CODED_TAGS: Final = ("UserComment", "GPSProcessingMethod", "GPSAreaInformation")
 """Exif texts that begin with an eight-byte code for their encoding."""
 EXIF_ENCODINGS: Final = {b"ASCII\0\0\0": "ascii", b"JIS\0\0\0\0\0": "iso2022_jp"}
-"""Python's names for encodings, by eight-byte Exif code. Unicode is handled separately."""
+"""Python's name for each encoding, by its eight-byte Exif code. Unicode is handled separately."""
 UNREAD_TAGS: Final = ("MakerNote", "DNGPrivateData")
-"""Exif fields in a proprietary format of the camera's manufacturer."""
+"""Exif fields in a manufacturer's proprietary format."""
 IPTC_NAMES: Final = {
     5: "object name", 7: "edit status", 12: "subject", 15: "category", 20: "supplemental category", 22: "fixture",
     25: "keyword", 26: "location code", 27: "location name", 40: "special instructions", 80: "by-line",
@@ -53,9 +53,9 @@ IPTC_NAMES: Final = {
     103: "transmission reference", 105: "headline", 110: "credit", 115: "source", 116: "copyright", 118: "contact",
     120: "caption", 121: "local caption", 122: "caption writer",
 }  # fmt: skip
-"""The names of fields in IPTC record 2 that contain texts, by field number."""
+"""The names of the text fields in IPTC record 2, by field number."""
 IPTC_TECHNICAL: Final = frozenset((0, 30, 35, 37, 38, 47, 50, 55, 60, 62, 63, 65, 70, 200, 201, 202))
-"""Fields in IPTC record 2 that are skipped, because they are dates, versions or previews."""
+"""Fields of IPTC record 2 to skip, because they are dates, versions or previews."""
 PNG_TECHNICAL: Final = frozenset(
     [
         "IHDR",
@@ -82,28 +82,28 @@ PNG_TECHNICAL: Final = frozenset(
         "eXIf",
     ]
 )
-"""PNG chunks that are skipped: they contain no texts, or only Exif data, which are read separately."""
+"""PNG chunks to skip, because they contain no texts, or only Exif data, which are read separately."""
 PNG_KEYS: Final = re.compile(r"Software|Creation Time|date:\w+|Raw profile type .*|XML:com\.adobe\.xmp")
-"""A pattern for the keywords of PNG texts that are skipped.
+"""A pattern that matches the keywords of PNG texts to skip.
 
-Such texts are times, names of programs, or Exif, IPTC or XMP data, whose fields are listed instead.
+Their values are times, names of programs, or Exif, IPTC or XMP data, whose fields are listed instead.
 """
 WEBP_TECHNICAL: Final = frozenset(("VP8 ", "VP8L", "VP8X", "ALPH", "ANIM", "ANMF", "ICCP", "EXIF", "XMP "))
 BOXES_TECHNICAL: Final = frozenset(("ftyp", "meta", "mdat", "idat"))
 JPEG_TECHNICAL: Final = (b"JFIF\0", b"JFXX\0", b"Exif\0", b"http://ns.adobe.com/", b"ICC_PROFILE\0", b"MPF\0", b"Adobe")
-"""The first bytes of JPEG segments that are skipped.
+"""The first bytes of JPEG segments to skip.
 
-Such segments contain no texts, or contain Exif or XMP data, which are read separately.
+These segments contain no texts, or only Exif or XMP data, which are read separately.
 """
 PHOTOSHOP: Final = b"Photoshop 3.0\0"
 FILM: Final = re.compile(rb"[\0-\xff]{4}ftyp")
 LETTERS: Final = re.compile(r"[^\W\d_]{3,}|\d[.°º:]\d")
-"""A pattern for three consecutive letters, or for a number that may be a coordinate.
+"""A pattern that matches three consecutive letters, or a number that may be a coordinate.
 
-A run of bytes that does not match it is not considered a text.
+A run of bytes that it does not match is not considered a text.
 """
 RUN: Final = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){6,}|(?:[\x20-\x7e]\0){6,}|(?:\0[\x20-\x7e]){6,}")
-"""A pattern for six or more printable characters in UTF-8 or UTF-16, which may be a text."""
+"""A pattern that matches six or more printable characters in UTF-8 or UTF-16, which may be a text."""
 
 
 @frozen
@@ -111,8 +111,9 @@ class Text:
     """A text in a photo's file, with the name of its field.
 
     Attributes:
-        field: The name of the field in Exif, IPTC or XMP data, or of the block in the file.
-        value: The text as a single line or, for data that cannot be read as text, a description, such as its size.
+        field: The name of the Exif, IPTC or XMP field, or of the block in the file.
+        value: The text as a single line. For data that cannot be read as text, a description of them, such as their
+            size.
         is_read: Whether ``value`` is the text itself rather than a description.
     """
 
@@ -129,22 +130,24 @@ class _Unread:
     """A placeholder for data that cannot be read as text.
 
     Attributes:
-        size: A phrase that states the number of bytes and, if the data contain a film, says so. For a malformed Exif
-            block, the phrase states only that there is a further block.
+        size: A phrase that gives the number of bytes and mentions a film if there is one. For a malformed Exif block,
+            the phrase only says that there is a further block.
     """
 
     size: str
 
 
 _Field = tuple[str, str | _Unread]
-"""The name of a field, and its text or a placeholder for unreadable data."""
+"""The name of a field, together with its text or a placeholder for data that cannot be read."""
 
 
 def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
-    """Return the distinct texts in a photo's file, and placeholders for data that cannot be read as text.
+    """Return the distinct texts in a photo's file, and descriptions of the data that cannot be read as text.
+
+    Texts that are too long or too many are cut off, and what is missing is counted.
 
     Args:
-        photo: The photo, opened and loaded.
+        photo: The opened photo, with its pixels already loaded.
         contents: The contents of the photo's file.
     """
     unique: dict[Text, None] = {}
@@ -164,12 +167,12 @@ def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
 
 
 def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
-    """Yield the name and text of each field in Exif, XMP, IPTC and Photoshop data, and in other blocks of the file.
+    """Yield every field of a photo's Exif, XMP, IPTC and Photoshop data, and of the other blocks in its file.
 
-    A text may be yielded more than once, because Exif data are read both by Pillow and from the contents of the file.
+    Texts may be repeated, because Exif data are read both through Pillow and from the contents of the file.
 
     Args:
-        photo: The photo, opened and loaded.
+        photo: The opened photo, with its pixels already loaded.
         contents: The contents of the photo's file.
     """
     yield from _exif_texts(photo.getexif())
@@ -185,7 +188,7 @@ def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
     photoshop = b""
     for block in iter_blocks(contents):
         if block.kind == "APP13" and block.contents.startswith(PHOTOSHOP):
-            # Photoshop's resources may be spread over several segments, so these are joined first.
+            # Photoshop's resources may be spread over several segments, so the segments are joined first.
             photoshop += block.contents[len(PHOTOSHOP) :]
         else:
             yield from _texts_of_block(block)
@@ -193,7 +196,7 @@ def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
 
 
 def _iptc_records(text: bytes) -> Iterator[bytes]:
-    """Yield the IPTC records in an unpacked profile, which contains them directly or inside Photoshop resources."""
+    """Yield the IPTC records in an unpacked profile, which holds them either directly or inside Photoshop resources."""
     if b"8BIM" in text:
         yield from (data for number, data in photoshop_resources(text) if number == IPTC_RESOURCE)
     elif b"\x1c\x02" in text:
@@ -201,7 +204,7 @@ def _iptc_records(text: bytes) -> Iterator[bytes]:
 
 
 def _texts_of_block(block: Block) -> Iterator[_Field]:
-    """Yield the texts in one block of a photo's file, except XMP and IPTC data, which are parsed separately."""
+    """Yield the texts in one block of a photo's file, except for XMP and IPTC data, which are parsed separately."""
     kind, data = block.kind, block.contents
     if kind == AFTER_END:
         yield from _trailing_texts(data)
@@ -222,14 +225,14 @@ def _texts_of_block(block: Block) -> Iterator[_Field]:
 
 
 def _trailing_texts(data: bytes) -> Iterator[_Field]:
-    """Yield the texts in the bytes after the end of a picture, or a placeholder if there is a film or no text."""
+    """Yield the texts in the bytes after the end of a picture, or a placeholder for a film or bytes without texts."""
     text = _decode(data)
-    # If more than nine tenths of the characters are printable, the whole is taken for a text.
+    # If more than nine tenths of the characters are printable, the bytes are one text as a whole.
     if sum(map(str.isprintable, text)) > 0.9 * len(text):
         yield AFTER_END, text
         return
     film = FILM.search(data)
-    # A film is not searched, because runs of its bytes look like texts.
+    # A film is not searched, because some of its bytes would look like texts by chance.
     runs = list(_runs(AFTER_END, data if film is None else data[: film.start()]))
     yield from runs
     if film is not None or not runs:
@@ -237,11 +240,11 @@ def _trailing_texts(data: bytes) -> Iterator[_Field]:
 
 
 def _runs(name: str, data: bytes) -> Iterator[_Field]:
-    """Yield the runs of printable characters in binary data that match :data:`LETTERS`, and so may be texts.
+    """Yield the runs of printable characters in binary data that look like texts (see :data:`LETTERS`).
 
     Args:
         name: The name of the field that contains the data.
-        data: The data.
+        data: The data to search.
     """
     for run in RUN.finditer(data):
         text = _decode(run[0])
@@ -250,24 +253,24 @@ def _runs(name: str, data: bytes) -> Iterator[_Field]:
 
 
 def _png_text(kind: str, data: bytes) -> Iterator[_Field]:
-    """Yield the text in a text chunk of a PNG file.
+    """Yield the text of a PNG text chunk and, if it is given, the translated keyword.
 
     Args:
-        kind: The kind of the chunk: ``tEXt``, ``zTXt`` (compressed) or ``iTXt`` (UTF-8).
-        data: The contents of the chunk: a keyword, a zero byte, and the text.
+        kind: The type of the chunk: ``tEXt``, ``zTXt`` (compressed) or ``iTXt`` (UTF-8).
+        data: The contents of the chunk, which begin with a keyword and a zero byte.
     """
     name, _, remainder = data.partition(b"\0")
     key, packed = name.decode("latin-1"), kind == "zTXt"
     if kind == "iTXt":
-        # Before the text come a flag (1 if compressed), a compression method, a language that ends in a zero byte, and
-        # the keyword in that language, which ends in a zero byte too.
+        # Before the text come a flag (1 if compressed), a compression method, a language, and the keyword in that
+        # language. The last two each end in a zero byte.
         packed = remainder[:1] == b"\1"
         _, _, translated = remainder[2:].partition(b"\0")
         title, _, remainder = translated.partition(b"\0")
         if title:
             yield f"PNG text {key}, translated", _decode(title)
     elif packed:
-        # One byte for the compression method comes before the text.
+        # The compressed text is preceded by one byte, the compression method.
         remainder = remainder[1:]
     if PNG_KEYS.fullmatch(key):
         return
@@ -292,7 +295,7 @@ def _block_texts(block: bytes) -> Iterator[_Field]:
 
 
 def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
-    """Yield the texts in all Exif directories, except technical fields."""
+    """Yield the texts in all directories of Exif data, except for technical fields."""
     order = "le" if exif.endian == "<" else "be"
     # IFD1 describes the thumbnail, and may contain texts of its own.
     directories = (ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo, ExifTags.IFD.Interop, ExifTags.IFD.IFD1)
@@ -306,14 +309,14 @@ def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
 
 
 def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
-    """Yield the texts in an Exif field, or its size if it is one of :data:`UNREAD_TAGS`.
+    """Yield the text of an Exif field, or a placeholder with its size if the field is in :data:`UNREAD_TAGS`.
 
-    Fields without text, such as numbers and codes, yield nothing.
+    Nothing is yielded for numbers and codes.
 
     Args:
         name: The name of the field.
         tag: The tag number of the field.
-        value: The value of the field as Pillow returns it.
+        value: The value of the field as returned by Pillow.
         order: The byte order of the Exif block, ``"le"`` or ``"be"``.
     """
     if isinstance(value, str):
@@ -321,7 +324,7 @@ def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
     elif isinstance(value, tuple) and value and all(isinstance(part, str) for part in value):
         yield f"Exif {name}", _mend(" ".join(value))
     elif isinstance(value, tuple) and value and all(isinstance(part, int) and 0 <= part < 256 for part in value):
-        # This may be a text whose bytes were written as separate numbers.
+        # The field may be a text whose bytes were written as separate numbers.
         yield from _tag_texts(name, tag, bytes(value), order)
     elif isinstance(value, bytes):
         if name in UNREAD_TAGS:
@@ -331,25 +334,24 @@ def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
         # Windows writes its own fields (XPTitle, XPComment) in UTF-16.
         elif name.startswith("XP"):
             yield f"Exif {name}", value.decode("utf-16-le", "replace")
-        # Bytes of known fields are codes; bytes of an unknown field may be a text.
+        # In a known field, bytes are codes. In an unknown one, they may be a text.
         elif tag not in ExifTags.TAGS and tag not in ExifTags.GPSTAGS:
             yield from _runs(f"Exif {name}", value)
 
 
 def _decode_coded(value: bytes, order: str) -> str:
-    """Decode an Exif text that begins with an eight-byte code identifying its encoding.
+    """Decode an Exif text that begins with an eight-byte code for its encoding.
 
     Args:
         value: The code and the text.
-        order: The byte order of the Exif block, "le" or "be". It is used for UTF-16 if the text does not reveal its
-            byte order.
+        order: The byte order of the Exif block, ``"le"`` or ``"be"``. A UTF-16 text is read in this order if the text
+            itself does not show another.
     """
     code, text = value[:8], value[8:]
     if code == b"UNICODE\0":
         if text.startswith((b"\xff\xfe", b"\xfe\xff")):
             return text.decode("utf-16", "replace")
-        # Programs disagree on the byte order, so it is found from the text: in most letters, one of the two bytes is
-        # zero.
+        # Programs disagree on the byte order, so it is inferred from the text: most letters have one byte that is zero.
         even_zeros, odd_zeros = text[::2].count(0), text[1::2].count(0)
         if even_zeros != odd_zeros:
             order = "le" if odd_zeros > even_zeros else "be"
@@ -357,7 +359,7 @@ def _decode_coded(value: bytes, order: str) -> str:
     if code in EXIF_ENCODINGS:
         encoding = EXIF_ENCODINGS[code]
         return _decode(text) if encoding == "ascii" else text.decode(encoding, "replace")
-    # Eight zeros mean that the encoding is not stated. Anything else is not a code but part of the text.
+    # Eight zeros stand for an unspecified encoding. Anything else is no code but the beginning of the text.
     return _decode(text if code == bytes(8) else value)
 
 
@@ -366,7 +368,7 @@ def _photoshop_texts(contents: bytes) -> Iterator[_Field]:
     for number, data in photoshop_resources(contents):
         if number == IPTC_RESOURCE:
             yield from _iptc_texts(data)
-        # Either of these two resources contains Exif.
+        # These two resources contain Exif data.
         elif number in (0x0422, 0x0423):
             yield from _block_texts(b"Exif\0\0" + data)
         elif number in (0x03F0, 0x03F1, 0x040B, 0x041A, 0x041E):  # caption, its border, URL, slices, list of URLs
@@ -375,13 +377,13 @@ def _photoshop_texts(contents: bytes) -> Iterator[_Field]:
 
 def _iptc_texts(records: bytes) -> Iterator[_Field]:
     """Yield the texts in IPTC records."""
-    # Bytes before the first marker, such as padding, are skipped.
+    # Anything before the first marker, such as padding, is skipped.
     offset = records.find(b"\x1c")
     while offset >= 0 and offset + 5 <= len(records) and records[offset] == 0x1C:
-        # A field consists of the marker 0x1C, a record number, a field number, a size of two bytes, and the data.
+        # A field consists of the marker 0x1C, a record number, a field number, a size (2 bytes), and the data.
         record, number = records[offset + 1], records[offset + 2]
         size, begin = int.from_bytes(records[offset + 3 : offset + 5], "big"), offset + 5
-        # If the highest bit is set, the other bits state how many bytes the actual size takes, which follows.
+        # If the highest bit is set, the other bits give the width in bytes of the actual size, which follows.
         if size & 0x8000:
             width = size & 0x7FFF
             size, begin = int.from_bytes(records[begin : begin + width], "big"), begin + width
@@ -397,8 +399,8 @@ def _iptc_texts(records: bytes) -> Iterator[_Field]:
 def _user_descriptions(meta: bytes) -> Iterator[str]:
     """Yield the names, descriptions and tags of pictures in a HEIF file.
 
-    They are stored in ``udes`` boxes. Each box consists of a size, the name, the version and flags (4 bytes), and texts
-    that each end in a zero byte.
+    They are stored in ``udes`` boxes. Each box consists of its size, its name, a version and flags (4 bytes), and
+    several texts that each end in a zero byte.
 
     Args:
         meta: The contents of the file's ``meta`` box.
@@ -406,21 +408,22 @@ def _user_descriptions(meta: bytes) -> Iterator[str]:
     offset = meta.find(b"udes")
     while offset >= 0:
         size = int.from_bytes(meta[max(0, offset - 4) : offset], "big")
-        # The size comes before a box's name. After the name come the version and flags, and then the texts.
+        # `offset` is that of the name. The box begins 4 bytes earlier, with its size, and its texts begin 8 bytes
+        # later.
         parts = meta[offset + 8 : offset - 4 + size].split(b"\0")
         yield from (_decode(part) for part in parts[1:])  # the language comes first
         offset = meta.find(b"udes", offset + 4)
 
 
 def _decode(data: bytes) -> str:
-    """Decode bytes in an unknown encoding as UTF-16, UTF-8 or Latin-1.
+    """Decode bytes whose encoding is unknown as UTF-16, UTF-8 or Latin-1.
 
-    UTF-16 is recognised by a byte order mark or by zero bytes. Latin-1 is used if the text is not valid UTF-8.
+    UTF-16 is recognised by its byte order mark or its zero bytes. Latin-1 is used for what is not valid UTF-8.
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     even_zeros, odd_zeros = data[::2].count(0), data[1::2].count(0)
-    # In UTF-16, every other byte of Latin text is zero, so zeros make up as much as half of all bytes.
+    # In Latin text in UTF-16, every other byte is zero, which is half of all bytes.
     zero_share = max(even_zeros, odd_zeros) / max(1, len(data))
     if zero_share > 0.4:
         return data.decode("utf-16-le" if odd_zeros > even_zeros else "utf-16-be", "replace")
@@ -431,7 +434,7 @@ def _decode(data: bytes) -> str:
 
 
 def _mend(text: str) -> str:
-    """Repair UTF-8 text that Pillow decoded as Latin-1. Return the text unchanged if its bytes are not valid UTF-8."""
+    """Repair UTF-8 text that Pillow decoded as Latin-1. Text that is not valid UTF-8 is returned unchanged."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError:

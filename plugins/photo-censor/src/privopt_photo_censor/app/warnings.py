@@ -1,4 +1,4 @@
-"""Warnings about what deletions do not hide: unscored pictures, positions in files, and names that reveal a place."""
+"""Warn of what deletions do not hide: unscored pictures, positions in files, and names that reveal a place."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from privopt_photo_censor.score_table import LOG_TOLERANCE
 __all__ = ["warnings_of"]
 
 LIKELY: Final = 0.1
-"""The smallest probability of the true place for which a warning states that the place is still a likely guess."""
+"""The smallest probability of the true place at which a warning says that the place is still a likely guess."""
 
 _ORDINALS: Final = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth"}
 
 
 def warnings_of(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return the warnings for a release, one sentence each."""
+    """Return the warnings to print about a release, one sentence each."""
     if not problem.declared.is_scored:
         return _warn_of_unscored(problem, release)
     lines = _warn_of_scores(problem) if problem.folder_contents is None else _warn_of_scored(problem, release)
@@ -32,15 +32,15 @@ def warnings_of(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_likely_place(release: Deletions) -> list[str]:
-    """Return a warning if the true place remains one of the classifier's likely guesses.
+    """Return a warning if the true place is still one of the classifier's likely guesses.
 
-    The guarantee permits this. For example, the true place may be the second guess, with a probability of 46 %.
-    Somebody who tries the most likely places one by one would soon find it.
+    The guarantee allows this. For example, the true place may be the second guess, with a probability of 46 %, and
+    anyone who tries the most likely places one by one would soon find it.
     """
     album = release.problem.album
     chances = belief(album, release.retained)
     chance = float(chances[album.true])
-    # Places that tie with the true one rank before it. So the rank may be 2 even if no guess is more likely.
+    # Places that tie with the true one rank before it, so its rank may be 2 although no place is more likely.
     true_rank = rank(album, release.retained)
     if chance < LIKELY:
         return []
@@ -53,7 +53,7 @@ def _warn_of_likely_place(release: Deletions) -> list[str]:
 
 
 def _warn_of_scores(problem: PhotoInstance) -> list[str]:
-    """Return a warning if a table of scores contains positive scores, which cannot be log-probabilities."""
+    """Return a warning if a table of scores contains positive numbers, which cannot be log-probabilities."""
     max_score = problem.album.scores.max()
     if max_score <= LOG_TOLERANCE:
         return []
@@ -64,13 +64,13 @@ def _warn_of_scores(problem: PhotoInstance) -> list[str]:
 
 
 def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return warnings for a scored folder, about unscored pictures and about files and names that reveal the place.
+    """Return warnings for a scored folder about unscored pictures, and about files and names that reveal the place.
 
     Args:
         problem: The problem, with the scores and the contents of the folder.
-        release: The release, with the retained photos and, if any were made, the clean copies.
+        release: The release, which says which photos are retained and lists any clean copies.
     """
-    # `left_out`: what was not scored. `positioned`: kept photos whose files carry a position.
+    # `left_out` lists what was not scored, and `positioned` the retained photos whose files reveal a position.
     left_out, positioned, lines = problem.folder.left_out, find_carriers(release), []
     retained_names = [name for name, is_kept in zip(release.names, release.retained.tolist(), strict=True) if is_kept]
     if left_out:
@@ -95,7 +95,7 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
         )
     captioned = set(problem.folder.photos_with_texts)
     lines += _warn_of_texts([name for name in retained_names if name in captioned], release)
-    # Clean copies have names that reveal nothing, so this warning is only for the original files.
+    # This warning is only about the original files, because clean copies are given names that reveal nothing.
     reasons_by_name = find_revealing_names(retained_names, problem.places)
     if reasons_by_name and release.copies is None:
         reasons = " and ".join(sorted(set(reasons_by_name.values())))
@@ -105,18 +105,18 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return warnings for a folder without a classifier, about photos that reveal their place and about what to post.
+    """Return warnings for a folder without a classifier about photos that reveal their place, and about what to post.
 
     Args:
         problem: The problem, with the contents of the folder.
-        release: The release, with the clean copies if any were made.
+        release: The release, which lists any clean copies.
     """
     album, left_out = problem.folder.metadata, problem.folder.left_out
     lines = ["no photo was scored: no one looked at whether the pictures themselves reveal the place"]
     if left_out:
         lines.append(f"not looked at, and not copied: {shorten_list(left_out)}")
         lines += _warn_of_unreadable(problem)
-    # What follows does not apply to clean copies, which carry none of it.
+    # The other warnings are about things that clean copies do not contain.
     if release.copies is not None:
         return lines
     positioned, guessed = problem.folder.photos_with_position, guesses(album)
@@ -140,10 +140,10 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
 def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
     """Return a warning that names the photos that cannot be read, if there are any.
 
-    The general warning about files that were left out may be too long to show these names.
+    These photos are also among the files left out, but a warning about those may be too long to show them all.
     """
     names = set(problem.folder.names)
-    # Entries with a reason: photos that cannot be read, and further pictures of photos that can.
+    # An entry has the form "name: reason" for a photo that cannot be read, or for a readable photo's further pictures.
     entries = [entry for entry in problem.folder.left_out if ": " in entry]
     unreadable = [entry for entry in entries if entry.rpartition(": ")[0] not in names]
     if not unreadable:
@@ -154,11 +154,11 @@ def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
 def _warn_of_texts(names: Sequence[str], release: Deletions) -> list[str]:
     """Return a warning about photos whose files contain texts, without quoting the texts.
 
-    There is no warning if clean copies were made, because they contain no texts.
+    If clean copies were made, there is no warning, because copies contain no texts.
 
     Args:
         names: The names of the retained photos whose files contain texts.
-        release: The release.
+        release: The release, which says which photos are retained and lists any clean copies.
     """
     if not names or release.copies is not None:
         return []

@@ -15,27 +15,27 @@ TECHNICAL_SCHEMAS: Final = (
     "http://ns.adobe.com/hdr-gain-map/",
     "http://ns.google.com/photos/",
 )
-"""Schemas whose properties are skipped because they describe how a picture was produced."""
+"""Prefixes of the schemas whose properties are skipped because they describe how a picture was produced."""
 TECHNICAL: Final = re.compile(
     r"about|resource|parseType|lang|xmptk|format|Mime|Semantic|CreatorTool|(Create|Modify|Metadata)Date|DateCreated|when"
     r"|DateTime(Original|Digitized)?|softwareAgent|action|changed|ColorMode|ICCProfile(Name)?|ProcessVersion|Version"
     r"|Make|Model|Lens\w*|(Body|Lens)?SerialNumber|Firmware|Software|Exif[Vv]ersion|Flashpix[Vv]ersion|Type|unit"
     r"|\w*(Instance|Document|version)ID|DerivedFrom|Rating|Orientation|ColorSpace"
 )
-"""A pattern for the local names of properties that are skipped.
+"""A pattern that matches the local names of properties to skip.
 
-Such properties are listed in other columns of metadata.csv, or describe how a picture was produced.
+These properties have their own columns in metadata.csv, or describe how a picture was produced.
 """
 DESCRIPTIVE: Final = re.compile(r"(?i)description|title|subject|headline|\w*comment|\w*caption|keywords?|label|\w*name")
-"""A pattern for the local names of properties written by people, whose values are listed even if they are numbers."""
+"""A pattern that matches the local names of properties that people write. Their values are listed even if numeric."""
 NO_TEXT: Final = re.compile(r"[-+]?[\d.]*(/\d+)?|(?i:true|false|yes|no)|\d{4}-\d\d(-\d\d.*)?|[0-9A-Fa-f]{16,}")
-"""A pattern for values of other properties that are not texts: numbers, truth values, times and digests."""
+"""A pattern that matches values that are not texts in other properties: numbers, truth values, times and digests."""
 
 
 def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of each XMP property that may contain text written by a person.
+    """Yield the name and text of each property in an XMP packet that may contain text written by a person.
 
-    If the packet is not well-formed XML, all of its contents except the tags are yielded as one text.
+    If the packet is not well-formed XML, everything in it except for its tags is yielded as a single text.
     """
     reader = _Reader()
     parser = expat.ParserCreate()  # without namespaces: a packet may use a prefix that it does not declare
@@ -50,7 +50,7 @@ def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
 
 
 class _Reader:
-    """A handler for XML parser events that collects the texts in an XMP packet.
+    """An XML event handler that collects the texts in an XMP packet.
 
     Attributes:
         texts: The name and text of each property found so far.
@@ -58,17 +58,18 @@ class _Reader:
 
     def __init__(self) -> None:
         self.texts: list[tuple[str, str]] = []
-        # Names and parts of the texts of the open elements, the outermost first, and the schema of each prefix.
+        # The name of each open element and the pieces of its text, the outermost element first. Then the schema of each
+        # declared prefix.
         self._names: list[str] = []
         self._parts: list[list[str]] = []
         self._schemas: dict[str, str] = {}
 
     def begin(self, name: str, attributes: dict[str, str]) -> None:
-        """Handle the start of an element, whose attributes are properties as well."""
+        """Open an element, and record its attributes, which are properties as well."""
         for key, value in attributes.items():
             if key.startswith("xmlns"):
                 self._schemas[key.partition(":")[2]] = value
-        # Attributes are added only now, because the element may declare their prefixes itself.
+        # Attributes are only recorded now, because their prefixes may be declared by the element itself.
         self._names.append(name)
         self._parts.append([])
         for key, value in attributes.items():
@@ -76,27 +77,29 @@ class _Reader:
                 self._add(key, value)
 
     def write(self, text: str) -> None:
-        """Handle a piece of text inside the innermost open element."""
+        """Add a piece of text to the innermost open element."""
         self._parts[-1].append(text)
 
     def end(self, _: str) -> None:
-        """Handle the end of an element. The text of a list item is recorded under the name of the list's property."""
+        """Close an element and record its text, which for a list item is done under the name of the list's property."""
         text = "".join(self._parts.pop())
-        # The innermost open element that is not part of RDF is the property. Lists (rdf:Bag, rdf:li) may lie between
-        # the property and its text.
+        # The property is the innermost open element that does not belong to RDF. List elements (rdf:Bag, rdf:li) may
+        # lie between the property and its text.
         named = [name for name in self._names if not self._is_rdf(name)]
         self._names.pop()
         if named:
             self._add(named[-1], text)
 
     def _is_rdf(self, name: str) -> bool:
-        """Return whether an element belongs to the RDF namespace. RDF elements only structure a packet."""
+        """Return whether an element belongs to RDF, whose elements only give a packet its structure."""
         prefix = name.rpartition(":")[0]
-        # A packet may omit the declaration of the prefix rdf.
+        # A packet may use the prefix rdf without declaring it.
         return self._schemas.get(prefix, RDF if prefix == "rdf" else "") == RDF
 
     def _add(self, name: str, text: str) -> None:
-        """Record a property unless it is empty or technical, or its value is a number, truth value, time or digest.
+        """Record a property, unless it is empty or technical or its value is a number, truth value, time or digest.
+
+        If people write this property (see :data:`DESCRIPTIVE`), numbers and the like are recorded too.
 
         Args:
             name: The property's name, with its prefix.

@@ -1,4 +1,4 @@
-"""Check a proof by cases that no selection of photos is better than a stated bound.
+"""Check a proof that no choice of photos is better than a stated bound, which consists of a tree of cases.
 
 The format is described in docs/reference/proof.md, "Cases of a photo folder".
 """
@@ -16,13 +16,13 @@ from privopt.checker.exact import BITS, need
 __all__ = ["Choice", "check_cases"]
 
 ARRAYS = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
-"""The arrays in proof.npz, each written as name:type:dimensions."""
+"""The name, type and number of dimensions of each array in proof.npz."""
 
 PLACE, PHOTO = 1, 2
-"""The codes for cases that branch on a place and on a photo. A case with any other code is a leaf."""
+"""The codes of cases that branch on a place and on a photo. A case with any other code is a leaf."""
 
 ONE = 1 << (BITS + 1074)
-"""The number 1, in units of 2**-(256 + 1074): those of the product of a multiplier and a gain."""
+"""The number 1 in units of 2**-(256 + 1074), the unit of a multiplier times a gain."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Choice:
     Attributes:
         photos: The indices of all photos.
         keep: The indices of the photos that must stay.
-        gain: For each place other than the true one, a list with the gain of each photo: the place's score, minus the
-            true place's score, minus the margin. Gains are integers in units of 2**-1074. A gain is None if either
-            score is -inf.
+        gain: For each place other than the true one, the list of each photo's gain: its score for this place, minus its
+            score for the true place, minus the margin. Gains are integers in units of 2**-1074. A gain is None if
+            either score is -inf.
         blind: The indices of the photos whose score for the true place is -inf.
     """
 
@@ -46,7 +46,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Case:
-    """A case in the proof, which makes assumptions about some places and photos (identified by index).
+    """A case in the proof: what it assumes about places and photos, both identified by index.
 
     Attributes:
         protected: The places that must be protected.
@@ -64,8 +64,8 @@ class _Case:
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
     """Check a proof that no choice keeps at least ``fewest`` photos and protects at least ``places`` places.
 
-    The file contains a binary tree of cases in preorder. Each leaf is a case that contains no such choice, which its
-    multipliers prove unless :func:`_is_closed` needs none.
+    The file contains a binary tree of cases in preorder. For each leaf, :func:`_is_closed` must find that the case
+    contains no such choice, which it usually concludes from the leaf's multipliers.
 
     Args:
         path: The path of proof.npz.
@@ -77,29 +77,29 @@ def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None
         RefusedError: The proof is malformed, or it leaves a case open.
     """
     version, kinds, items, starts, where, values = (array.flat for array in read_npz(path, ARRAYS))
-    # If there are not that many photos or places, no such choice exists, and nothing needs a proof.
+    # Without that many photos or places, no such choice exists, and the claim needs no proof.
     if fewest > len(choice.photos) or places > len(choice.gain):
         return
     may_be_optimal = fewest > 0 and not choice.blind & choice.photos
-    # Otherwise posting nothing, or a photo that rules the true place out, would be such a choice.
+    # If no photo need be kept, or if a photo rules the true place out, a choice that protects all places exists.
     need(may_be_optimal, "objective.lower_bound: a choice with few deletions protects all places")
     has_equal_lengths = len(kinds) == len(items) and len(where) == len(values)
     need(has_equal_lengths, "proof.npz: item, values: expected as many as of kind and places", 2)
     numbers_by_kind = {PLACE: choice.gain.keys(), PHOTO: choice.photos}
     has_known_items = all(item in numbers_by_kind.get(kind, [item]) for kind, item in zip(kinds, items, strict=True))
     need(has_known_items, "proof.npz: item: expected places and photos, got other numbers", 2)
-    # Pairs of a place and its multiplier in units of 2**-256, rounded to whole numbers. Any multipliers >= 0 give a
-    # valid bound.
+    # Pairs of a place and its multiplier, which is truncated to a multiple of 2**-256. This is harmless, because any
+    # multipliers >= 0 give a valid bound.
     pairs = [(j, int(math.ldexp(f, BITS))) for j, f in zip(where, values, strict=True)]
     empty = frozenset[int]()
-    # In the root case, every place is undecided, and only the photos in `keep` must stay.
+    # In the root case, every place is undecided, and all photos except those in `keep` are too.
     cases = [_Case(empty, frozenset(choice.gain), frozenset(choice.keep), empty)]
     closed = 0
     for kind, item in zip(kinds, items, strict=True):
         case = cases.pop()
         if kind == PLACE:
             undecided = case.open - {item}
-            # The cases form a stack: the one that is pushed last is the next in the file.
+            # The cases form a stack. The one pushed last comes next in the file.
             cases.append(replace(case, open=undecided))
             cases.append(replace(case, open=undecided, protected=case.protected | {item}))
         elif kind == PHOTO:
@@ -124,11 +124,11 @@ def _is_closed(
 ) -> bool:
     """Return whether no choice in a case keeps at least ``fewest`` photos and protects at least ``places`` places.
 
-    This is true if too few places can be protected, or if a photo that must stay is deleted or rules out a place that
-    must be protected. It is also true if the multipliers prove that too few photos can stay. Let f_j >= 0 be the
-    multiplier of place j, which must be protected, and gain_ij the gain of photo i for place j (:class:`Choice`). By
-    Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j gain_ij)`` photos can stay. For photos that must stay, the
-    maximum with 0 is omitted.
+    There is no such choice if too few places can be protected, or if a photo that must stay is deleted or rules out a
+    place that must be protected. Otherwise, the multipliers may prove that too few photos can stay. Let f_j >= 0 be the
+    multiplier of place j, which must be protected, and gain_ij the gain of photo i for place j (see :class:`Choice`).
+    By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j gain_ij)`` photos can stay. For photos that must stay,
+    the maximum with 0 is omitted.
 
     Args:
         case: The case.
@@ -140,12 +140,12 @@ def _is_closed(
     removed = case.gone | ruled_out
     if len(case.protected) + len(case.open) < places or case.retained & removed:
         return True
-    # Negative multipliers, and multipliers for places that are not protected, are dropped because they would make the
-    # bound invalid. No gain is None below, because photos that rule a protected place out are among `removed`.
+    # Negative multipliers become 0 and those of unprotected places are dropped, because they would make the bound
+    # invalid. No gain is None below, because photos that rule out a protected place are among `removed`.
     terms = [(choice.gain[j], max(0, f)) for j, f in multipliers if j in case.protected]
     total = 0
     for i in choice.photos - removed:
-        # 1 + the sum of multiplier times gain, in units of 2**-(256 + 1074).
+        # 1 plus the sum of the multipliers times the gains, in units of 2**-(256 + 1074).
         worth = ONE + sum(f * (gain[i] or 0) for gain, f in terms)
         if worth > 0 or i in case.retained:
             total += worth

@@ -1,4 +1,4 @@
-"""Check that a photo-censor release's deletions make enough other places at least as likely as the true one."""
+"""Check that the photos kept by photo-censor make enough other places at least as likely as the true one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLES = {
     *("bd-mdp", "const-opt", "exponential", "fl-linear", "given", "hierarchical-dp"),
     *("lr-geo", "optimal-lp", "planar-laplace"),
 }
-"""The tables that a problem file may have. Those for other mechanisms are not read."""
+"""The tables that a problem file may have. Those of other mechanisms are ignored."""
 
 KEYS = "scores probabilities folder classifier true_location keep keep_at_least max_megapixels"
 """The keys of the ``[photos]`` table in a problem file."""
@@ -34,10 +34,10 @@ class Photos:
 
     Let S_ij be photo i's score (log-probability) for place j, and t the true place. A place j is protected if the sum
     of S_ij - S_it - margin over the kept photos i is at least 0. The classifier then finds j at least as likely as t,
-    even after the margin is added to every score of t. If a kept photo has the score -inf for the true place, all other
+    even if the margin is added to every score for t. If a kept photo has the score -inf for the true place, all other
     places are protected.
 
-    Photos are identified by index. The indices of clean copies, if there are any, follow those of the photos.
+    Photos are identified by index. Clean copies, if there are any, are numbered after the photos.
 
     Attributes:
         folder, result: The release folder, and the contents of its result.json.
@@ -45,10 +45,11 @@ class Photos:
         all, retained, keep: The indices of all photos, of the posted photos, and of the photos that must be posted.
         copies: The indices of the clean copies, or ``retained`` if there are none.
         theta: The margin, which is added to each photo's score for the true place.
-        k, budget: The task: the number of places to protect, or the number of photos that may be deleted. Exactly one
-            of them applies; the other is 0.
+        k, budget: The number of places to protect, and the number of photos that may be deleted. One of the two is the
+            task, and the other is 0.
         least: The smallest number of photos that must stay.
-        whom: The name of the guarantee's scope: "this-classifier", or "margin" for all classifiers within the margin.
+        whom: The guarantee's scope in result.json: "this-classifier", or "margin" if it covers all classifiers within
+            the margin.
         blind: The indices of the photos and copies that assign probability 0 to the true place.
         gain: For each other place j, the list of S_ij - S_it - margin over all photos and copies i, as exact integers
             in units of 2**-1074. An entry is None if a score is -inf.
@@ -57,7 +58,7 @@ class Photos:
     """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
-        """Read the scores and deletions, and check that the problem states one source of scores and one task.
+        """Read the scores and deletions, and check that the problem file has one source of scores and one task.
 
         Args:
             folder: The release folder.
@@ -65,22 +66,22 @@ class Photos:
             result: The contents of the release's result.json.
 
         Raises:
-            RefusedError: The problem has unknown or contradictory keys, or does not match the other files.
+            RefusedError: The problem file has unknown or contradictory keys, or does not match the other files.
         """
         problem.allow(TABLES)
         photos = problem.table("photos", KEYS)
         options = self.options = problem.table("privacy", PRIVACY_KEYS)
         self.folder, self.result = folder, result
-        # The classifier counts as used, although it is not read, because its scores are in the release.
+        # The classifier file is marked as used without being read, because its scores are in the release.
         problem.used |= {f"problem/{photos.get('classifier')}"}
         listed, self.retained = read_deletions(folder)
         table = read_scores(folder, problem, photos, listed, self.retained)
-        true = table.true  # the number of the true place
+        true = table.true  # the index of the true place
         self.all = set(range(len(listed)))
         self.theta = float(number(options.get("margin", 0)))
         self.k, self.budget = options.get("top_k", 0), options.get("deletion_budget", 0)
         keep = photos.get("keep", [])
-        # Photos are named by file name or by number.
+        # A photo is given by its file name or by its index.
         self.keep = {listed.index(photo) if isinstance(photo, str) else photo for photo in keep}
         keep_at_least = photos.get("keep_at_least", 1)
         _need_one_task(photos, options, [*self.keep], keep_at_least, true)
@@ -95,7 +96,7 @@ class Photos:
         self.gain = {j: differences(rows, j, true, self.theta) for j in places}
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return a mapping from the names of the claims to functions that check them, in the required order.
+        """Return the functions that check the release's claims, by the claims' names and in the order required.
 
         Each function returns a description of the result, which the checker prints.
         """
@@ -104,27 +105,28 @@ class Photos:
     def _count_protected(self, photos: set[int]) -> int:
         """Return the number of places that are protected if the given photos are posted.
 
-        If no photo is given, or if one of them assigns probability 0 to the true place, all other places are protected.
+        If no photos are given, or if one of them assigns probability 0 to the true place, all other places are
+        protected.
         """
         if not photos or photos & self.blind:
             return len(self.gain)
-        # The gains are exact integers, so that the sign of a sum is its true sign.
+        # The gains are exact integers, so each sum has its true sign.
         columns = ([gain[i] for i in photos] for gain in self.gain.values())
-        # None marks a photo that rules the place out. A tie protects the place.
+        # A gain is None if the photo rules the place out. A tie protects the place.
         return sum(None not in column and sum(x for x in column if x is not None) >= 0 for column in columns)
 
     def privacy(self) -> str:
-        """Check that the posted photos and their copies protect enough places, or that the budget is respected.
+        """Check that the posted photos and the copies protect enough places, or that the deletion budget is respected.
 
-        Photos that must stay must be posted. With a budget, the copies must protect at least as many places as the
-        photos.
+        The photos that must stay have to be posted. With a budget, the copies have to protect at least as many places
+        as the posted photos.
 
         Returns:
             A description of the result for the checker's output.
 
         Raises:
-            RefusedError: Too few places are protected, too many photos or photos that must stay are deleted, or too few
-                photos stay.
+            RefusedError: Too few places are protected, too many photos are deleted, or a photo that must stay is
+                deleted.
         """
         self.level, copies = self._count_protected(self.retained), self._count_protected(self.copies)
         self.deleted = len(self.all) - len(self.retained)
@@ -132,7 +134,8 @@ class Photos:
         if self.k:
             enough = min(self.level, copies) >= self.k
         else:
-            # The copies must protect as much as the photos that were kept.
+            # With a budget, no number of places is required, but the copies must not protect fewer than the photos
+            # kept.
             enough = self.deleted <= self.budget and copies >= self.level
         reason = f"{self.deleted} deletions protect {self.level} places, or include photos that must stay"
         need(stays and enough, reason)
@@ -140,7 +143,7 @@ class Photos:
         return f"{others} are at least as likely as the true one"
 
     def objective(self) -> str:
-        """Check that the proof implies the stated bound on the objective, for any choice of photos.
+        """Check that the proof implies the stated bound on the objective, whichever photos are chosen.
 
         The bound is a lower bound on the number of deleted photos or, with a budget, an upper bound on the number of
         protected places.
@@ -149,7 +152,8 @@ class Photos:
             A description of the result for the checker's output.
 
         Raises:
-            RefusedError: The proof is missing, or does not prove the bound.
+            RefusedError: The bound is impossible or not proved, or there is a proof without a bound or a bound without
+                a proof.
         """
         self.value = float(self.deleted if self.k else self.level)
         bound = self.result["objective"]["lower_bound"]
@@ -160,8 +164,8 @@ class Photos:
         is_integral = type(bound) in (int, float) and bound == int(bound)
         is_consistent = bound <= self.value if self.k else bound >= self.value
         need(is_integral and is_consistent, f"objective.lower_bound: {bound} is not a possible bound")
-        # The claim is that no better choice exists. With a top-k, no choice protects k places with fewer deletions than
-        # the bound. With a budget, no choice within it protects more places than the bound.
+        # The claim to check is that no choice is better than the bound. With a top-k, that means protecting k places
+        # with fewer deletions. With a budget, it means protecting more places within the budget.
         if self.k:
             places, fewest = self.k, len(self.all) - int(bound) + 1
         else:
@@ -171,15 +175,15 @@ class Photos:
         return f"{self.value:g}; no choice is better than {bound:g}"
 
     def words(self) -> str:
-        """Check that the guarantee, certificate and gap in result.json equal those that the checker derives.
+        """Check that the guarantee, certificate and gap in result.json are those that the checker derives itself.
 
         Returns:
             A description of the result for the checker's output.
 
         Raises:
-            RefusedError: A statement in result.json differs from the computed one.
+            RefusedError: An entry of result.json differs from the derived one.
         """
-        # What the guarantee (here) and the certificate (below) in result.json must state.
+        # The entries that the guarantee in result.json must have, and below those that the certificate must have.
         promise = {
             **self.options,
             "kind": "top-k",
@@ -190,7 +194,7 @@ class Photos:
             "margin": self.theta,
         }
         worst, allowed = self.deleted, self.budget
-        # For a top-k, a certificate counts places that rank below the true one, because worst must be at most allowed.
+        # A certificate requires worst <= allowed, so for a top-k it counts the places that are not protected.
         if self.k:
             worst, allowed = (len(self.gain) - n for n in (self.level, self.k))
         measured = {
@@ -212,7 +216,7 @@ class Photos:
     def _compute_gap(self) -> float | None:
         """Return the gap between the objective and its bound, or None if no bound is claimed.
 
-        The gap is relative if deleted photos are counted, and absolute if protected places are counted.
+        The gap is relative if the objective counts deleted photos, and absolute if it counts protected places.
         """
         objective = self.result["objective"]
         if objective["lower_bound"] is None:
@@ -230,13 +234,13 @@ def _need_one_task(
     keep_at_least: Any,
     true: int,
 ) -> None:
-    """Check that a problem has exactly one source of scores and exactly one task, and that its numbers are valid.
+    """Check that a problem file has exactly one source of scores and one task, and that its numbers are valid.
 
     Args:
         photos, options: The ``[photos]`` and ``[privacy]`` tables of the problem file.
         keep: The indices of the photos that must stay.
         keep_at_least: The smallest number of photos that must stay.
-        true: The index of the true place, which the key in ``[photos]`` must not contradict.
+        true: The index of the true place. If the ``[photos]`` table gives one too, the two must agree.
 
     Raises:
         RefusedError: There is not exactly one source and one task, or a number is invalid.
@@ -245,9 +249,9 @@ def _need_one_task(
     tasks = options.keys() & {"top_k", "deletion_budget"}
     true_location = photos.get("true_location", int(true))
     budget, k = options.get("deletion_budget", 0), options.get("top_k", 0)
-    # Types are compared, because True is an int to isinstance.
+    # Types are compared, because isinstance would accept True as an int.
     numbers = [budget, k, keep_at_least, true_location, *keep]
     has_one_task = {*map(type, numbers)} == {int} and true_location == true and len(sources) == len(tasks) == 1
-    # All numbers must be non-negative, and top_k at least 1.
+    # No number may be negative, and top_k must be at least 1.
     is_valid = has_one_task and min(*numbers, options.get("top_k", 1) - 1) >= 0
     need(is_valid, "problem: expected one source of scores, one task and one true place", 2)

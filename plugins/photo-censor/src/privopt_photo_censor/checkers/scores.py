@@ -1,4 +1,4 @@
-"""Read a classifier's scores, and the deletions in a photo-censor release."""
+"""Read a classifier's scores and the deletions of a photo-censor release."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from privopt.checker.files import Problem
 __all__ = ["UNIT", "ScoreTable", "differences", "read_deletions", "read_scores"]
 
 UNIT = 2**1074
-"""The reciprocal of the unit in which score differences are counted. Every double is a multiple of 1 / UNIT."""
+"""The reciprocal of the unit in which score differences are counted, of which every double is a multiple."""
 
 NAMES = ("photo", "file", "name", "id")
-"""Headers of a first column that contains the photos' names rather than scores."""
+"""Headers that mark a first column as the photos' names rather than scores."""
 
 Row = Sequence[float]
 
 
 @dataclass
 class ScoreTable:
-    """The photos and their scores.
+    """The photos' names and scores.
 
     Attributes:
         names: The photos' names.
@@ -44,10 +44,10 @@ class ScoreTable:
 
 
 def read_deletions(folder: Path) -> tuple[list[str], set[int]]:
-    """Read deletions.csv, and return the names of all photos and the indices of the kept ones.
+    """Read deletions.csv, and return the names of all photos and the indices of the photos kept.
 
     Raises:
-        RefusedError: The columns are not ``photo`` and ``deleted``, or a decision is neither 0 nor 1.
+        RefusedError: The columns are not ``photo`` and ``deleted``, or an entry of ``deleted`` is neither 0 nor 1.
     """
     head, *rows = _read_table(folder / "deletions.csv")
     is_valid = head == ["photo", "deleted"] and all(row[1:] in (["0"], ["1"]) for row in rows)
@@ -60,23 +60,23 @@ def read_scores(
 ) -> ScoreTable:
     """Read the scores of the photos, and of their clean copies if there are any.
 
-    The scores are read from the CSV or array file named by the problem or, for a folder of photos, from the release's
-    scores.npz.
+    The scores come from the CSV or array file that the problem names. If the problem names a folder of photos instead,
+    they come from the release's scores.npz.
 
     Args:
         folder: The release folder.
         problem: The release's problem file.
         photos: The ``[photos]`` table of the problem file.
         listed: The photos' names in deletions.csv.
-        retained: The indices of the kept photos.
+        retained: The indices of the photos kept.
 
     Raises:
-        RefusedError: The rows have different lengths, a score is not below infinity, probabilities are given as scores,
-            or the photos or copies differ from those in ``listed`` and ``retained``.
+        RefusedError: The rows have different lengths, a score is NaN or infinity, probabilities are given as scores, or
+            the photos or copies are not those in ``listed`` and ``retained``.
     """
     file = photos.get("scores", photos.get("probabilities"))
     has_copies = "folder" in photos and (folder / "copies.csv").exists()
-    # Photos without names are named by their index. The true place is -1 until scores.npz states it.
+    # Photos without names are named by their index. If the problem does not give the true place, scores.npz does.
     result = ScoreTable([str(i) for i in range(len(listed))], photos.get("true_location", -1), [])
     result.true = int(result.true)
     if str(file).lower().endswith(".csv"):
@@ -84,12 +84,12 @@ def read_scores(
     elif file:
         result.scores = list(problem.array(file).rows)
     else:
-        # The name:type:dimensions of each array, in the order in which the arrays are returned. Copies come last.
+        # Each array's name, type and number of dimensions. The arrays are returned in this order.
         parts = "scores:f8:2 true:i8:0 places:U:1"
         table, true, *other_arrays = read_npz(folder / "scores.npz", parts + (" copies:f8:2" if has_copies else ""))
         result.names, result.true, result.scores = listed, true.flat[0], list(table.rows)
         result.copies = list(other_arrays[1].rows) if has_copies else None
-    # Probabilities given as scores are refused, because they would lead to different deletions.
+    # Probabilities must not be taken for scores, because they would lead to different deletions.
     is_invalid = "scores" in photos and _look_like_probabilities(result.scores)
     if "probabilities" in photos:
         result.scores = [[math.log(p) if p else -math.inf for p in row] for row in result.scores]
@@ -111,42 +111,42 @@ def _read_table(file: Path) -> list[list[str]]:
 
 
 def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
-    """Read scores and, if present, photos' names from a CSV file into ``table``.
+    """Read the scores and, if there is a column of names, the photos' names from a CSV file into ``table``.
 
-    The file has one column per place, after an optional column of names. The score -inf is allowed.
+    The file has an optional first column of names, and then one column per place. A score may be -inf.
 
     Args:
         problem: The release's problem file.
-        file: The name of the CSV file in the problem file.
-        table: The table that receives the scores and names.
+        file: The CSV file's name in the problem file.
+        table: The table to fill.
     """
     cells = problem.columns(file)
     header = next(iter(cells))
     if header.lower() in NAMES:
         table.names = cells.pop(header)
     rows = zip(*cells.values(), strict=True)
-    # inf and -inf are not rationals, so float() reads them, in any spelling.
+    # Infinities in any spelling contain "nf". They are not rationals, so float() reads them.
     table.scores = [[float(x if "nf" in x.lower() else rational(x)) for x in row] for row in rows]
 
 
 def _look_like_probabilities(scores: list[Row]) -> bool:
-    """Return whether all rows are non-negative and sum to about 1, or all to about 100, like probabilities."""
+    """Return whether the rows look like probabilities: non-negative, with sums all near 1 or all near 100."""
 
     def add_up(row: Row, expected_sum: int) -> bool:
-        """Return whether a row has no negative entry, and a sum within 2 % of the expected one."""
+        """Return whether a row has no negative entry and sums to within 2 % of ``expected_sum``."""
         return min(row) >= 0 >= abs(sum(row) - expected_sum) - expected_sum / 50
 
     return any(all(add_up(row, expected_sum) for row in scores) for expected_sum in (1, 100))
 
 
 def differences(scores: list[Row], column: int, true: int, margin: float) -> list[int | None]:
-    """Return, for each photo, its score for a place, minus its score for the true place, minus the margin.
+    """Return each photo's score for a place, minus its score for the true place, minus the margin.
 
     The differences measure how much each photo favours the place over the true one. They are exact integers in units of
-    2**-1074, because every double is a multiple of this unit. A difference is None if either score is -inf.
+    2**-1074, of which every double is a multiple. A difference is None if either score is -inf.
 
     Args:
-        scores: One row per photo: the log-probability of each place.
+        scores: One row per photo, with the log-probability of each place.
         column, true: The indices of the place and of the true place.
         margin: The margin, which is added to each photo's score for the true place.
     """

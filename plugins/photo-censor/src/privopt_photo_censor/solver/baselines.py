@@ -20,10 +20,10 @@ __all__ = ["greedy", "top_1"]
 
 
 def greedy(album: Album, task: Task) -> Plan:
-    """Return the plan of the greedy baseline, which deletes the photos with the highest scores for the true location.
+    """Delete the photos with the highest scores for the true location, one by one, and return the resulting plan.
 
-    Photos are deleted one by one until the true location is no longer among the top k or, under a budget, until the
-    budget is used up. Photos with equal scores are deleted in their original order.
+    Deletion stops when the true location is no longer among the top k or, under a budget, when the budget is used up.
+    Photos with equal scores are deleted in their original order.
 
     Args:
         album: The scores, and the photos that must stay.
@@ -35,7 +35,8 @@ def greedy(album: Album, task: Task) -> Plan:
     """
     is_kept = np.ones(album.photos, dtype=np.bool_)
     order = np.argsort(-album.scores[:, album.true], kind="stable")
-    # Photos that must stay are left out, and so many others that at least `required_count` photos remain.
+    # The order omits the photos that must stay, and its end is cut off so that `required_count` photos remain in any
+    # case.
     order = order[~album.keep[order]][: album.photos - album.required_count]
     if task.top_k is None:
         is_kept[order[: task.budget]] = False
@@ -46,7 +47,7 @@ def greedy(album: Album, task: Task) -> Plan:
         is_kept[i] = False
     if protected_k(album, is_kept) < task.top_k:
         incumbent = Incumbent(album, task)
-        # The bound from single locations may show that no set at all protects k of them.
+        # The cap considers locations one at a time. If even it is too small, no set protects k locations.
         if album.required_count and incumbent.cap < incumbent.need:
             raise InfeasibleError(describe_clash(incumbent))
         raise StoppedError("greedy ran out of photos that may be deleted; the method optimal may find a set")
@@ -54,7 +55,7 @@ def greedy(album: Album, task: Task) -> Plan:
 
 
 def top_1(album: Album) -> Plan:
-    """Return a plan that makes some location rank at or above the true one, with as few deletions as possible.
+    """Make some location rank at or above the true one with as few deletions as possible, and return the plan.
 
     Args:
         album: The scores, and the photos that must stay.
@@ -63,10 +64,11 @@ def top_1(album: Album) -> Plan:
         InfeasibleError: No location can rank at or above the true one.
     """
     task, is_kept = Task(top_k=1), np.ones(album.photos, dtype=np.bool_)
-    # In the easy case some location is at or above the true one already, and all photos stay.
+    # In the easy case, some location ranks at or above the true one already, and all photos stay.
     if solve_easy_case(album, task) is None:
         incumbent = Incumbent(album, task)
-        # The location with which the most photos can stay. `reach` has that number for each location.
+        # `reach` gives the number of photos that can stay for each location. The location that lets the most photos
+        # stay is the best.
         best = int(incumbent.reach.argmax())
         if incumbent.reach[best] >= incumbent.need:
             is_kept = best_for(album, best, int(incumbent.reach[best]))
@@ -78,14 +80,14 @@ def top_1(album: Album) -> Plan:
 
 
 def _make_plan(album: Album, task: Task, retained: Bools) -> Plan:
-    """Return the plan for a given set of retained photos, with a bound on the value of any set.
+    """Return the plan that retains the given photos, with an upper bound on the value of any set of photos.
 
-    The bound is cheap to compute, because it considers locations one at a time (:attr:`Incumbent.cap`).
+    The bound is cheap to compute, because it considers locations one at a time (see :attr:`Incumbent.cap`).
 
     Args:
         album: The scores, and the photos that must stay.
         task: A top-k or budget task.
-        retained: (N,) mask of the retained photos.
+        retained: (N,) mask of the photos to retain.
     """
     plan = solve_easy_case(album, task)
     # The cap is -1 if there are fewer locations than the task protects.

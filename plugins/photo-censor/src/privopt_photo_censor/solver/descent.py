@@ -1,13 +1,13 @@
-"""Newton's method for the Lagrangian bound with many photos, for which the simplex method is slow.
+"""Newton's method for the Lagrangian bound, for albums with so many photos that the simplex method is slow.
 
 The bound ``sum_i max(0, 1 + sum_j f_j d_ij)`` is a convex, piecewise linear function of the multipliers f, where d_ij
-is photo i's advantage for location j (:mod:`privopt_photo_censor.solver.bounds`). With thousands of photos, the bound
-is nearly smooth. Let d_i be the vector of photo i's advantages. The second derivative is estimated by the mean of the
+is photo i's advantage for location j (see :mod:`privopt_photo_censor.solver.bounds`). With thousands of photos, it is
+nearly smooth. Let d_i be the vector of photo i's advantages. The second derivative is estimated by the mean of the
 outer products ``d_i d_i'`` over the photos whose terms are near 0, times the density of these photos.
 
 With this estimate, Newton's method evaluates the sum only about ten times, whereas the simplex method takes hundreds of
-steps. Each evaluation is a product with a matrix that has few rows. The estimate need not be exact, because the bound
-holds for any multipliers (:func:`privopt_photo_censor.solver.bounds.bound_photos`).
+steps. Each evaluation is a product with a matrix that has few rows. The estimate need not be exact, because any
+multipliers give a valid bound (see :func:`privopt_photo_censor.solver.bounds.bound_photos`).
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from privopt.arrays import Bools, Floats
 __all__ = ["minimise_bound"]
 
 STEPS: Final = 40
-"""Maximum number of evaluations of the sum."""
+"""The maximum number of evaluations of the sum."""
 NEAR_SHARE: Final = 0.05
-"""Share of the photos whose terms estimate the second derivative at first. It shrinks as the steps do."""
+"""The share of the photos from which the second derivative is estimated at first. It shrinks when progress stalls."""
 FEWEST_NEAR: Final = 32
-"""Minimum number of these photos. The descent ends when it makes no progress with so few."""
+"""The minimum number of photos for this estimate. If even they yield no progress, the descent ends."""
 SHORTEST_SHARE: Final = 0.1
-"""Smallest part of Newton's step that is tried before the estimate is made from fewer photos."""
+"""The part of Newton's step down to which a failed step is shortened. After that, a new step is estimated."""
 TINY: Final = 1e-30
-"""Keeps quotients finite."""
+"""A small positive number that keeps quotients finite."""
 PROGRESS: Final = 1e-6
-"""Relative decrease of the bound below which the estimate is made from fewer photos."""
+"""The relative decrease of the bound below which the next estimate uses fewer photos."""
 
 
 def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> Floats:
-    """Return multipliers that nearly minimise the Lagrangian bound, or that make it smaller than ``enough``.
+    """Return multipliers that nearly minimise the Lagrangian bound, or for which it is below ``enough``.
 
     Args:
         diff: (r, N) The advantages of the photos for the protected locations. Deleted photos are not included.
-        must: (N,) True for photos that must stay, whose terms count even if they are negative.
+        must: (N,) Whether each photo must stay, so that its term counts even if it is negative.
         start: (r,) The initial multipliers, non-negative.
-        enough: The descent ends when the bound is below this number.
+        enough: The number below which the bound is small enough, so that the descent ends.
 
     Returns:
         The (r,) multipliers, non-negative.
@@ -66,7 +66,7 @@ def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> F
         if gain <= 0.0 and share > SHORTEST_SHARE:
             share *= 0.4
             continue
-        # A step that gains little, or nothing even where it is short, comes from an estimate over too many photos.
+        # If a step gains little, or nothing even after shortening, the derivative was estimated from too many photos.
         if gain <= PROGRESS * best:
             if near_count <= FEWEST_NEAR:
                 break
@@ -76,26 +76,28 @@ def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> F
 
 
 def _newton_step(diff: Floats, slope: Floats, distance: Floats, force: Floats, near_count: int) -> Floats:
-    """Return the Newton step from the given multipliers, as an array of shape (r,).
+    """Return Newton's step from the given multipliers, of shape (r,).
 
     Args:
         diff: (r, N) The advantages of the photos.
         slope: (r,) The gradient of the bound.
-        distance: (N,) The absolute value of each photo's term before the maximum with 0; infinite for photos that must
+        distance: (N,) The absolute value of each photo's term before the maximum with 0. Infinite for photos that must
             stay.
         force: (r,) The multipliers.
-        near_count: The number of photos, with terms nearest to 0, from which the second derivative is estimated.
+        near_count: The number of photos from which to estimate the second derivative. Those with terms nearest to 0 are
+            used.
     """
     near = np.argpartition(distance, near_count - 1)[:near_count]
     near = near[np.isfinite(distance[near])]
-    # A multiplier of 0 stays 0 if the bound rises with it.
+    # A multiplier that is 0 must not decrease, so it is left alone if the bound would rise with it.
     moves = (force > 0.0) | (slope < 0.0)
     step = np.zeros(len(force))
     if near.size and moves.any():
         near_diff = diff[np.ix_(moves, near)]
-        # Each of these photos changes sign somewhere in an interval of twice the largest distance.
+        # The terms of these photos change sign within an interval of twice the largest distance, which gives their
+        # density.
         curvature = near_diff @ near_diff.T / (2.0 * max(float(distance[near].max()), TINY))
-        # The diagonal is raised a little, so that the matrix is regular where locations are alike.
+        # The diagonal is raised a little, so that the matrix is regular even if two locations have the same advantages.
         curvature += (1e-9 * np.trace(curvature) + TINY) * np.eye(len(curvature))
         step[moves] = -np.linalg.solve(curvature, slope[moves])
     return step

@@ -1,6 +1,6 @@
 """The incumbent (the best set of photos found so far), and heuristics that find and improve it.
 
-Heuristics use floating-point sums and only propose sets. :meth:`Incumbent.offer` decides by the exact rank.
+Heuristics compute in floating point and only propose sets. :meth:`Incumbent.offer` decides by the exact rank.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from privopt_photo_censor.solver.single import best_for, reach
 __all__ = ["Incumbent"]
 
 HELD_SUMS: Final = 2_000_000
-"""The maximum number of sums held in memory at once. They take 16 MB, and another 32 MB while they are computed."""
+"""The maximum number of sums to hold in memory at once. They take 16 MB, and another 32 MB while being computed."""
 POLISH_SUMS: Final = 300_000_000
 """The maximum number of sums in one round of exchanges.
 
@@ -28,23 +28,23 @@ They take about 0.3 s, measured with 64 and 128 photos and 512 places on 2 cores
 
 
 class Incumbent:
-    """The best set of retained photos found so far, and the requirements that a better set must satisfy.
+    """The best set of retained photos found so far, and what a better set must achieve.
 
     A location is protected if it ranks at or above the true one.
 
     Attributes:
         album: The scores, and the photos that must stay.
         task: A top-k or budget task.
-        reach: (m,) For each location other than the true one, the maximum number of photos that can stay if this is the
-            only location that must be protected; -1 if the location cannot be protected.
+        reach: (m,) For each location other than the true one, the maximum number of photos that can stay if only this
+            location must be protected, or -1 if it cannot be protected.
         k: The number of locations that a better set must protect. Under a budget, it grows with each new incumbent.
         need: The number of photos that a better set must retain. In a top-k task, it grows with each new incumbent.
-        retained: (N,) mask of the best set. None before the first set is accepted.
-        protected: The number of locations that the best set protects.
+        retained: (N,) mask of the best set. None until a set is found.
+        protected: The number of locations that the best set protects, or -1 until a set is found.
     """
 
     def __init__(self, album: Album, task: Task) -> None:
-        """Create an incumbent without a set of photos.
+        """Start without any set of photos.
 
         Args:
             album: The scores. Those of the true location must be finite.
@@ -54,23 +54,23 @@ class Incumbent:
         self.reach = reach(album.alternates)
         self.k = task.top_k if task.top_k is not None else 0
         self.need = max(album.required_count, 1)
-        # A budget of deletions is a least number of retained photos.
+        # A budget limits the number of deletions, and so requires a number of retained photos.
         if task.budget is not None:
             self.need = max(self.need, album.photos - task.budget)
         self.retained: Bools | None = None
         self.protected = -1
 
     def offer(self, retained: Bools) -> bool:
-        """Replace the incumbent with a set of photos if the set is better, as decided by exact ranks.
+        """Make a set of photos the incumbent if it is better than the present one, as decided by exact ranks.
 
         Args:
             retained: (N,) mask of the offered set.
 
         Returns:
-            Whether the incumbent was replaced.
+            Whether the set was accepted.
         """
         count = int(retained.sum())
-        # The cheap tests come first, and the exact rank last.
+        # The exact rank is computed last, because it is expensive.
         if count < self.need or not retained[self.album.keep].all():
             return False
         protected_count = protected_k(self.album, retained)
@@ -85,17 +85,18 @@ class Incumbent:
 
     @property
     def value(self) -> int:
-        """The number of retained photos or, under a budget, of protected locations; -1 before the first set."""
+        """The number of retained photos or, under a budget, of protected locations. It is -1 until a set is found."""
         if self.retained is None:
             return -1
         return int(self.retained.sum()) if self.task.budget is None else self.protected
 
     @property
     def cap(self) -> int:
-        """An upper bound on :attr:`value` for any set of photos, derived from the entries of :attr:`reach`.
+        """An upper bound on the :attr:`value` of any set of photos, derived from :attr:`reach`.
 
-        A set that protects k locations retains at most as many photos as the smallest of the k locations' entries. That
-        entry is at most the k-th largest of all entries. The bound is -1 if there are fewer than k locations.
+        A set that protects k locations retains at most as many photos as the smallest of the k locations' entries in
+        ``reach``. That entry is at most the k-th largest of all entries. The bound is -1 if there are fewer than k
+        locations.
         """
         if self.task.budget is not None:
             return int((self.reach >= self.need).sum())
@@ -103,14 +104,14 @@ class Incumbent:
         return int(np.sort(self.reach)[-k]) if k <= self.reach.size else -1
 
     def start(self) -> None:
-        """Offer sets of photos that are easy to find, to obtain a first incumbent.
+        """Find a first incumbent by offering sets of photos that are easy to find.
 
         In a top-k task, these are the empty set, if it is allowed, and the sets found by greedy deletion. In a budget
         task, they are the set of all photos, and the best set for each individual location.
         """
         if self.task.budget is None:
             if not self.album.required_count:
-                # If no photo must stay, posting none protects every location.
+                # If no photo need stay, posting none at all protects every location.
                 self.retained, self.protected = np.zeros(self.album.photos, dtype=np.bool_), self.album.locations - 1
             self._offer_greedy_sets()
             return
@@ -123,7 +124,7 @@ class Incumbent:
                 self.offer(candidate)
 
     def _offer_greedy_sets(self) -> None:
-        """Offer the sets found by greedy deletion in two different orders. Deletion stops when the task is met.
+        """Offer the sets found by deleting photos in two different orders until the task seems to be met.
 
         The first order is by the score of the true location, highest first. The second order begins with the photos
         that rule out other locations, because those locations cannot be protected while these photos stay. The
@@ -134,15 +135,16 @@ class Incumbent:
         data = self.album.alternates
         free = np.flatnonzero(~data.keep)
         kills = data.kills.astype(np.float64)
-        # The factor 1e6 puts photos that rule out a location before all others.
+        # The factor 1e6 puts the photos that rule out a location first.
         for key in (data.true, -data.diff.mean(axis=0) + 1e6 * kills.mean(axis=0)):
             order = free[np.argsort(-key[free], kind="stable")][: self.album.photos - self.need]
             # Column c has the sums after the first c + 1 photos of the order are deleted.
             remaining_sums = data.diff.sum(axis=1)[:, None] - np.cumsum(data.diff[:, order], axis=1)
-            # Counts of photos that rule a location out, compared with 0.5 because they are sums of doubles.
+            # Whether any photo that rules the location out remains. The number of these photos is compared with 0.5,
+            # because it is a double.
             is_ruled_out = kills.sum(axis=1)[:, None] - np.cumsum(kills[:, order], axis=1) > 0.5
             meets_task = ((remaining_sums >= -data.slack[:, None]) & ~is_ruled_out).sum(axis=0) >= self.k
-            # The sums are in doubles, so the first count that seems sufficient may fail the exact rank. Five are tried.
+            # The sums are inexact, so the first count that seems sufficient may fail by the exact rank. Five are tried.
             for count in np.flatnonzero(meets_task)[:5].tolist():
                 candidate = np.ones(self.album.photos, dtype=np.bool_)
                 candidate[order[: count + 1]] = False
@@ -150,17 +152,17 @@ class Incumbent:
                     break
 
     def polish(self) -> None:
-        """Improve the incumbent by local search until no exchange yields a better set or the time limit is reached.
+        """Improve the incumbent by local search until no exchange helps or the time limit is reached.
 
-        An exchange replaces one retained photo with two deleted ones or, under a budget, with one.
+        An exchange replaces one retained photo by two deleted ones or, under a budget, by one.
         """
         while self.retained is not None and clock().left > 0.0 and self._exchange_photos(self.retained):
             pass
 
     def _exchange_photos(self, retained: Bools) -> bool:
-        """Replace one retained photo with two deleted ones, or with one under a budget, if that yields a better set.
+        """Try to find a better set by exchanging one retained photo for two deleted ones, or for one under a budget.
 
-        Exchanges are tried until one improves the incumbent. None is tried if there are too many sums to compute.
+        The first exchange that improves the incumbent is made. If there are too many sums to compute, nothing is tried.
 
         Args:
             retained: (N,) mask of the incumbent's set.
@@ -169,24 +171,23 @@ class Incumbent:
             Whether the incumbent was improved.
         """
         data, rows = self.album.alternates, np.flatnonzero(self.reach >= self.need)
-        # Two photos in place of one increase their number. Under a budget, one in place of one may protect more
-        # locations. `replacements` has a row of deleted photos for each possible exchange.
+        # Two photos for one retain more photos. Under a budget, one for one may protect more locations.
         deleted, posted = np.flatnonzero(~retained), np.flatnonzero(retained & ~self.album.keep)
         has_pairs = self.task.budget is None
         sums = (comb(len(deleted), 2) if has_pairs else len(deleted)) * len(rows)
-        # The number is tested before the pairs are listed, because those of a large album would fill the memory.
+        # This is tested before the pairs are listed, because the pairs of a large album would fill the memory.
         if not sums or sums > HELD_SUMS or sums * len(posted) > POLISH_SUMS:
             return False
         pairs = np.column_stack(np.triu_indices(len(deleted), 1)) if has_pairs else np.arange(len(deleted))[:, None]
+        # One row for each set of deleted photos that may replace a retained one.
         replacements = deleted[pairs]
-        # `diff` has the shape (photos, locations). `added` has a row for each exchange: the sums over the restored
-        # photos.
+        # `diff` has one row per photo, and `added` one row per replacement: its sum for each location.
         diff = np.where(data.kills[rows], -np.inf, data.diff[rows]).T
         added = diff[replacements].sum(axis=1)
         for i in posted.tolist():
             candidate = retained.copy()
             candidate[i] = False
-            # A sum of -inf stays -inf, so locations that a photo rules out are not counted.
+            # A photo that rules a location out makes the sum -inf, so the location is not counted.
             counts = (added + diff[candidate].sum(axis=0) >= 0.0).sum(axis=1)
             if counts.max() >= self.k:
                 candidate[replacements[counts.argmax()]] = True
@@ -195,9 +196,9 @@ class Incumbent:
         return False
 
     def restore(self) -> None:
-        """Restore deleted photos, one by one, unless that reduces the number of protected locations."""
+        """Restore deleted photos one by one, where that does not reduce the number of protected locations."""
         assert self.retained is not None
-        # The incumbent's own mask, which is changed in place.
+        # This is the incumbent's mask itself, which is changed in place.
         data, is_retained = self.album.alternates, self.retained
         sums = data.diff[:, is_retained].sum(axis=1)
         for i in np.flatnonzero(~is_retained):

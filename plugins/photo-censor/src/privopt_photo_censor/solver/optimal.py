@@ -20,8 +20,10 @@ from privopt_photo_censor.solver.search import Search
 __all__ = ["Plan", "describe_clash", "prove_bound", "solve", "solve_easy_case"]
 
 FIRST_WORK: Final = 2_000_000
-"""Number of variables of linear programs that are solved before weaker bounds are proved: 200 programs of 10,000 photos
-take 5 s, and 16,000 programs of 128 photos take 8 s."""
+"""The work on linear programs, as in :attr:`Program.work`, after which weaker bounds are proved first.
+
+200 programs of 10,000 photos take 5 s, and 16,000 programs of 128 photos take 8 s.
+"""
 
 
 @frozen(kw_only=True, eq=False)
@@ -31,10 +33,10 @@ class Plan:
     Attributes:
         retained: (N,) mask of the photos to retain.
         protected: The exact number of locations that rank at or above the true one.
-        bound: An upper bound on the value of any set of photos: the number of retained photos or, under a budget, of
-            protected locations.
-        tree: The proof of the bound. None without a proof.
-        proved: A description of how optimality was proved, or an empty string if it was not.
+        bound: An upper bound on the value of any set of photos, which is the number of retained photos or, under a
+            budget, of protected locations.
+        tree: The proof of the bound. None if the bound has no proof.
+        proved: How optimality was proved, or an empty string if it was not.
         programs: The number of linear programs solved.
         stopped: Whether a time limit or an interrupt ended the search.
     """
@@ -54,19 +56,20 @@ class Plan:
 
 
 def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None = None) -> Plan:
-    """Return the best set of photos to retain, with a proved bound.
+    """Find the best set of photos to retain, and prove a bound.
 
-    The set is optimal unless the search is stopped early. This happens at the enclosing time limit, on an interrupt, if
-    the proof grows too large, or if a case can neither be closed nor branched.
+    The set is optimal unless the search stops early. This happens when the enclosing time limit is reached, on an
+    interrupt, if the proof grows too large, or if a case can neither be closed nor branched.
 
     Args:
         album: The scores, and the photos that must stay.
         task: A top-k or budget task.
-        report: Called once, before the search, with the value of the first incumbent and a bound.
+        report: A function that is called once, before the search, with the value of the first incumbent and a bound.
 
     Raises:
         InfeasibleError: No set of photos meets the task. The message names the conflicting keys.
-        StoppedError: The search was stopped before the first set was found.
+        StoppedError: The search stopped before it found a set of photos.
+        KeyboardInterrupt: The user interrupted the search before it found a set of photos.
     """
     plan = solve_easy_case(album, task)
     if plan is not None:
@@ -78,21 +81,21 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
     search, interrupted = Search(album, incumbent), False
     weaker_proof: tuple[int, Tree] | None = None
     try:
-        # The beam search finds a first incumbent by growing sets of locations. It is useless if the incumbent is
-        # already proved optimal by the bound from single locations, or if the search branches on photos.
+        # The beam search looks for a better incumbent by growing sets of locations. It is pointless if the incumbent
+        # already attains the bound from single locations, or if the search branches on photos.
         if incumbent.value < incumbent.cap and not search.by_photos:
             search.run_beam()
         # A search that does not end soon may not end at all, and its open cases prove little. So weaker bounds are
-        # proved before it goes on.
+        # proved before it continues.
         search.run(max_work=search.work + FIRST_WORK)
         if not search.is_done:
             for proof in prove_weaker_bounds(search):
                 weaker_proof = proof
-        # The last of these bounds may be the value that the incumbent has reached meanwhile.
+        # The search is over if the incumbent has attained the last of these bounds.
         if weaker_proof is None or weaker_proof[0] > incumbent.value:
             search.run()
     except KeyboardInterrupt:
-        # Ctrl-C ends the run with the best set so far, if there is one.
+        # Ctrl-C ends the search with the best set so far, if there is one.
         if incumbent.retained is None:
             raise
         interrupted = True
@@ -104,7 +107,7 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
     if weaker_proof is not None and weaker_proof[0] < bound:
         bound, tree = weaker_proof
     is_proved = search.is_done or bound == incumbent.value
-    # Under a budget the number of deletions is not minimised, so some of them may be needless.
+    # Under a budget, the search does not minimise the number of deletions, so some may be unnecessary.
     if task.budget is not None:
         incumbent.restore()
     return Plan(
@@ -119,26 +122,26 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
 
 
 def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
-    """Prove successively smaller upper bounds on the optimal value, by bisection.
+    """Prove smaller and smaller upper bounds on the optimal value, by bisection.
 
-    Each step starts a new search for a proof of a target bound, which lies between the incumbent's value and the bound
-    proved so far. The higher the target, the fewer cases the search needs. The search ends with a proof of the target,
-    or with a better set of photos, which becomes the incumbent. The bisection ends when a search takes too much time or
-    its proof grows too large.
+    Each step starts a new search for a proof of a target bound between the incumbent's value and the bound proved so
+    far. The higher the target, the fewer cases the search needs. The search ends with a proof of the target, or with a
+    better set of photos, which becomes the incumbent. The bisection ends when a search takes too much time or its proof
+    grows too large.
 
     Args:
         search: The search for the best set. Only its incumbent and its linear program are modified.
 
     Yields:
-        The bounds, and the trees that prove them.
+        Each bound, with the tree that proves it.
     """
     goal = search.incumbent
     proved_bound, _ = search.make_proof()
     while clock().left > 0.0:
-        # The value of the incumbent is one less than what a better set must achieve.
+        # The incumbent's value is one less than what a better set must achieve.
         value = goal.need - 1 if goal.task.budget is None else goal.k - 1
         middle = (value + proved_bound) // 2
-        # The search itself is the one for the value.
+        # Proving the incumbent's own value is the task of the search itself.
         if middle <= value:
             return
         attempt = search.make_search_above(middle)
@@ -155,10 +158,10 @@ def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
 
 
 def solve_easy_case(album: Album, task: Task) -> Plan | None:
-    """Return an optimal plan if one is obvious, or None if a search is needed.
+    """Return an optimal plan if it is obvious, or None if a search is needed.
 
     A plan is obvious if keeping all photos meets a top-k task or, under a budget, protects every location. It is also
-    obvious if a budget permits deleting all photos, and none must stay.
+    obvious if the budget permits deleting all photos and none must stay.
 
     Args:
         album: The scores, and the photos that must stay.
@@ -166,8 +169,8 @@ def solve_easy_case(album: Album, task: Task) -> Plan | None:
     """
     all_photos = np.ones(album.photos, dtype=np.bool_)
     protected_count = protected_k(album)
-    # In each of these cases the bound is trivial: no set has more photos, or protects more locations, than there are.
-    # So its proof is an empty tree.
+    # In each of these cases, the bound is the number of all photos or of all other locations, which no set exceeds. So
+    # an empty tree proves it.
     empty_tree = Tree.of([], [], np.zeros(0, dtype=np.int64))
     if task.top_k is not None and protected_count >= task.top_k:
         bound, is_retained, protected = album.photos, all_photos, protected_count
@@ -183,7 +186,7 @@ def solve_easy_case(album: Album, task: Task) -> Plan | None:
 def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None:
     """Prove a bound on the value of any set of photos.
 
-    A weaker bound is proved if the time limit is reached or if the proof grows too large.
+    If the time limit is reached or the proof grows too large, a weaker bound is proved.
 
     Args:
         album: The scores, and the photos that must stay.
@@ -191,16 +194,16 @@ def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None
         bound: The conjectured bound on the number of retained photos or, under a budget, of protected locations.
 
     Returns:
-        The proved bound and the tree that proves it, or None if some set exceeds ``bound``.
+        The proved bound and the tree that proves it, or None if a set of photos exceeds ``bound``.
     """
     k, fewest = make_claim(album, task, bound)
-    # No set can exceed the bound, so it needs no cases.
+    # No set can exceed such a bound, so the proof needs no cases.
     if fewest > album.photos or k > album.locations - 1:
         return bound, Tree.of([], [], np.zeros(0, dtype=np.int64))
     # A photo that gives the true location probability 0, or no photo at all, protects every location.
     if album.rules_out_true or fewest < 1:
         return None
-    # The search looks for a set that refutes the claim. If it ends without one, its cases prove the claim.
+    # The search looks for a set that exceeds the bound. If it ends without one, its cases prove the bound.
     goal = Incumbent(album, task)
     goal.k, goal.need = k, fewest
     search = Search(album, goal)
@@ -209,10 +212,10 @@ def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None
 
 
 def describe_clash(incumbent: Incumbent) -> str:
-    """Return an error message that names the conflicting keys of an infeasible top-k problem and explains the conflict.
+    """Explain why a top-k task is infeasible, in an error message that names the conflicting keys.
 
     Args:
-        incumbent: The incumbent of the search, with the album and the task.
+        incumbent: The incumbent of the search, which provides the album and the task.
     """
     album = incumbent.album
     keep_count = int(album.keep.sum())

@@ -36,23 +36,21 @@ PROOF_VERSION: Final = 1
 LEAF, PLACE, PHOTO = 0, 1, 2
 """The codes for kinds of cases: closed, branched on a location, and branched on a photo."""
 KINDS: Final = {"version": "i8", "kind": "u1", "item": "i4", "starts": "i8", "places": "i4", "values": "f8"}
-"""The arrays in proof.npz and their types."""
+"""The type of each array in proof.npz."""
 
 
 @frozen(kw_only=True, eq=False)
 class Tree:
-    """A binary tree of C cases in preorder, with multipliers for each of its L leaves (the closed cases).
+    """A binary tree of C cases in preorder, with multipliers for each of its L leaves, the closed cases.
 
     The child in which a location is protected, or a photo retained, comes before its sibling.
 
     Attributes:
-        kind: (C,) The kind of each case, as uint8: 0 for a closed case, 1 for a branch on a location, 2 for a branch on
-            a photo.
-        item: (C,) The column of the location, or the row of the photo, on which each case branches, as int32; -1 for a
-            closed case.
-        starts: (L + 1,) The offsets of each closed case's multipliers, as int64. The l-th closed case, counted from 0,
-            has the entries ``starts[l]:starts[l + 1]`` of ``places`` and ``values``.
-        places: (Q,) The columns of the locations with multipliers, as int32.
+        kind: (C,) The kind of each case: 0 for a closed case, 1 for a branch on a location, 2 for a branch on a photo.
+        item: (C,) The column of the location or the row of the photo on which a case branches, or -1 for a closed case.
+        starts: (L + 1,) The offsets of each closed case's multipliers. The l-th closed case, counted from 0, has the
+            entries ``starts[l]:starts[l + 1]`` of ``places`` and ``values``.
+        places: (Q,) The columns of the locations with multipliers.
         values: (Q,) The multipliers, which are non-negative.
     """
 
@@ -71,7 +69,7 @@ class Tree:
             leaves: The multipliers for each closed case, with locations as rows of :class:`Alternates`.
             location: (m,) The column of the location in each of these rows.
         """
-        # Multipliers of 0 add nothing to a bound, so they are not stored.
+        # A multiplier of 0 does not contribute to a bound, so it is not stored.
         masks = [by.force > 0.0 for by in leaves]
         lengths = [int(mask.sum()) for mask in masks]
         places = [location[by.rows[mask]] for by, mask in zip(leaves, masks, strict=True)]
@@ -99,7 +97,7 @@ class Tree:
         path = folder / PROOF
         parts = read_arrays(path, {name: (dtype, (None,)) for name, dtype in KINDS.items()})
         starts, count = parts["starts"], len(parts["places"])
-        # The file may have been changed, so nothing about its lengths is taken for granted.
+        # The file may have been tampered with, so the lengths and offsets are all checked.
         is_consistent = parts["version"].tolist() == [PROOF_VERSION] and len(parts["kind"]) == len(parts["item"])
         is_consistent = is_consistent and len(starts) == int((parts["kind"] == LEAF).sum()) + 1 and starts[0] == 0
         is_consistent = (
@@ -119,15 +117,15 @@ class Tree:
             k: The minimum number of protected locations in the claim.
             fewest: The minimum number of retained photos in the claim.
         """
-        # There are no such sets of photos, so the claim holds without a tree.
+        # There are no such sets of photos, so the claim is true whatever the tree.
         if fewest > album.photos or k > album.locations - 1:
             return None
         # No photo at all, or one that gives the true location probability 0, protects every location.
         if album.rules_out_true or fewest < 1:
             return "a choice of few deletions protects every location"
         data = album.alternates
-        # A case is (protected locations, undecided ones, retained photos, deleted ones), locations by their columns.
-        # The tree is in preorder: of two children, the one that was appended last is popped first.
+        # A case consists of the protected and undecided locations, given by their columns, and the retained and deleted
+        # photos. The tree is in preorder, and `cases` is a stack, so the child that comes first is appended last.
         rows_by_column = {int(column): j for j, column in enumerate(data.location)}
         keep = frozenset(np.flatnonzero(album.keep).tolist())
         cases = [(frozenset[int](), frozenset(rows_by_column), keep, frozenset[int]())]
@@ -149,10 +147,11 @@ class Tree:
             elif kind == LEAF:
                 span = slice(self.starts[leaf], self.starts[leaf + 1])
                 pairs = zip(self.places[span].tolist(), self.values[span].tolist(), strict=True)
-                # A multiplier of a location that is not protected in this case would make the bound invalid.
+                # Multipliers of locations that are not protected in this case are dropped, as they would make the bound
+                # invalid.
                 force = {rows_by_column[location]: f for location, f in pairs if location in protected}
                 leaf += 1
-                # Closed either because too few locations may count, or because too few photos can stay.
+                # The case is closed if too few locations may be protected, or if too few photos can stay.
                 has_too_few = len(protected) + len(undecided) < k
                 if not has_too_few and not _is_closed(
                     album, [rows_by_column[j] for j in protected], force, retained, deleted, fewest
@@ -173,8 +172,8 @@ def _is_closed(
 ) -> bool:
     """Return whether multipliers prove that fewer than ``fewest`` photos can stay in a case.
 
-    The bound is first computed in floating point, with an allowance for rounding errors. If the result is not below
-    ``fewest``, the bound is computed in exact rational arithmetic.
+    The bound is first computed in floating point, with an allowance for rounding errors. If that does not suffice, it
+    is computed in exact rational arithmetic.
 
     Args:
         album: The scores, and the photos that must stay.
@@ -194,7 +193,7 @@ def _is_closed(
     rows, values = np.array(list(force), dtype=np.int64), np.array(list(force.values()), dtype=np.float64)
     if bound_photos(data, rows, values, Photos(must_stay, ~is_out)) < fewest:
         return True
-    # The Lagrangian sum of the module's docstring, in rationals.
+    # This is the Lagrangian sum from the module docstring, in rationals.
     exact_bound = Fraction(0)
     for i in np.flatnonzero(~is_out).tolist():
         weight = 1 + sum((Fraction(f) * data.gain(j, i) for j, f in force.items()), Fraction(0))
@@ -208,7 +207,8 @@ def make_claim(album: Album, task: Task, bound: int) -> tuple[int, int]:
     Args:
         album: The scores, and the photos that must stay.
         task: A top-k or budget task.
-        bound: Upper bound on the number of photos that can stay or, under a budget, of locations that can be protected.
+        bound: The upper bound on the number of photos that can stay or, under a budget, of locations that can be
+            protected.
     """
     if task.top_k is not None:
         return task.top_k, bound + 1

@@ -1,10 +1,10 @@
-"""Round a linear program's solution to a set of photos, with an integer program over the core variables.
+"""Round a linear program's solution to a set of photos, by an integer program over the core variables.
 
 The core of a linear program over 0/1 variables consists of the variables with the smallest reduced costs (Balas and
 Zemel, *An algorithm for large zero-one knapsack problems*, Operations Research 28, 1980). All other variables are fixed
-at their values in the linear program. Exchanging core variables hardly changes the objective. With many photos, there
-are so many possible exchanges that one of them mostly attains the linear program's value, rounded down, or misses it
-by one photo (see :data:`CORE`).
+at their rounded values. Exchanging core variables hardly changes the objective. With many photos, there are so many
+possible exchanges that one of them usually attains the linear program's value, rounded down, or misses it by one photo
+(see :data:`CORE`).
 """
 
 from __future__ import annotations
@@ -22,31 +22,34 @@ from privopt_photo_censor.solver.bounds import Photos
 __all__ = ["round_core"]
 
 CORE: Final = 30
-"""Number of photos in the core. In 27 programs (128 to 10,000 photos, 5 to 20 locations), a core of 30 missed the
-program's value, rounded down, 15 times: by two photos once, else by one. A core of 60 missed it 17 times, and took
-longer."""
+"""The number of photos in the core.
+
+In 27 programs (128 to 10,000 photos, 5 to 20 locations), a core of 30 missed the program's value, rounded down, 15
+times: by two photos once, otherwise by one. A core of 60 missed it 17 times, and took longer.
+"""
 NODES: Final = 500
-"""Maximum number of nodes of HiGHS's search, which took up to 0.8 s. A limit on time alone would make results vary."""
+"""The maximum number of nodes in HiGHS's search, which took up to 0.8 s. A time limit alone would make results vary."""
 ROW_MARGIN: Final = 1e-8
-"""What each row, scaled to 1, must have above 0, so that HiGHS's tolerance does not take a location's protection."""
+"""The amount by which each scaled row must exceed 0, so that a location stays protected despite HiGHS's tolerance."""
 
 
 def round_core(
     data: Alternates, rows: Ints, weights: Floats, values: Floats, photos: Photos, counts: tuple[int, int]
 ) -> Bools | None:
-    """Search near a linear program's solution for a set of photos that protects the program's locations.
+    """Look for a set of photos near a linear program's solution that protects the program's locations.
 
     Args:
         data: The album.
         rows: (r,) The locations.
-        weights: (N,) The photos' terms in the Lagrangian sum: 1 plus the multipliers times the advantages.
+        weights: (N,) The photos' terms in the Lagrangian sum: 1 plus the multipliers times the advantages. Their
+            absolute values are the reduced costs.
         values: (N,) The photos' values in the linear program, from 0 to 1.
         photos: The photos that must stay, and the photos that may stay.
         counts: The smallest useful number of retained photos, and the number at which the search may stop.
 
     Returns:
         (N,) mask of at least ``counts[0]`` photos to retain, or None if no such set was found. The caller must check
-        the mask by its exact rank.
+        its exact rank.
     """
     least, enough = counts
     free = np.flatnonzero(photos.may & ~photos.must)
@@ -68,7 +71,7 @@ def round_core(
     solver.setOptionValue("time_limit", float(min(clock().left, 1e9)))
     solver.addVars(n, np.zeros(n), np.ones(n))
     solver.changeColsCost(n, columns, -np.ones(n))
-    # 1 means an integer variable.
+    # In HiGHS, 1 stands for an integer variable.
     solver.changeColsIntegrality(n, columns, np.ones(n, dtype=np.uint8))
     for row, total, size in zip(diff[:, core], diff[:, retained].sum(axis=1), scale, strict=True):
         solver.addRow(ROW_MARGIN - total / size, np.inf, n, columns, row / size)

@@ -2,9 +2,9 @@
 
 A case, which is a node of the search tree, fixes some locations as protected or not counted, and some photos as
 retained or deleted. A case is closed when multipliers prove that too few photos can stay for a better set, or when too
-few locations may still be protected. The requirements for a better set only grow, so a closed case stays closed. When
-no case is open, the cases prove that the incumbent is optimal. If the search is stopped, open cases are closed at their
-bounds, which proves a weaker bound.
+few locations may still be protected. As the requirements for a better set only grow, a closed case stays closed. When
+no case is open, the cases prove that the incumbent is optimal. If the search is stopped, the open cases are closed at
+their bounds, which proves a weaker bound.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ from privopt_photo_censor.solver.rounding import round_core
 __all__ = ["Search"]
 
 PROOF_EFFORT: Final = 60_000_000
-"""The largest size of a proof: the number of photos times the number of closed cases and their multipliers.
+"""The maximum size of a proof: the number of photos times the number of closed cases and their multipliers.
 
 For such a proof, ``verify`` takes 3 s and the stand-alone checker 20 s on 2 shared cores. For 128 photos and top-20,
 whose proof has the size 4.6 million, they take 0.2 s and 1.6 s.
 """
 BEAM_SETS: Final = 8
-"""The beam width: the number of sets of locations that the beam search for a first incumbent keeps.
+"""The beam width, which is the number of sets of locations that the beam search for a first incumbent keeps.
 
 With a width of 8, four albums of 64 photos (top-20) take 0.4 to 0.8 s each. With a width of 1 or 2, one of the albums
 is not solved within 20 s, and without the beam search, two are not.
 """
 NEXT_PROGRAMS: Final = 64
-"""The maximum number of candidates per case that are bounded by a linear program, lowest bounds first."""
+"""The maximum number of candidates per case to bound by a linear program. Those with the lowest bounds are chosen."""
 LARGEST_SET: Final = 64
-"""The maximum size of the sets in the beam search. For larger sets, linear programs cost more time than they save."""
+"""The maximum number of locations per set in the beam search. For larger sets, it costs more time than it saves."""
 FEW_SETS: Final = 0.5
 """The search branches on photos if there are at most x**FEW_SETS sets of photos for x sets of locations."""
 CORE_WORK: Final = 100_000
 """The work on linear programs before the first core is rounded, in the unit of :attr:`Program.work`.
 
-Between two cores, it is three times as much, which takes about as long as rounding one core. Most albums of up to 128
-photos are solved before, because branching on photos is faster for them.
+Three times as much is done before each further core, which takes about as long as rounding one. Most albums of up to
+128 photos are solved before the first core, because branching on photos is faster for them.
 """
 NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
-"""A certificate without multipliers, whose bound is infinite."""
+"""A certificate that proves nothing: it has no multipliers, and its bound is infinite."""
 
 
 @frozen(eq=False)
 class Case:
-    """An open case: a node of the search tree that is neither closed nor branched yet.
+    """An open case, that is, a node of the search tree that has been neither closed nor branched yet.
 
     A location is protected by a set of retained photos if it ranks at or above the true location.
 
@@ -71,12 +71,12 @@ class Case:
         rows: (r,) The locations that must be protected, as rows of :class:`Alternates`.
         certificate: The Lagrange multipliers of some of these locations, and the bound on the number of retained photos
             that they prove.
-        candidates: A mapping from the row of each further location that may be protected to a certificate. It bounds
-            the number of photos that can stay if this location is protected as well.
+        candidates: A certificate for each further location that may be protected, by the location's row. It bounds the
+            number of photos that can stay if this location is protected as well.
         photos: The photos that must stay, and the photos that may stay.
         values: (N,) The value of each photo in the case's linear program. None if the program was not solved.
         costs: (N,) The reduced cost of each photo in this program. None if the program was not solved.
-        is_bounded: Whether the certificates of the candidates were computed for exactly these photos and locations.
+        is_bounded: Whether the candidates' certificates were computed for exactly these photos and locations.
     """
 
     rows: Ints
@@ -93,9 +93,9 @@ class Search:
 
     Attributes:
         album, data: The scores, and the same scores in the form that the solvers use.
-        incumbent: The best set of photos so far, and the requirements for a better set.
+        incumbent: The best set of photos so far, and what a better set must achieve.
         program: The linear program that bounds sets of locations.
-        by_photos: Whether the search branches on photos before locations.
+        by_photos: Whether the search branches on photos rather than locations where it can.
         _root: The case in which every location may be protected.
         _open: The stack of open cases. The last one is processed next.
         _cases: The kind and item of each finished case, in preorder (see :class:`Tree`).
@@ -109,11 +109,11 @@ class Search:
     """
 
     def __init__(self, album: Album, incumbent: Incumbent) -> None:
-        """Open the root case, in which no location is decided. Its candidates' bounds consider each location alone.
+        """Open the root case, in which every location is a candidate that is bounded on its own.
 
         Args:
             album: The scores. No photo may assign probability 0 to the true location.
-            incumbent: The best set so far, and the requirements for a better set.
+            incumbent: The best set so far, and what a better set must achieve.
         """
         self.album, self.data, self.incumbent = album, album.alternates, incumbent
         self.program = Program(self.data)
@@ -129,7 +129,7 @@ class Search:
         # protected at all.
         protectable = np.flatnonzero(incumbent.reach >= 0)
         rows = np.arange(len(incumbent.reach))
-        # For each location a bound on the number of photos that can stay, and the multiplier that proves it.
+        # For each location, an upper bound on the number of photos that can stay, and the multiplier that proves it.
         certificates = zip(
             rows.tolist(),
             *(part.tolist() for part in bound_extensions(self.data, NONE, rows, self._photos)),
@@ -138,32 +138,32 @@ class Search:
         single = {j: Certificate(bound, np.array([j]), np.array([multiplier])) for j, bound, multiplier in certificates}
         self._root = Case(NONE.rows, NONE, single, self._photos, is_bounded=True)
         self._open = [self._root]
-        # Photos that favour the true location most are branched on first. `diff` is negative if a photo favours the
-        # true location over another one, so these photos have the smallest sums.
+        # The search first branches on the photos that favour the true location most. These have the smallest sums,
+        # because `diff` is negative if a photo favours the true location over another one.
         self._order = np.argsort(self.data.diff[protectable].sum(axis=0), kind="stable")
         self.by_photos = self._fewer_photos()
 
     def _fewer_photos(self) -> bool:
         """Return whether there are far fewer sets of photos to delete than sets of locations to protect.
 
-        Both numbers are estimated by binomial coefficients "n choose k". Here k is capped at n / 2, because smaller
-        sets count as well and the coefficients decrease beyond the middle.
+        Both numbers are estimated by a binomial coefficient "n choose k", with k capped at n / 2. Smaller sets count as
+        well, and beyond the middle the coefficients would decrease.
         """
         goal = self.incumbent
-        # Photos that may be deleted, and locations that can be protected while `need` photos stay.
+        # The photos that may be deleted, and the locations that can be protected while `need` photos stay.
         free, protectable = int((~self.data.keep).sum()), int((goal.reach >= goal.need).sum())
         photo_sets = comb(free, min(max(self.album.photos - goal.need, 0), free // 2))
         return log(photo_sets) <= FEW_SETS * log(comb(protectable, min(goal.k, protectable // 2)))
 
     @property
     def is_done(self) -> bool:
-        """Whether the search has ended because no case is open."""
+        """Whether no case is open any more, so that the proof is complete."""
         return not self._open
 
     def make_search_above(self, bound: int) -> Search:
-        """Return a new search that starts at the root case and looks for a set of photos whose value exceeds ``bound``.
+        """Return a new search from the root case, which looks for a set of photos whose value exceeds ``bound``.
 
-        If it ends without such a set, its cases prove the bound. The linear program is shared with this search.
+        If it ends without finding one, its cases prove the bound. The two searches share the linear program.
         """
         other = copy(self)
         other.incumbent = copy(self.incumbent)
@@ -176,7 +176,7 @@ class Search:
 
     @property
     def work(self) -> int:
-        """The work on linear programs so far, in the unit of :attr:`Program.work`."""
+        """The work done on linear programs so far, in the unit of :attr:`Program.work`."""
         return self.program.work
 
     def run(self, *, max_work: float = inf, first_only: bool = False) -> None:
@@ -185,12 +185,12 @@ class Search:
         The search also ends if a case can neither be closed nor branched.
 
         Args:
-            max_work: The amount of :attr:`work` after which the search pauses. Another call continues it.
-            first_only: Whether the search ends with the first set of photos that solves the task.
+            max_work: The amount of :attr:`work` after which the search pauses. To continue it, call the method again.
+            first_only: Whether to stop at the first set of photos that solves the task.
         """
         polished_value = -1
         while self._open and self.work <= max_work and not (first_only and self.incumbent.retained is not None):
-            # Exchanges of photos are expensive, so they are tried for each new incumbent and not for each case.
+            # Exchanging photos is expensive, so it is tried once for each new incumbent rather than for each case.
             if self.incumbent.value > polished_value:
                 self.incumbent.polish()
                 polished_value = self.incumbent.value
@@ -199,8 +199,8 @@ class Search:
             try:
                 self._process_case(case)
             except BaseException:
-                # The case is put back as if it had not been processed, so that the cases recorded so far still form a
-                # proof after an interrupt.
+                # The case is put back as if untouched, so that the cases recorded so far still form a proof after an
+                # interrupt.
                 del self._open[lengths[0] :], self._cases[lengths[1] :], self._leaves[lengths[2] :]
                 self._open.append(case)
                 raise
@@ -211,13 +211,13 @@ class Search:
         """Find good sets of photos before the search starts, by a beam search over sets of locations to protect.
 
         Each of the k steps extends every set by one location, and keeps the :data:`BEAM_SETS` sets with the best
-        bounds. The linear programs for the final sets are rounded to sets of photos, which are offered to the
-        incumbent.
+        bounds. In the end, the linear programs for the final sets are rounded to sets of photos, which are offered to
+        the incumbent.
         """
         goal = self.incumbent
         if goal.k > LARGEST_SET:
             return
-        # Only locations with which many photos can stay are promising. Their number is limited, to limit the work.
+        # Only locations that let enough photos stay are promising. To limit the work, the best of them are taken.
         promising = np.flatnonzero(goal.reach >= goal.need)
         promising = promising[np.argsort(-goal.reach[promising], kind="stable")][: 16 + 4 * goal.k]
         sets = [Case(NONE.rows, NONE, {}, self._photos)]
@@ -233,10 +233,11 @@ class Search:
                         np.append(case.rows, j),
                         np.append(case.certificate.force, force[position]),
                     )
-                    # A set that can be grown in several orders is added only once.
+                    # The same set may be reached by adding its locations in another order. It is kept only once.
                     grown.setdefault(frozenset((*case.rows.tolist(), j)), (case, j, extended))
             best = sorted(grown.values(), key=lambda entry: -entry[2].bound)[:BEAM_SETS]
-            # The computation of the child's bound starts from the extended multipliers.
+            # The case is given the new location's certificate, so that the child's bound is computed from these
+            # multipliers.
             sets = [
                 evolve(child, candidates={})
                 for case, j, extended in best
@@ -251,14 +252,14 @@ class Search:
     def _offer_rounded(self, case: Case) -> None:
         """Round the solution of a case's linear program to sets of photos, and offer them to the incumbent.
 
-        The program assigns each photo a value from 0 (deleted) to 1 (retained). The set of photos with value 1 is
-        offered first. Then this set is offered with one additional photo, for each photo with a fractional value.
+        The program gives each photo a value from 0 (deleted) to 1 (retained). The set of photos with value 1 is offered
+        first. Then the same set is offered with one more photo, for each photo with a fractional value.
         """
         assert case.values is not None
         retained = case.values > 1.0 - WHOLE_TOLERANCE
         retained[self.data.keep] = True
         self.incumbent.offer(retained)
-        # A program has few fractional photos, and often one of them can stay.
+        # A solution has few fractional photos, and often one of them can stay.
         for i in np.argsort(-case.values, kind="stable").tolist():
             if WHOLE_TOLERANCE < case.values[i] <= 1.0 - WHOLE_TOLERANCE:
                 larger = retained.copy()
@@ -266,26 +267,27 @@ class Search:
                 self.incumbent.offer(larger)
 
     def _offer_core(self, case: Case) -> None:
-        """Round the core of a case's linear program, and offer the resulting photos.
+        """Round the core of a case's linear program, and offer the resulting photos to the incumbent.
 
-        Nothing is done if the case's bound rules out a better set, or if the search has done too little work since the
-        last rounding.
+        Nothing is done if the case's bound rules out a better set, or if too little work has been done since the last
+        rounding.
         """
         goal, photos = self.incumbent, case.photos
         if case.certificate.bound < goal.need or self.work < (1 + 3 * self._core_count) * CORE_WORK:
             return
         self._core_count += 1
-        # The first time it is the program without photos that the search has fixed, because there the photos' choice is
-        # largest. It was not rounded when the case was opened if there had been too little work by then.
+        # The first time that these locations are rounded, none of the photos fixed by the search are fixed in the
+        # program, which leaves the widest choice.
         key = tuple(case.rows.tolist())
         if key not in self._rounded:
             self._rounded.add(key)
             photos = Photos(self._photos.must, self._photos.may & ~self.data.kills[case.rows].any(axis=0))
         certificate, values, _ = self.program.solve(case.rows, photos)
         weights = 1.0 + certificate.force @ self.data.diff[certificate.rows]
-        # Under a budget more photos than needed are of no use.
+        # Under a budget, retaining more photos than needed is of no use.
         enough = floor(certificate.bound) if goal.task.budget is None else goal.need
-        # HiGHS finds a set of a required size more often than it improves a smaller set up to that size.
+        # HiGHS is more likely to find a large set if the size is required than if it has to be reached by improving
+        # smaller sets.
         for least in dict.fromkeys((enough, goal.need)):
             retained = round_core(self.data, case.rows, weights, values, photos, (least, enough))
             if retained is not None and goal.offer(retained):
@@ -302,13 +304,13 @@ class Search:
         rows, previous = np.append(case.rows, j), case.candidates.get(j, NONE)
         values: Floats | None = None
         costs: Floats | None = None
-        # Only cases with as many locations as the task needs are rounded, and need the photos' values.
+        # Only a case with as many locations as the task needs will be rounded, which takes the photos' values.
         if len(rows) >= self.incumbent.k:
             certificate, values, costs = self.program.solve(rows, photos)
         else:
             start = case.certificate if previous is NONE else previous
             certificate = self.program.bound_locations(rows, photos, start, self.incumbent.need)
-        # Both certificates are valid for this case, so the smaller bound may be used.
+        # Both certificates are valid for the child, so the smaller bound is used.
         if previous.bound < certificate.bound:
             certificate = previous
         others = {row: certificate for row, certificate in case.candidates.items() if row != j}
@@ -320,16 +322,16 @@ class Search:
         """Record a closed case in the proof.
 
         Args:
-            certificate: The multipliers that prove that too few photos can stay. They are empty if the case is closed
+            certificate: The multipliers that prove that too few photos can stay, or :data:`NONE` if the case is closed
                 because too few locations may be protected.
         """
         self._cases.append((LEAF, -1))
         self._leaves.append(certificate)
-        # For each photo, a verifier evaluates 1 plus a term for each multiplier.
+        # For each photo, a verifier evaluates a sum of 1 and a term per multiplier.
         self._effort += (1 + len(certificate.rows)) * self.album.photos
 
     def _rule_out(self, j: int, certificate: Certificate) -> None:
-        """Record a branch on location ``j``, and close the child in which this location is protected.
+        """Record a branch on location ``j``, whose child in which the location is protected is closed at once.
 
         Args:
             j: The location, as a row of :class:`Alternates`.
@@ -339,44 +341,44 @@ class Search:
         self._write_leaf(certificate)
 
     def _process_case(self, case: Case) -> None:
-        """Close a case if its bounds allow it, or else branch on a location or a photo.
+        """Close a case if its bounds allow it, and otherwise branch on a location or a photo.
 
-        The results are recorded in the proof and on the stack of open cases.
+        The outcome is recorded in the proof and on the stack of open cases.
         """
         goal = self.incumbent
-        # Fewer photos can stay than a better set must retain.
+        # A better set would have to retain more photos than can stay.
         if case.certificate.bound < goal.need:
             self._write_leaf(case.certificate)
             return
         if len(case.rows) >= goal.k:
             self._process_full_case(case)
-            # Under a budget a new incumbent raises goal.k, and then the case is not full any more.
+            # Under a budget, a new incumbent raises goal.k, and then the case no longer has enough locations.
             if len(case.rows) >= goal.k:
                 return
         case = evolve(case, candidates=dict(case.candidates)) if case.is_bounded else self._bound_candidates(case)
-        # Candidates that leave too few photos are ruled out, each by a branch of the proof.
+        # Candidates that let too few photos stay are ruled out, each by a branch in the proof.
         for j, certificate in list(case.candidates.items()):
             if certificate.bound < goal.need:
                 self._rule_out(j, certificate)
                 del case.candidates[j]
-        # Under a budget goal.k grows with the incumbent, so a case may run out of candidates later than when it opened.
+        # This may happen later than when the case was opened, because goal.k grows with the incumbent under a budget.
         if len(case.rows) + len(case.candidates) < goal.k:
-            self._write_leaf(NONE)  # closed without multipliers: too few locations are left
+            self._write_leaf(NONE)  # no multipliers are needed, because too few locations are left
         elif self.by_photos and (case.photos.may & ~case.photos.must).any():
             self._branch_on_photo(case)
         else:
             self._branch_on_location(case)
 
     def _bound_candidates(self, case: Case) -> Case:
-        """Return the case with new bounds for the candidates that the parent's bounds do not rule out.
+        """Return a case with new bounds for the candidates that the parent's bounds do not rule out.
 
-        A candidate is a further location that may be protected. Its bound is an upper bound on the number of photos
-        that can stay if it is protected. First, a cheap bound with one additional multiplier is computed for each
-        candidate. Then a linear program is solved for the candidates with the lowest bounds, which are the most likely
-        to be ruled out. The smallest valid bound of each candidate is kept.
+        A candidate is a further location that may be protected, and its bound limits the number of photos that can stay
+        if it is. First, a cheap bound with one additional multiplier is computed for each candidate. Then a linear
+        program is solved for the candidates with the lowest bounds, which are the most likely to be ruled out. Each
+        candidate keeps the smallest bound that is valid for it.
         """
         goal = self.incumbent
-        # `need` is the number of photos that a better set must retain.
+        # `need` is the number of photos that a better set must retain, so these candidates cannot be part of one.
         excluded = {j: certificate for j, certificate in case.candidates.items() if certificate.bound < goal.need}
         rows = np.array([j for j in case.candidates if j not in excluded], dtype=np.int64)
         certificates = dict(excluded)
@@ -386,7 +388,7 @@ class Search:
             for j, bound, multiplier in zip(rows.tolist(), bounds.tolist(), force.tolist(), strict=True):
                 extended = Certificate(bound, np.append(certificate.rows, j), np.append(certificate.force, multiplier))
                 certificates[j] = min(extended, case.candidates[j], key=lambda entry: entry.bound)
-        # If no location is protected yet, the cheap bounds are tight already.
+        # If no location is protected yet, the cheap bounds are already tight.
         if len(case.rows):
             remaining = sorted(
                 (j for j in rows.tolist() if certificates[j].bound >= goal.need), key=lambda j: certificates[j].bound
@@ -400,9 +402,10 @@ class Search:
                     extended = self.program.bound_locations(np.append(case.rows, j), photos, certificate, goal.need)
                     certificates[j] = min(extended, certificate, key=lambda entry: entry.bound)
         if self.by_photos:
-            # No set in this case has more photos than all that may stay, so this set is best if it protects enough.
+            # No set in this case retains more photos than the set of all that may stay. So that set is offered.
             goal.offer(case.photos.may)
-        # If all photos are fixed, a bound in doubles may not fall below the number of photos. Exact sums decide then.
+        # If all photos are fixed, a bound may exceed `need` only because of its allowance for rounding. Exact sums
+        # decide then.
         if (case.photos.may == case.photos.must).all():
             for j in [j for j, certificate in certificates.items() if certificate.bound >= goal.need]:
                 certificates[j] = exact_certificate(self.data, j, case.photos.may) or certificates[j]
@@ -411,21 +414,21 @@ class Search:
     def _branch_on_location(self, case: Case) -> None:
         """Branch on whether the candidate with the lowest bound is protected.
 
-        This candidate is chosen because the child that protects it is likely to close soon.
+        The child that protects this candidate is likely to be closed soon.
         """
         j = min(case.candidates, key=lambda row: (case.candidates[row].bound, row))
         self._cases.append((PLACE, int(self.data.location[j])))
         inner = self._add_location(case, j)
-        assert inner is not None  # otherwise its certificate would have ruled it out
+        assert inner is not None  # a candidate that a kept photo rules out has the bound -1, and is gone by now
         del case.candidates[j]
-        # The stack is processed from its end: the case with the location protected comes first in the proof.
+        # The stack is processed from its end, so the child in which the location is protected comes first in the proof.
         self._open += [case, inner]
 
     def _branch_on_photo(self, case: Case, i: int | None = None) -> None:
         """Branch on whether photo ``i`` stays. By default, this is the first undecided photo in ``_order``."""
         free = case.photos.may & ~case.photos.must
         i = int(next(photo for photo in self._order if free[photo])) if i is None else i
-        # The case with the photo retained is pushed last, so that it comes first in the proof.
+        # The child in which the photo is retained is pushed last below, so that it comes first in the proof.
         self._cases.append((PHOTO, i))
         is_photo = np.arange(self.album.photos) == i
         rows = case.rows
@@ -436,16 +439,16 @@ class Search:
             certificate, values, costs = case.certificate, None, None
             if len(rows):
                 solved, values, costs = self.program.solve(rows, photos)
-                # The case's own bound is valid for both of its parts.
+                # The bound of the case is also valid for its two children.
                 certificate = min(solved, certificate, key=lambda entry: entry.bound)
             self._open.append(Case(rows, certificate, dict(case.candidates), photos, values, costs))
 
     def _process_full_case(self, case: Case) -> None:
         """Process a case that protects as many locations as a better set must protect.
 
-        The sets of photos found by rounding are offered to the incumbent. The case is then closed if its bound permits
-        that. Otherwise, the search branches on a photo. If all photos are decided, the case is closed by an exact
-        certificate. If no such certificate exists, the case stays open, and the search ends.
+        Sets of photos found by rounding are offered to the incumbent. Then the case is closed if its bound allows it.
+        Otherwise, the search branches on a photo. If all photos are decided, the case is closed by an exact
+        certificate. If there is no such certificate, the case stays open and the search ends.
         """
         goal = self.incumbent
         assert case.values is not None
@@ -455,13 +458,15 @@ class Search:
         if case.certificate.bound < goal.need:
             self._write_leaf(case.certificate)
             return
-        # Under a budget the offers above may have raised goal.k: the case is not full any more, and the caller goes on.
+        # Under a budget, the offers above may have raised goal.k. Then the case has too few locations, and the caller
+        # goes on with it.
         if len(case.rows) < goal.k:
             return
         free = case.photos.may & ~case.photos.must
         # Branch on the photo whose value is most fractional.
         priority = np.where(free, np.abs(case.values - np.rint(case.values)), -1.0)
-        # All values are integral, but their photos failed the exact rank: branch on the least reduced cost.
+        # If all values are integral, the photos have failed by their exact rank. Then branch on the smallest reduced
+        # cost.
         if priority.max() <= WHOLE_TOLERANCE:
             priority = np.where(free, -np.abs(case.costs), -np.inf)
         if free.any():
@@ -469,7 +474,7 @@ class Search:
             return
         exact_certificates = (exact_certificate(self.data, j, case.photos.may) for j in case.rows.tolist())
         certificate = next((certificate for certificate in exact_certificates if certificate is not None), None)
-        # Without a certificate, a sum is so near 0 that no allowed multiplier excludes it, and the case stays open.
+        # Without a certificate, the locations' sums are too near 0 for any allowed multiplier, and the case stays open.
         if certificate is None:
             self._open.append(case)
             self._stuck = True
@@ -479,18 +484,19 @@ class Search:
     def make_proof(self) -> tuple[int, Tree]:
         """Return the upper bound that the search has proved so far, and the tree of cases that proves it.
 
-        The bound is on the number of photos that can stay or, under a budget, of locations that can be protected. Open
-        cases are closed at their bounds, so the bound is weaker if the search was stopped early.
+        It bounds the number of photos that can stay or, under a budget, the number of locations that can be protected.
+        Open cases are closed at their bounds, so the bound is weaker if the search was stopped early.
         """
         goal = self.incumbent
-        # need - 1 and k - 1 are the incumbent's own values, because `need` and `k` are what a better set must reach. No
-        # closed case exceeds them.
+        # `need` and `k` are what a better set must reach, so need - 1 and k - 1 are the incumbent's values. No closed
+        # case exceeds them.
         if goal.task.budget is None:
             bound = max([goal.need - 1, *(floor(self._most_photos(case)) for case in self._open)])
         else:
             bound = max([goal.k - 1, *(self._most_locations(case) for case in self._open)])
         cases, leaves = list(self._cases), list(self._leaves)
-        # The last case of the stack is the next one in preorder. The lists are restored afterwards.
+        # The top of the stack comes next in preorder. The lists are restored afterwards, so that the search can
+        # continue.
         for case in reversed(self._open):
             self._close_case(case, bound)
         tree = Tree.of(self._cases, self._leaves, self.data.location)
@@ -500,21 +506,21 @@ class Search:
     def _most_photos(self, case: Case) -> float:
         """Return an upper bound on the number of photos that can stay in an open case that protects k locations.
 
-        If m further locations must be protected, the result is the smaller of the case's bound and the m-th highest
-        bound of a candidate. It is -1 if there are fewer than m candidates.
+        If m further locations must be protected, it is the smaller of the case's bound and the m-th largest bound of a
+        candidate. It is -1 if there are fewer than m candidates.
         """
         missing = self.incumbent.k - len(case.rows)
         if missing < 1:
             return case.certificate.bound
-        # If ``missing`` candidates are added, the worst of them has at best the missing-th largest bound.
+        # If `missing` candidates are added, the smallest of their bounds is at most the missing-th largest of all.
         bounds = sorted((certificate.bound for certificate in case.candidates.values()), reverse=True)
         return min(case.certificate.bound, bounds[missing - 1]) if missing <= len(bounds) else -1.0
 
     def _most_locations(self, case: Case) -> int:
         """Return an upper bound on the number of locations that an open case can protect while enough photos stay.
 
-        The bound is the number of the case's protected locations plus the number of candidates that permit enough
-        photos to stay. It is 0 if the case itself does not permit enough photos to stay.
+        It is the number of locations that the case protects, plus the number of candidates that let enough photos stay.
+        It is 0 if the case itself does not let enough photos stay.
         """
         if case.certificate.bound < self.incumbent.need:
             return 0
@@ -522,7 +528,7 @@ class Search:
         return len(case.rows) + sum(certificate.bound >= need for certificate in case.candidates.values())
 
     def _close_case(self, case: Case, bound: int) -> None:
-        """Close an open case in the proof, for the weaker claim that no set's value exceeds ``bound``.
+        """Close an open case in the proof of the weaker claim that no set's value exceeds ``bound``.
 
         The case is closed by its own multipliers, or by ruling out candidates until too few locations may be protected.
         """
@@ -533,5 +539,5 @@ class Search:
         for j, certificate in case.candidates.items():
             if certificate.bound < need:
                 self._rule_out(j, certificate)
-        # Closed without multipliers: fewer than k locations are left.
+        # No multipliers are needed, because fewer than k locations are left.
         self._write_leaf(NONE)

@@ -1,4 +1,4 @@
-"""Solve the special case in which only one alternate must be protected (AAAI 2020, section 4 and Appendix B).
+"""The special case in which only one alternate must be protected (AAAI 2020, section 4 and Appendix B).
 
 An alternate is a location other than the true one. The advantage of a photo for an alternate is its score for the
 alternate, minus its score for the true location, minus the margin. Photos are deleted in ascending order of their
@@ -23,20 +23,19 @@ __all__ = ["best_for", "reach"]
 
 
 def reach(data: Alternates) -> NDArray[np.int64]:
-    """Return the maximum number of photos that can stay if an alternate must rank at or above the true location.
+    """Return the maximum number of photos that can stay if an alternate must be protected, for each alternate alone.
 
-    The result has one entry per alternate, and each alternate is considered alone. The results are exact: where
-    floating-point sums are inconclusive, the photos are sorted and summed in rational arithmetic. The running time is
-    O(M N log N).
+    The numbers are exact. Where sums in doubles are inconclusive, the photos are sorted and summed in rational
+    arithmetic. The running time is O(M N log N).
 
     Returns:
-        An (m,) array of integers. -1 means that no set of photos protects the alternate. 0 means that only the empty
-        set does; the caller decides whether the empty set is allowed.
+        (m,) The number of photos for each alternate. It is -1 if no set of photos protects the alternate, and 0 if only
+        the empty set does. Whether the empty set is allowed is for the caller to decide.
     """
     photo_count = data.diff.shape[1]
     is_ruled_out = (data.kills & data.keep).any(axis=1)
-    # In each row, photos are sorted by their advantage for the alternate, descending. Those that must stay come first,
-    # and those that rule the alternate out come last.
+    # In each row, the photos are sorted by their advantage for the alternate, largest first. But those that must stay
+    # come before all others, and those that rule the alternate out come last.
     sort_keys = np.where(data.kills, -np.inf, data.diff)
     sort_keys[:, data.keep] = np.inf
     order = np.argsort(-sort_keys, axis=1, kind="stable")
@@ -45,17 +44,17 @@ def reach(data: Alternates) -> NDArray[np.int64]:
     slack = data.slack[:, None]
     fixed_count = int(data.keep.sum())
     counts = np.arange(1, photo_count + 1)
-    # sums[:, c - 1] belongs to the first c photos. They must include all that must stay.
+    # sums[:, c - 1] is over the first c photos, which must include all that have to stay.
     is_usable = counts >= max(fixed_count, 1)
     max_counts = np.where((sums > slack) & is_usable, counts, 0).max(axis=1, initial=0)
     possible_counts = np.where((sums >= -slack) & is_usable, counts, 0).max(axis=1, initial=0)
-    # Rounding errors cannot change that `max_counts` photos suffice. If they make a larger count possible, rationals
+    # `max_counts` photos suffice despite any rounding errors. Where the errors leave a larger count possible, rationals
     # decide.
     for j in np.flatnonzero((possible_counts > max_counts) & ~is_ruled_out).tolist():
         totals = enumerate(accumulate(gain for gain, _ in _sort_photos(data, j)), start=1)
         max_counts[j] = max((number for number, total in totals if total >= 0 and number >= fixed_count), default=0)
-    # -1 where no count is possible: a photo that must stay rules the location out, or the sum is negative even for the
-    # photos that must stay alone.
+    # No count is possible if a photo that must stay rules the alternate out, or if no set that includes the photos that
+    # must stay has a non-negative sum.
     max_counts[is_ruled_out | ((max_counts == 0) & (fixed_count > 0))] = -1
     return np.asarray(max_counts, dtype=np.int64)
 
@@ -63,8 +62,8 @@ def reach(data: Alternates) -> NDArray[np.int64]:
 def _sort_photos(data: Alternates, j: int) -> list[tuple[Fraction, int]]:
     """Return (advantage, photo) pairs for alternate ``j``, with exact advantages.
 
-    Photos that must stay come first, followed by all others. Both groups are sorted by their advantage, largest first.
-    Photos that rule out the alternate are omitted.
+    Photos that must stay come first. Both they and the others are sorted by their advantage, largest first. Photos that
+    rule out the alternate are omitted.
     """
     photos = [(data.gain(j, i), i) for i in np.flatnonzero(~data.kills[j]).tolist()]
     return sorted(photos, key=lambda photo: (not data.keep[photo[1]], -photo[0]))
@@ -73,9 +72,9 @@ def _sort_photos(data: Alternates, j: int) -> list[tuple[Fraction, int]]:
 def best_for(album: Album, row: int, count: int) -> Bools:
     """Return an (N,) mask of the ``count`` photos with the largest advantages for one alternate.
 
-    Photos that must stay are included first. If ``count`` is the alternate's entry in the result of :func:`reach`, the
-    alternate ranks at or above the true location. The photos are chosen by floating-point advantages, and by exact ones
-    if the first choice leaves the alternate below the true location.
+    Photos that must stay are taken first. If ``count`` is the alternate's entry in the result of :func:`reach`, the
+    alternate ranks at or above the true location. The choice is made by floating-point advantages, and by exact ones if
+    the first choice leaves the alternate below the true location.
 
     Args:
         album: The scores, and the photos that must stay.
@@ -84,8 +83,8 @@ def best_for(album: Album, row: int, count: int) -> Bools:
     """
     data = album.alternates
     is_kept = np.zeros(album.photos, dtype=np.bool_)
-    # lexsort's last key counts most: photos that rule the location out come last, those that must stay first, and
-    # the others by their advantage.
+    # lexsort gives its last key the most weight. Photos that rule the location out come last, those that must stay come
+    # first, and the others follow by their advantage.
     is_kept[np.lexsort((-data.diff[row], ~data.keep, data.kills[row]))[:count]] = True
     if exact_sign(data.scores[row, is_kept].tolist(), data.true[is_kept].tolist(), album.margin) < 0:
         is_kept[:] = False
