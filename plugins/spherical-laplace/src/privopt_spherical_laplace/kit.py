@@ -1,4 +1,4 @@
-"""Profile of spherical-laplace for the conformance kit, with generators of problems and of pairs of positions."""
+"""Conformance kit profile for spherical-laplace, which generates problems and pairs of positions."""
 
 from __future__ import annotations
 
@@ -14,40 +14,42 @@ from privopt_spherical_laplace.problem import SphereInstance
 
 __all__ = ["PROFILE", "great_circle_km", "sphere_problem"]
 
-# Positions between which privacy is tested: at and near a pole, on the date line, and elsewhere.
+# Positions from which privacy is tested: at and near a pole, on the date line, and elsewhere.
 _PLACES: Final = ((0.0, 0.0), (45.5, 9.2), (89.9, -30.0), (90.0, 0.0), (-33.9, 180.0), (-33.9, 151.2))
-# Generated problems take their points from the beginning of this list.
+# Generated problems take their points from the start of this list.
 _POINTS: Final = ((0.0, 0.0), (45.5, 9.2), (45.6, 9.3), (-33.9, 151.2), (89.0, -30.0), (90.0, 0.0))
 _CHANNEL_EXPONENTS: Final = (0.01, 25.0)
-"""The range of epsilon times distance within which the channel between points is accurate enough to be tested."""
+"""The range of epsilon times distance in which the channel between points is accurate enough to be tested."""
 _EPSILONS: Final = ("1.4", "0.1", "20.0", "0.0001")
 
 
 def great_circle_km(first: tuple[float, float], second: tuple[float, float]) -> float:
-    """Return the great-circle distance, in km, between two (latitude, longitude) positions in degrees."""
+    """Return the great-circle distance in km between two (latitude, longitude) positions in degrees."""
     (a, b), (c, d) = (tuple(map(math.radians, position)) for position in (first, second))
     height = math.sin((a - c) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((b - d) / 2) ** 2
     return 2 * 6371.0088 * math.asin(min(1.0, math.sqrt(height)))
 
 
 def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of positions, each with its distance in km. Positions are ids or strings of the form ``LAT,LON``.
+    """Yield pairs of positions to test for privacy, each with its distance in km.
 
-    For most pairs, epsilon times the distance is near 1.
+    A position is a string of the form ``LAT,LON`` or the id of a point. For most of the former, epsilon times the
+    distance is near 1.
     """
-    # The angle in degrees over which epsilon d is 1.
+    # The angle in degrees at which epsilon times the distance is 1.
     step = math.degrees(1.0 / (float(problem.epsilon) * 6371.0088))
     for latitude, longitude in _PLACES:
         south = latitude - math.copysign(min(step, 60.0), latitude), longitude
-        # The change in longitude for such a step. It is capped, because at a pole all longitudes are the same place.
+        # The change in longitude that corresponds to this angle. It is capped, because at a pole no change is large
+        # enough.
         turn = min(step / max(math.cos(math.radians(latitude)), 1e-6), 120.0)
         east = latitude, longitude + (turn if longitude < 0 else -turn)
         for other in (south, east):
             distance = great_circle_km((latitude, longitude), other)
             yield f"{latitude!r},{longitude!r}", f"{other[0]!r},{other[1]!r}", distance
-    # The problem's points can be named by their ids, and are the inputs of its channel. The channel is integrated in
-    # doubles, with a relative error of about 3e-4. For nearer pairs the allowed log ratio is hardly larger than that
-    # error, and for pairs farther apart some probabilities are mere rounding errors.
+    # The problem's points, given by their ids, are the inputs of its channel, which is integrated in doubles with a
+    # relative error of about 3e-4. If two points are too near, the allowed log ratio is hardly larger than that error.
+    # If they are too far apart, some probabilities are mere rounding errors.
     if problem.points is not None and problem.points.coordinates is not None:
         places = dict(zip(problem.points.ids, problem.points.coordinates.tolist(), strict=True))
         for first, second in combinations(places, 2):
@@ -57,7 +59,7 @@ def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
 
 
 def sphere_problem(epsilon: str, outputs: dict[str, Any], points: int = 0, *, prior: bool = False) -> GeneratedProblem:
-    """Return a problem for spherical-laplace.
+    """Return a problem file for spherical-laplace, with any files that it names.
 
     Args:
         epsilon: Epsilon per km, as a decimal string.
@@ -80,7 +82,7 @@ def sphere_problem(epsilon: str, outputs: dict[str, Any], points: int = 0, *, pr
 
 
 def _stricter(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the problem with its epsilon halved."""
+    """Return a copy of the problem with half its epsilon."""
     return problem.with_key("privacy.epsilon", problem.get("privacy.epsilon") / 2)
 
 

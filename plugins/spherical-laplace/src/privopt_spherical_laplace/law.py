@@ -1,6 +1,6 @@
 """Closed forms for the distance between a position and its report: mean, quantiles, and the loss after rounding.
 
-Bounds are computed in ball arithmetic and rounded outwards to doubles. docs/reference/proof.md contains the theorems.
+The bounds are computed in ball arithmetic and rounded outwards to doubles. docs/reference/proof.md has the theorems.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["LARGEST_EPSILON", "SMALLEST_EPSILON", "expected_distance", "quantile
 
 SMALLEST_EPSILON: Final = Fraction(1, 10**6)
 LARGEST_EPSILON: Final = Fraction(10**6)
-"""The range of epsilon, per km, for which the sampler's error bounds are proved."""
+"""The smallest and the largest epsilon, per km, for which the sampler's error bounds are proved."""
 
 _WORKING_BITS: Final = 256
 """The precision of ball arithmetic, in bits."""
@@ -64,13 +64,13 @@ def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
     import flint
 
     with flint.ctx.workprec(_WORKING_BITS):
-        rate, pi = ball_of(epsilon * RADIUS_KM), flint.arb.pi()  # lambda
-        angle = 2 * rate / (1 + rate * rate) + pi / ((pi * rate).exp() + 1)  # E t
+        rate, pi = ball_of(epsilon * RADIUS_KM), flint.arb.pi()  # `rate` is lambda
+        angle = 2 * rate / (1 + rate * rate) + pi / ((pi * rate).exp() + 1)  # E[t]
         curvature = (rate + (-pi * rate / 2).exp()) / (1 + (-pi * rate).exp())
         cell = ball_of(side) * pi / 180
-        # A bound on E s^2. Within a cell, latitude and longitude are uniform or closer to the centre, so that each has
-        # a variance of at most cell^2 / 12. Positions in the caps within half a side of the poles, which have the
-        # probability 1 - cos(cell / 2), are reported as the poles.
+        # An upper bound on E[s^2]. Within a cell, latitude and longitude are uniform or closer to the centre, so each
+        # has a variance of at most cell^2 / 12. The caps within half a side of the poles have the probability 1 -
+        # cos(cell / 2), and positions in them are reported as the poles.
         square = cell * cell / 6 + (1 - (cell / 2).cos()) * cell * cell / 4
         shifts = square.sqrt(), curvature * square / 2
         losses = [((angle + shift) * ball_of(RADIUS_KM)).upper() for shift in shifts]
@@ -80,7 +80,7 @@ def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
 def quantiles(epsilon: Fraction, probabilities: Floats) -> Floats:
     """Return quantiles, in km, of the distance between a position and its unrounded report.
 
-    They are accurate to about ten digits, without a proved error bound.
+    They are accurate to about ten digits, but no error bound is proved.
 
     Args:
         epsilon: The rate of the noise, per km.
@@ -91,7 +91,7 @@ def quantiles(epsilon: Fraction, probabilities: Floats) -> Floats:
 
 
 def doubling_distance(epsilon: Fraction) -> float:
-    """Return the distance in km at which the guarantee permits a likelihood ratio of 2.
+    """Return the distance, in km, at which the guarantee permits a likelihood ratio of 2.
 
     If two positions are at most this far apart, no report is more than twice as likely from one as from the other.
     """

@@ -1,10 +1,10 @@
 """The utility loss: an upper bound on the expected distance between a position and its report.
 
-For digits and grids, the position is uniform on the sphere, and the bound has a closed form (:mod:`.law`). For points,
-the position is one of the points, drawn from the prior. The distribution of noisy positions around a point is divided
-into boxes of known probability, in polar coordinates. Each box lies in a disc, and only a few points can be nearest to
-positions in this disc. The farthest of these candidates from the true point yields an upper bound on the loss in the
-box.
+For digits and grids, the position is uniform on the sphere, and the bound has a closed form (see :mod:`.law`). For
+points, the position is one of the points, drawn from the prior. The distribution of noisy positions around a point is
+divided into boxes of known probability, in polar coordinates. Each box lies in a disc, and only a few points can be
+nearest to positions in this disc. The one of them that is farthest from the true point gives an upper bound on the loss
+in the box.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = ["ExpectedDistance", "best_remap", "loss_over_points"]
 _RINGS: Final = 64
 """The number of rings of equal probability into which the noise distribution is divided by distance."""
 _TAIL_RINGS: Final = 34
-"""The number of rings into which the outermost ring is subdivided, each half as probable as the one before."""
+"""The number of rings that replace the outermost ring, each half as probable as the one before."""
 _BEARINGS: Final = 48
-"""The number of equal parts into which each ring is divided by the bearing."""
+"""The number of boxes into which each ring is divided, by equal ranges of the bearing."""
 _SLACK: Final = 1e-9
-"""An allowance for rounding errors, used both in radians and relative to a loss. Actual errors are far smaller."""
+"""An allowance for rounding errors, both in radians and relative to a loss. Actual errors are far smaller."""
 _MIN_GAIN: Final = 1e-6
-"""A point is remapped only if that saves more than this share of its loss. Smaller gains may be integration errors."""
+"""The minimum gain from remapping a point, as a share of its loss. Smaller gains may be integration errors."""
 
 
 @frozen
 class _Boxes:
-    """Boxes in polar coordinates into which the noise distribution around a position is divided.
+    """Boxes in polar coordinates that divide the noise distribution around a position.
 
-    The division into B boxes is the same for every position.
+    The same B boxes are used around every position.
 
     Attributes:
         angles: (B,) The distance between the position and each box's centre, in radians.
@@ -61,10 +61,10 @@ class _Boxes:
 
     @classmethod
     def of(cls, epsilon: Fraction) -> _Boxes:
-        """Return the boxes for a given rate of the noise.
+        """Divide the noise distribution into boxes for a given rate of the noise.
 
-        The distribution is divided into rings of equal probability and a tail of less probable rings. Each ring is
-        divided into equal ranges of bearings.
+        There are rings of equal probability and a tail of less and less probable rings, each divided into equal ranges
+        of bearings.
 
         Args:
             epsilon: The rate of the noise, per km.
@@ -74,10 +74,10 @@ class _Boxes:
             [np.arange(1, _RINGS) / _RINGS, 1.0 - 1.0 / _RINGS * 0.5 ** np.arange(1, _TAIL_RINGS)]
         )
         borders = np.concatenate([[0.0], propose_scaled_distance(quantiles, rate) / rate, [math.pi]])
-        # Masses are computed from the borders, because the borders only approximate the quantiles.
+        # The masses are computed from the borders, because these are only approximate quantiles.
         survival = np.exp(-rate * borders) * (np.cos(borders) + rate * np.sin(borders))
         masses = np.maximum(survival[:-1] - survival[1:], 0.0)
-        masses *= (1.0 + _SLACK) / masses.sum()  # slightly more than 1 in all, so that the loss is bounded above
+        masses *= (1.0 + _SLACK) / masses.sum()  # they sum to slightly more than 1, so that the loss is an upper bound
         middles = (borders[:-1] + borders[1:]) / 2
         # A change in bearing moves a position at the angle t by at most sin(t) <= t times that change. Within a box,
         # the bearing differs from that of the centre by at most pi / _BEARINGS.
@@ -88,7 +88,7 @@ class _Boxes:
         return cls(angles, np.tile(bearings, len(middles)), radii, ends, parts)
 
     def centres(self, place: Floats) -> Floats:
-        """Return the centres of the boxes around a position, as (B, 3) unit vectors.
+        """Return the centres of the boxes around a position, as unit vectors of shape (B, 3).
 
         Args:
             place: (3,) The position as a unit vector.
@@ -99,7 +99,7 @@ class _Boxes:
 
 
 def _chords(centres: Floats, points: Floats) -> Floats:
-    """Return a (B, N) array of the straight-line distances between B and N unit vectors.
+    """Return the straight-line distances between B and N unit vectors, as an array of shape (B, N).
 
     Args:
         centres: (B, 3) The first vectors.
@@ -114,10 +114,10 @@ def _prior(problem: SphereInstance, count: int) -> Floats:
 
 
 def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
-    """Return, for each point, the best point to report if this point is the nearest to the drawn position.
+    """Find the best point to report whenever a given point is the nearest to the drawn position.
 
-    Reporting the best guess under the prior costs no privacy, because it is post-processing of the nearest point.
-    Probabilities are approximate here; :func:`loss_over_points` computes a rigorous bound on the resulting loss.
+    This costs no privacy, because it only post-processes the nearest point. The probabilities are approximate. For a
+    rigorous bound on the resulting loss, use :func:`loss_over_points`.
 
     Returns:
         The (N,) indices of the points to report, and an (N, N) array whose entry (i, k) is the probability that a
@@ -125,7 +125,7 @@ def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
     """
     points, probabilities = unit_vectors(problem), nearest_probabilities(problem)
     count = len(points)
-    # Entry (k, j): the probability that k is nearest, times the mean loss if j is reported in that case.
+    # Entry (k, j) is the probability that k is nearest, times the mean loss if j is reported in that case.
     losses = (_prior(problem, count)[:, None] * probabilities).T @ distances_of_points(points)
     unchanged_losses = np.diagonal(losses)
     best = losses.argmin(axis=1)
@@ -138,24 +138,23 @@ def loss_over_points(problem: SphereInstance, remap: Ints | None) -> float:
 
     Args:
         problem: The problem, whose outputs are N points.
-        remap: (N,) For each point, the index of the point to report if this point is the nearest. None if points are
-            not remapped.
+        remap: (N,) The index of the point to report if each point is the nearest. None if points are not remapped.
     """
     points, boxes = unit_vectors(problem), _Boxes.of(problem.epsilon)
     count = len(points)
     distances = distances_of_points(points)
     reports = np.arange(count) if remap is None else remap
-    # The largest distance in km between a point and the point that replaces it.
+    # The largest distance, in km, between a point and the point that is reported in its place.
     shift = float(distances[np.arange(count), reports].max())
-    # The nearest point is no farther from the drawn position than the true point is. So its distance from the true
-    # point is at most twice that of the drawn position. A remap adds at most `shift`.
+    # The nearest point is at most as far from the drawn position as the true point is. So it is at most twice as far
+    # from the true point as the drawn position is. Remapping adds at most `shift`.
     caps = 2 * float(RADIUS_KM) * boxes.ends + shift
     weighted_losses = []
     for row, probability in enumerate(_prior(problem, count).tolist()):
         if probability == 0.0:
             continue
         chords = _chords(boxes.centres(points[row]), points)
-        # Within the disc, each chord changes by at most the radius, and two chords are compared.
+        # Each chord changes by at most the radius within the disc. The factor is 2, because two chords are compared.
         is_candidate: Bools = chords <= (chords.min(axis=1) + 2 * boxes.radii + _SLACK)[:, None]
         farthest = np.where(is_candidate, distances[row, reports][None, :], 0.0).max(axis=1)
         weighted_losses.append(probability * math.fsum((boxes.masses * np.minimum(farthest, caps)).tolist()))
@@ -178,12 +177,12 @@ class ExpectedDistance(UtilityLoss[SphereRelease]):
         """Return the bound in km, computed from the release's parameters.
 
         If there are more than :data:`MAX_PRIOR_POINTS` points, the bound is twice the expected distance before
-        rounding. It holds because the nearest point is at most as far from the drawn position as the true point.
+        rounding. It is valid because the nearest point is at most as far from the drawn position as the true point is.
         """
         side = self.problem.side
         if side is not None:
             return rounded_loss(release.epsilon, side)
-        assert self.problem.points is not None  # digits and grids have sides
+        assert self.problem.points is not None  # only points have no side
         if len(self.problem.points.ids) > MAX_PRIOR_POINTS:
             return 2 * expected_distance(release.epsilon)[1]
         return loss_over_points(self.problem, release.remap)

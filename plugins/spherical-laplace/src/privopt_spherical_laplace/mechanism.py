@@ -30,7 +30,7 @@ NO_LOWER_BOUND: Final = (
     "no closed form: the least loss over these points under this prior is the value of a linear program, of which "
     "optimal-lp over the same points states a proved bound"
 )
-"""The reason, stated in result.json, why there is no lower bound if reports are points."""
+"""The explanation, given in result.json, for the missing lower bound if reports are points."""
 
 
 class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
@@ -47,7 +47,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     bound_is_proof: ClassVar[bool] = True
 
     def load(self, declared: SphereProblem, file: str) -> SphereInstance:
-        """Load a problem, including any points and prior that it declares.
+        """Load a problem, including any points and prior that it names.
 
         Raises:
             InputError: The problem file, or a file that it names, is invalid.
@@ -55,18 +55,18 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return SphereInstance.of(declared, file)
 
     def privacy(self, problem: SphereInstance, method: str) -> SphereDP:
-        """Return the privacy constraint: metric DP between any two positions on Earth."""
+        """Return the privacy constraint, which is metric DP between any two positions on Earth."""
         return SphereDP(epsilon=problem.epsilon)
 
     def utility(self, problem: SphereInstance, method: str) -> ExpectedDistance:
-        """Return the utility loss: the expected distance between a position and its report.
+        """Return the utility loss, which is the expected distance between a position and its report.
 
-        The position is uniform on the sphere or, if reports are points, one of the points.
+        The position is uniform on the sphere or, if reports are points, drawn from the prior over the points.
         """
         return ExpectedDistance(problem=problem)
 
     def solve(self, problem: SphereInstance, context: SolveContext) -> Outcome[SphereRelease]:
-        """Return the release: the parameters of the noise and, if points are remapped, the mapping."""
+        """Make the release, which consists of the noise parameters and, if points are remapped, the mapping."""
         remap = best_remap(problem)[0] if problem.is_remapped else None
         release = SphereRelease(problem=problem, epsilon=problem.epsilon, remap=remap)
         bound = _lower_bound(problem)
@@ -77,18 +77,18 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     ) -> float | None:
         """Return a lower bound on the expected loss of any mechanism with this guarantee.
 
-        The bound is for positions that are uniform on the sphere. The result is None if reports are points.
+        The bound is for positions that are uniform on the sphere. If reports are points, the result is None.
         """
         return _lower_bound(problem)
 
     def details(
         self, problem: SphereInstance, release: SphereRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return an explanation of why there is no lower bound if reports are points, or else an empty mapping."""
+        """Return an explanation for the missing lower bound if reports are points, or an empty mapping otherwise."""
         return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
-        """Return sentences that explain how far reports are from true positions, and how much privacy they provide."""
+        """Return sentences that explain how far reports are from true positions, and what the guarantee means."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         bound = _lower_bound(problem)
         sentences = [
@@ -98,7 +98,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
             f"{_round_down(doubling_distance(problem.epsilon)):g} km away.",
         ]
         if bound is not None:
-            # The density falls with the distance, so the unrounded report itself is an attacker's best guess.
+            # As the density falls with the distance, an attacker's best guess is the unrounded report itself.
             sentences.append(
                 "Whoever guesses a position, which may be anywhere on Earth, from one report is wrong by "
                 f"{_round_down(bound):g} km in the mean, or by more."
@@ -109,7 +109,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return sentences
 
     def at_epsilon(self, problem: SphereInstance, epsilon: Fraction) -> SphereInstance:
-        """Return the problem with another epsilon, for plots of the loss against epsilon.
+        """Return a copy of the problem with another epsilon, for plots of the loss against epsilon.
 
         Raises:
             InputError: Epsilon is outside the range for which draws are proved to be exact.
@@ -121,7 +121,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     def channel(self, problem: SphereInstance, release: SphereRelease) -> Channel | None:
         """Return the channel from points to reports, for attacks and estimates.
 
-        The result is None if reports are not points, or if there are too many points.
+        The result is None if reports are not points, or if there are more than :data:`MAX_PRIOR_POINTS` points.
         """
         return channel_of_points(problem, release)
 
@@ -145,6 +145,6 @@ def _round_down(value: float) -> float:
 def _lower_bound(problem: SphereInstance) -> float | None:
     """Return a lower bound on the loss of any mechanism, which is the expected distance before rounding.
 
-    The result is None if reports are points.
+    If reports are points, the result is None.
     """
     return None if problem.side is None else expected_distance(problem.epsilon)[0]

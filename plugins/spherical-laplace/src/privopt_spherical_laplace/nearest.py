@@ -1,11 +1,11 @@
-"""Compute the probability of each reported point given each true point, by integration along rays.
+"""The probability of each reported point given each true point, by integration along rays.
 
 A position is drawn around the true point, and the point nearest to this position is reported. A ray is a great-circle
-arc from the true point in one direction. The distance along a ray has the distribution function G of the noise
-(:mod:`.sampler.exact`). The nearest point changes where two points are equally far from a position on the ray. These
-positions are computed in closed form. Only the integral over the bearing is numerical. It uses the midpoint rule, whose
-error is proportional to the square of the step. This is accurate enough for remapping and estimates. No guarantee
-depends on it.
+arc from the true point in one direction. The distance along a ray has the distribution function G of the noise (see
+:mod:`.sampler.exact`). The nearest point changes where two points are equally far from a position on the ray. These
+positions are computed in closed form, so that only the integral over the bearing is numerical. It uses the midpoint
+rule, whose error is proportional to the square of the step. This is accurate enough for remapping and estimates. No
+guarantee depends on it.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from privopt_spherical_laplace.sampler.fast import propose_scaled_distance
 __all__ = ["channel_of_points", "distances_of_points", "nearest_probabilities", "unit_vectors"]
 
 _STEPS: Final = 256
-"""The number of equally probable intervals of distance along a ray; the nearest point is found at each midpoint."""
+"""The number of equally probable intervals along a ray, at whose midpoints the nearest point is looked up."""
 _TAIL_STEPS: Final = 29
-"""The number of additional distances in the tail. From one to the next, the probability of a larger distance halves."""
+"""The number of additional distances in the tail. The probability of exceeding them halves from one to the next."""
 _BEARINGS: Final = 360
 """The number of rays from each point."""
 
 
 def unit_vectors(problem: SphereInstance) -> Floats:
-    """Return the points of a problem whose outputs are N points, as an (N, 3) array of unit vectors."""
+    """Return the N points of a problem as unit vectors, of shape (N, 3). The problem's outputs must be points."""
     assert problem.points is not None  # callers check that outputs are points
     assert problem.points.coordinates is not None
     return directions(problem.points.coordinates)
 
 
 def distances_of_points(points: Floats) -> Floats:
-    """Return an (N, N) array of the great-circle distances, in km, between points.
+    """Return the great-circle distances between N points, in km, as an array of shape (N, N).
 
     Args:
         points: (N, 3) The points as unit vectors.
@@ -66,14 +66,14 @@ def basis(place: Floats) -> tuple[Floats, Floats]:
 
 
 def nearest_probabilities(problem: SphereInstance) -> Floats:
-    """Return an (N, N) array. Entry (i, k) is the probability that a position drawn around point i is nearest to k.
+    """Return the (N, N) probabilities that a position drawn around point i (row) is nearest to point k (column).
 
     Args:
         problem: A problem whose outputs are N points.
     """
     points, rate = unit_vectors(problem), float(problem.epsilon * RADIUS_KM)
     count, tree = len(points), cKDTree(points)
-    # Distances along a ray, as angles in radians: at the middles of equal parts of the probability, and in the tail.
+    # Distances along a ray, as angles in radians: the medians of equally probable intervals, and those in the tail.
     middles = (np.arange(_STEPS) + 0.5) / _STEPS
     quantiles = np.concatenate([middles, 1.0 - 0.5 / _STEPS * 0.5 ** np.arange(1, _TAIL_STEPS + 1)])
     angles = propose_scaled_distance(quantiles, rate) / rate
@@ -82,22 +82,21 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
     probabilities = np.zeros((count, count))
     for row, place in enumerate(points):
         east, north = basis(place)
-        # Unit vectors for the directions of the rays at the place (R, 3), and for the positions along them (R, D, 3).
+        # The directions of the R rays at the place, of shape (R, 3), and D positions along each, of shape (R, D, 3).
         rays = np.cos(bearings)[:, None] * north + np.sin(bearings)[:, None] * east
         positions = np.cos(angles)[:, None] * place + np.sin(angles)[:, None] * rays[:, None, :]
         nearest = tree.query(positions.reshape(-1, 3))[1].reshape(len(rays), len(angles))
         first, second = nearest[:, :-1], nearest[:, 1:]
-        # Between two distances with different nearest points a and b, the ray is equally far from both at the angle t
-        # with cos(t) x.a + sin(t) e.a = cos(t) x.b + sin(t) e.b, for the place x and the ray's direction e. Between two
-        # with the same nearest point, any border will do.
+        # If the nearest point changes from a to b between two distances, the border is the angle t at which the ray is
+        # equally far from both: cos(t) x.a + sin(t) e.a = cos(t) x.b + sin(t) e.b, for the place x and the ray's
+        # direction e. If the nearest point stays the same, any border will do.
         along_place, along_ray = points @ place, rays @ points.T
         ray_numbers = np.arange(len(rays))[:, None]
         change = np.arctan2(
             along_place[first] - along_place[second], along_ray[ray_numbers, second] - along_ray[ray_numbers, first]
         )
         borders = np.clip(change, angles[:-1], angles[1:])
-        # G at the borders. The point that is nearest at an angle gets the probability between the borders on either
-        # side.
+        # G at the borders. The point nearest at an angle gets the probability between the borders on its two sides.
         below = (1.0 - np.exp(-rate * borders) * (np.cos(borders) + rate * np.sin(borders))) / total
         masses = np.diff(below, axis=1, prepend=0.0, append=1.0)
         probabilities[row] = np.bincount(nearest.ravel(), weights=masses.ravel(), minlength=count)
@@ -113,7 +112,7 @@ def channel_of_points(problem: SphereInstance, release: SphereRelease) -> Channe
         return None
     probabilities = nearest_probabilities(problem)
     if release.remap is not None:
-        # The column for each nearest point is added to the column of the point that replaces it.
+        # Each nearest point's column is added to the column of the point that is reported in its place.
         reported = np.zeros_like(probabilities)
         np.add.at(reported.T, release.remap, probabilities.T)
         probabilities = reported

@@ -16,7 +16,7 @@ __all__ = ["coordinates_of", "decimal_text", "ids_of", "is_position", "parse_pos
 
 
 def is_position(latitude: float, longitude: float) -> bool:
-    """Return whether the coordinates are in range: -90 to 90 for the latitude, -180 to 180 for the longitude."""
+    """Return whether a latitude is within -90 to 90 and a longitude within -180 to 180."""
     return abs(latitude) <= 90.0 and abs(longitude) <= 180.0
 
 
@@ -36,7 +36,7 @@ def parse_position(text: str) -> tuple[float, float]:
 
 
 def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> Floats:
-    """Return an (n, 2) array of the latitudes and longitudes of outputs, in degrees.
+    """Return the latitude and longitude of each output in degrees, as an array of shape (n, 2).
 
     The coordinates of a grid cell are those of its centre.
 
@@ -44,30 +44,30 @@ def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> F
         rounding: The rule that maps positions to outputs.
         outputs: One output per row. For digits, shape (n, 2): the latitude and longitude in units of the last digit.
             For a grid, shape (n, 2): the row and column of a cell. For points, shape (n, 1): the index of a point.
-        points: The points that can be reported; None for digits and grids.
+        points: The points that can be reported. None for digits and grids.
     """
     match rounding:
         case Digits(digits):
             return np.asarray(outputs / 10.0**digits)
         case GridCells(side):
             n, d = side.numerator, side.denominator
-            # Rows are counted from the south pole and columns from the longitude -180. A cell's centre is half a side
+            # Rows are counted from the south pole and columns from longitude -180. A cell's centre is half a side
             # further.
             return np.asarray((2 * outputs + 1) * n / (2.0 * d) - np.array([90.0, 180.0]))
         case _:
-            assert points is not None  # NearestPoint has points
+            assert points is not None  # the only other rule is NearestPoint, which has points
             assert points.coordinates is not None
             return np.asarray(points.coordinates[outputs[:, 0]])
 
 
 def ids_of(rounding: Rounding, outputs: Ints, points: Sequence[str]) -> list[str]:
-    """Return the ids of outputs: ``LAT,LON`` for digits, ``ROW-COLUMN`` for a grid, or the ids of points.
+    """Return the outputs' ids: ``LAT,LON`` for digits, ``ROW-COLUMN`` for a grid, or the ids of the points.
 
     Args:
         rounding: The rule that maps positions to outputs.
         outputs: One output per row. For digits, shape (n, 2): the latitude and longitude in units of the last digit.
             For a grid, shape (n, 2): the row and column of a cell. For points, shape (n, 1): the index of a point.
-        points: The ids of the points that can be reported; empty for digits and grids.
+        points: The ids of the points that can be reported. Empty for digits and grids.
     """
     match rounding:
         case Digits(digits):

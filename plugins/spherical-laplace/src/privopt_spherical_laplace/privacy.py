@@ -39,7 +39,7 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee stated for the release: metric DP between any two positions on Earth."""
+        """The guarantee stated with the release, which is metric DP between any two positions on Earth."""
         radius = exact_text(RADIUS_KM)
         return Guarantee(
             kind=self.kind,
@@ -54,9 +54,9 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
         """Certify in rational arithmetic that the release's rate and radius satisfy the claim.
 
         Given a position x, a report y has the density exp(-rate d(x, y)) / Z, where Z is the same constant for every x.
-        The logarithms of the densities for two positions x and x' therefore differ by at most rate d(x, x')
-        (docs/reference/proof.md, "The sphere"). The radius must equal that in the claim, because distances are measured
-        on a sphere with this radius.
+        Therefore the logarithms of the densities for two positions x and x' differ by at most rate d(x, x')
+        (docs/reference/proof.md, "The sphere"). The radius must be the claimed one, because distances are measured on a
+        sphere with that radius.
         """
         failures = []
         if release.epsilon > self.epsilon:

@@ -19,29 +19,29 @@ from privopt_spherical_laplace.sampler.exact import Digits, GridCells, NearestPo
 __all__ = ["MAX_DIGITS", "MAX_PRIOR_POINTS", "SphereInstance", "SphereProblem", "check_epsilon"]
 
 MAX_DIGITS: Final = 9
-"""The largest number of decimal digits in reported degrees."""
+"""The maximum number of decimal digits in reported degrees."""
 MAX_PRIOR_POINTS: Final = 400
-"""The largest number of points for which the loss is integrated and points can be remapped."""
+"""The maximum number of points for which the loss is integrated and points can be remapped."""
 
 _SMALLEST_SIDE: Final = Fraction(1, 10**MAX_DIGITS)
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Return None if epsilon (per km) is in the valid range, or else a description of this range.
+    """Return None if epsilon (per km) is in the valid range, or a description of this range otherwise.
 
-    The range consists of the values for which draws are proved to be exact.
+    The valid range is the one in which draws are proved to be exact.
     """
     in_range = SMALLEST_EPSILON <= value <= LARGEST_EPSILON
     return None if in_range else "a number of at least 0.000001 and at most 1000000"
 
 
 def _check_digits(value: int) -> str | None:
-    """Return None if outputs can have this number of decimal digits, or else a description of the valid range."""
+    """Return None if outputs can have this number of decimal digits, or a description of the valid range otherwise."""
     return None if 0 <= value <= MAX_DIGITS else f"a whole number from 0 to {MAX_DIGITS}"
 
 
 def _check_side(value: Fraction) -> str | None:
-    """Return None if a grid's cells can have this side (in degrees), or else a description of valid values."""
+    """Return None if a grid can have cells with this side (in degrees), or a description of valid sides otherwise."""
     is_divisor = value >= _SMALLEST_SIDE and (90 / value).denominator == 1
     return None if is_divisor else "a number of degrees that divides 90, at least 1e-9"
 
@@ -57,7 +57,7 @@ class Privacy:
 class Outputs:
     """The ``[outputs]`` table of a problem file, which selects the kind of report.
 
-    Exactly one of ``digits``, ``grid`` and ``points`` must be set, unless the table ``[records]`` lists the points.
+    Exactly one of ``digits``, ``grid`` and ``points`` must be set, unless the ``[records]`` table lists the points.
     """
 
     digits: int | None = key(None, help="decimal digits of latitude and longitude, 0 to 9", check=_check_digits)
@@ -72,7 +72,7 @@ class Outputs:
 class Records:
     """The ``[records]`` table of a problem file, which may list the points instead of ``[outputs]``.
 
-    It has the same name as the corresponding table of other metric mechanisms.
+    It is there because other metric mechanisms list their points in a table of this name.
     """
 
     points: File = key(help="CSV: id,lat,lon; the nearest is reported, as with outputs.points")
@@ -112,13 +112,13 @@ class SphereProblem:
 
 @frozen(kw_only=True, eq=False)
 class SphereInstance:
-    """A loaded problem: a problem file together with the contents of the files that it names.
+    """A loaded problem: the problem file together with the contents of the files that it names.
 
     Attributes:
         declared: The problem file.
         rounding: The rule that maps positions to outputs.
-        points: The N points that can be reported; None for digits and grids.
-        prior: (N,) The prior probability of each point; None if the problem declares none.
+        points: The N points that can be reported. None for digits and grids.
+        prior: (N,) The prior probability of each point. None if the problem declares none.
     """
 
     declared: SphereProblem
@@ -135,16 +135,16 @@ class SphereInstance:
     def is_remapped(self) -> bool:
         """Whether the best guess under the prior is reported instead of the nearest point.
 
-        By default, this is the case if and only if the problem declares a prior.
+        By default, it is if the problem declares a prior.
         """
         remap = self.declared.utility.remap
         return self.points is not None and (self.prior is not None if remap is None else remap)
 
     @property
     def side(self) -> Fraction | None:
-        """The side of a cell in degrees; None if reports are points. Positions are rounded to the cells' centres."""
+        """The side of a cell in degrees, or None if reports are points. Positions are rounded to the cells' centres."""
         outputs = self.declared.outputs
-        # Rounding to digits has cells as well. Their side is one unit of the last digit.
+        # Rounding to digits has cells too. Their side is one unit of the last digit.
         return outputs.grid if outputs.digits is None else Fraction(1, 10**outputs.digits)
 
     @classmethod
@@ -169,8 +169,8 @@ class SphereInstance:
         names, faults = [name for name, value in choices.items() if value is not None], Faults()
         if len(names) != 1:
             faults.add(file, "outputs", " and ".join(names) or "nothing", "one of digits, grid, points; or [records]")
-        # Each of these keys needs points in the table beside it. outputs.columns belongs to outputs.points only,
-        # because [records] has its own key for columns.
+        # Each of these keys is only allowed if the table paired with it lists points. outputs.columns is paired with
+        # [outputs] in any case, because [records] has its own key for columns.
         source_by_key = {
             "utility.prior": (utility.prior, source),
             "utility.remap": (utility.remap or None, source),
@@ -188,7 +188,8 @@ class SphereInstance:
         points = read_points(source.points, source.columns, ids_alone=False)  # coordinates are required
         if points.kind != "geographic" or points.coordinates is None:
             raise InputError([Fault(source.points.name, "header", "no latitudes and longitudes", "id,lat,lon")])
-        # For more points, the loss is not integrated. `remap = false` requests nothing, so it is ignored.
+        # With more points, the loss is not integrated, so nothing may depend on a prior. `remap = false` is no such
+        # request.
         weighted_keys = {"utility.prior": utility.prior, "utility.remap": utility.remap or None}
         for name, value in weighted_keys.items():
             if value is not None and len(points.ids) > MAX_PRIOR_POINTS:
@@ -211,7 +212,7 @@ def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
 
 
 def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) -> None:
-    """Check that no two points are at the same place, because the nearest point would then not be unique.
+    """Check that no two points are at the same place, where neither of them would be the nearest point.
 
     Args:
         places: The latitude and longitude of each point, as returned by :func:`_canonical`.
@@ -224,6 +225,6 @@ def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) ->
     faults = Faults()
     for row, place in enumerate(places):
         if (first := first_rows.setdefault(place, row)) != row:
-            # Rows in the file are counted from 1, and row 1 is the header.
+            # Row numbers in messages start from 1, and row 1 is the header.
             faults.add(file, f"row {row + 2}", f"the place of row {first + 2}", "a place of its own")
     faults.check()

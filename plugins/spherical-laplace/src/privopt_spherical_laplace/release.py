@@ -32,7 +32,7 @@ _DECIMAL: Final = re.compile(r"[0-9]{1,40}\.[0-9]{1,999}")
 
 
 def describe_outputs(problem: SphereInstance) -> tuple[str, str]:
-    """Return the kind of outputs and its argument, as in law.csv, such as ``("digits", "3")``."""
+    """Return the kind of outputs and its argument as written to law.csv, such as ``("digits", "3")``."""
     outputs = problem.declared.outputs
     if outputs.digits is not None:
         return "digits", str(outputs.digits)
@@ -66,11 +66,11 @@ class SphereRelease(PositionRelease):
     """The parameters of the noise, whose density is proportional to exp(-epsilon d), and the rule for rounding.
 
     Attributes:
-        problem: The problem, with the rule for rounding and, if reports are points, the N points.
+        problem: The problem, which provides the rule for rounding and, if reports are points, the N points.
         epsilon: The rate of the noise, per km.
         radius_km: The radius of the sphere, in km.
-        remap: (N,) Entry k is the index of the point to report if point k is nearest to the drawn position. None if
-            points are not remapped.
+        remap: (N,) The index of the point to report if each point is nearest to the drawn position. None if points are
+            not remapped.
     """
 
     problem: SphereInstance
@@ -97,8 +97,8 @@ class SphereRelease(PositionRelease):
         """Read the release from law.csv and, if points are remapped, remap.csv.
 
         Raises:
-            InputError: A file is missing or malformed.
-            DoesNotHoldError: The outputs stated in law.csv differ from those of the problem.
+            InputError: A file is missing or malformed, or remap.csv exists although points are not remapped.
+            DoesNotHoldError: The outputs in law.csv are not those of the problem.
         """
         path = folder / LAW
         texts = ("epsilon", "radius_km", "outputs", "argument")
@@ -120,10 +120,11 @@ class SphereRelease(PositionRelease):
         Args:
             latitudes, longitudes: (n,) The coordinates of the positions in degrees, from -90 to 90 and from -180 to
                 180.
-            source: Function that returns a given number of random bytes; by default, the operating system's.
+            source: A function that returns a given number of random bytes. By default, they come from the operating
+                system.
 
         Returns:
-            The ids of the reports, and an (n, 2) array of their latitudes and longitudes in degrees.
+            The ids of the reports, and their latitudes and longitudes in degrees, as an array of shape (n, 2).
         """
         outputs = draw_positions(latitudes, longitudes, self.epsilon, self.problem.rounding, source=source)
         if self.remap is not None:
@@ -133,7 +134,7 @@ class SphereRelease(PositionRelease):
         return ids, coordinates_of(self.problem.rounding, outputs, points)
 
     def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw reports for one position, and return their ids.
+        """Draw several reports for the same position, and return their ids.
 
         Args:
             input_id: The position, as the id of one of the problem's points or as ``LAT,LON`` in degrees.
@@ -147,22 +148,20 @@ class SphereRelease(PositionRelease):
             latitude, longitude = points.coordinates[points.ids.index(input_id)].tolist()
         else:
             latitude, longitude = parse_position(input_id)
-        # A file of points may state longitudes from 0 to 360 degrees.
+        # A file of points may have longitudes from 0 to 360 degrees.
         longitude = longitude - 360.0 if longitude > 180.0 else longitude
         return self.draw(np.full(count, latitude), np.full(count, longitude))[0]
 
 
 def _read_remap(folder: Path, problem: SphereInstance) -> Ints | None:
-    """Read remap.csv, and return the (N,) index of the point to report for each nearest point.
-
-    The result is None if the problem does not require remapping.
+    """Read the (N,) indices of the points to report from remap.csv, or return None if points are not remapped.
 
     Raises:
         InputError: The file is missing or malformed, or it exists although the problem does not require remapping.
     """
     path = folder / REMAP
     if not problem.is_remapped or problem.points is None:
-        # exists() is False for a broken symbolic link, which must not be in the folder either.
+        # exists() is False for a broken symbolic link, which is not allowed in the folder either.
         if path.exists() or path.is_symlink():
             raise InputError([Fault(str(path), "", "a file", "none, for the problem asks for no remap")])
         return None

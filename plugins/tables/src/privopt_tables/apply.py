@@ -1,6 +1,6 @@
 """Apply a release to a table in a file, optionally as a repeatable batch, or to a table in memory.
 
-In both cases, :func:`.apply_parts.apply_parts` draws the reports. This module opens and checks files, and converts
+The reports themselves are drawn by :func:`.apply_parts.apply_parts`. This module opens and checks files, and converts
 in-memory tables and arrays.
 """
 
@@ -48,7 +48,7 @@ _OPTION_NAMES: Final = {
     "positions": "--position",
     "forms": "--time-format and --null-names",
 }
-"""The names that messages use for attributes of :class:`ApplyOptions` that are not named like their options."""
+"""What messages call the attributes of :class:`ApplyOptions` that are not named like their options."""
 
 
 def apply(
@@ -66,14 +66,14 @@ def apply(
 
     Args:
         folder: The release folder, which is verified before it is used.
-        table: The file of the table, for example CSV or Parquet.
-        out: The file to write, in the format given by its ending, CSV or Parquet. It is written completely or not at
-            all.
+        table: The file with the table, such as a CSV or Parquet file.
+        out: The file to write, as CSV or Parquet depending on its ending. It is written completely or not at all.
         secret: The columns that hold the secret, including those of every named position.
-        options: How the release is applied. None means the default options.
+        options: How the release is applied. If None, the default options are used.
         force: Whether ``out`` may be replaced if it exists.
-        progress: Called with the progress so far, such as the number of protected rows.
-        announce: Called before anything is charged, with a sentence that states what a subject is charged for a row.
+        progress: A function that is called with the progress so far, such as the number of protected rows.
+        announce: A function that is called before anything is charged, with a sentence that says what a subject is
+            charged for a row.
 
     Returns:
         A summary with the number of rows, the number of reports, and notes and warnings for the table's owner.
@@ -95,18 +95,17 @@ def apply(
             # Only a finished batch has counts.
             if (counts := batch.counts) is not None:
                 _check_finished(batch, _describe_source(folder, table), _describe_options(secret, options))
-                # The output of a finished batch is not written again, because the key that determined its draws has
-                # been deleted and new reports would be drawn.
+                # The output of a finished batch is never written again. The key that determined its draws has been
+                # deleted, so the reports would be different ones.
                 note = f"batch {options.batch} is finished: {out} is as it was written, and nothing was charged again"
                 return ApplySummary(**counts, notes=(note,), warnings=())
-            # From here on, the batch is either new or an interrupted one that is being continued.
+            # From here on, the batch is either new or continues an interrupted run.
             batch.check_open()
-            # An interrupted run of this batch may have written the file under its final name already. Such a file may
-            # be replaced.
+            # If an interrupted run of this batch has already given the file its final name, the file may be replaced.
             force = force or batch.left_target
         check_files({"--out": out}, force=force, read=[table], folders=[folder])
         if options.charge is not None:
-            # A ledger that lies inside the release, or that is the table or the output itself, could be published or
+            # If the ledger were inside the release, or were the table or the output itself, it could be published or
             # overwritten.
             options.charge.check_apart(folder, table, out)
         if options.hash_key is not None:
@@ -139,12 +138,12 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
     column that only the new options drop would remain in the table.
 
     Args:
-        batch: The finished batch, with the record of its inputs.
+        batch: The finished batch, which has a record of its inputs.
         source: The current table and release, as returned by :func:`_describe_source`.
         options: The current options, as returned by :func:`_describe_options`.
 
     Raises:
-        UsageError: The table, the release or an option differs. The message names the options that differ.
+        UsageError: The table, the release or an option differs. If options differ, the message names them.
     """
     record = batch.record
     if record.get("source") != source:
@@ -161,16 +160,16 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
 
 
 def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
-    """Return the secret columns and the options that determine a batch's output, keyed by the names used in messages.
+    """Return the secret columns and the options that determine a batch's output, by the names used in messages.
 
-    The values can be stored as JSON. The key for hashing columns is replaced by its SHA-256 digest. The batch's name
-    and ledger are omitted, because they identify the batch itself.
+    The values can be stored as JSON. Instead of the key for hashing columns, there is its SHA-256 digest. The batch's
+    name and ledger are omitted, because they identify the batch itself.
     """
     values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
     values["secret"] = asdict(secret)
     if options.hash_key is not None:
-        # A missing file counts as an empty key, which differs from every key. It is not read, because read_column_key
-        # would create it.
+        # A missing key file counts as an empty key, which equals no real key. It must not be read, because
+        # read_column_key would create it.
         key = read_column_key(options.hash_key) if options.hash_key.is_file() else b""
         values["hash_key"] = hashlib.sha256(key).hexdigest()
     values_by_option = {_OPTION_NAMES.get(name, f"--{name.replace('_', '-')}"): value for name, value in values.items()}
@@ -181,11 +180,11 @@ def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
 
 
 def _describe_source(folder: Path, table: Path) -> str:
-    """Return a string that identifies a batch's inputs: the release and the table file.
+    """Return a string that identifies a batch's inputs, the release and the table file.
 
-    A finished batch can be repeated only if this string is unchanged. The file is identified by its name, size and
-    modification time, but not by a digest of its contents, because anyone with access to a digest could use it to test
-    guesses at a row's secret.
+    A finished batch can only be repeated if this string is unchanged. The file is identified by its name, size and
+    modification time rather than a digest of its contents, because anyone who has a digest could use it to test guesses
+    at a row's secret.
     """
     status = table.stat()
     return f"{sha256(folder / SUMS)} {table.name} {status.st_size} {status.st_mtime_ns}"
@@ -195,13 +194,13 @@ def _describe_source(folder: Path, table: Path) -> str:
 def _open_target(
     out: Path, ending: str, force: bool, progress: Progress | None, batch: Batch | None
 ) -> Iterator[Callable[[nw.DataFrame[Any]], object]]:
-    """Yield a function that appends a part of a table to a file. The file appears either complete or not at all.
+    """Yield a function that appends a part of a table to a file, which appears either complete or not at all.
 
     Args:
         out: The file to write.
         ending: The ending of the file name, which determines the format.
         force: Whether an existing file may be replaced.
-        progress: Called before the parts of the file are combined, or None.
+        progress: A function that is called before the parts of the file are combined, or None.
         batch: The batch, which records that the file is about to get its final name. None if there is no batch.
     """
     with new_file(out, force=force) as path:
@@ -209,27 +208,28 @@ def _open_target(
         yield lambda frame: writer.write(frame.to_native())
         if progress is not None:
             progress("writing", 0, None, None)
-        # The parts of a Parquet file are combined only now, which may take a while.
+        # This combines the parts of a Parquet file, which may take a while.
         writer.finish()
         if batch is not None:
-            # From here on, a repeated run may find the file under its final name although the batch is not finished.
+            # From here on, a repeated run may find the file under its final name, although the batch is not finished.
             batch.begin_writing(path)
 
 
 def apply_in_memory(
     opened: OpenedFolder, table: T, columns: Mapping[str, str | None], options: ApplyOptions
 ) -> tuple[T, list[str]]:
-    """Replace the secret columns of an in-memory table with reports.
+    """Return a copy of an in-memory table in which the secret columns are replaced by reports.
 
     Args:
         opened: The verified release.
-        table: A table from any library that :mod:`narwhals` supports, or an array of ids or positions.
+        table: A table from any library that :mod:`narwhals` supports, a dict of columns, or an array of ids or
+            positions.
         columns: The columns that hold the secret, keyed by what they contain: ``id``, ``lat``, ``lon``, ``x``, ``y`` or
-            ``geometry``. None for a column that is not given.
+            ``geometry``. A column that is not given is None.
         options: How the release is applied.
 
     Returns:
-        A table of the same type, and notes to show to the user.
+        A table of the same type (a dict of lists for a dict), and notes to show to the user.
 
     Raises:
         UsageError: The columns or options do not match the release, or no row received a report.
@@ -257,13 +257,13 @@ def apply_in_memory(
     notes += [] if summary.sequence is None else [summary.sequence]
     notes += [f"this release: {result.mark}"] if result.mark else []
     notes += [f"this table: {SEEDED}"] if options.seed is not None else []
-    # A caller who names the subject column in code knows that it stays, so no note is needed. Other columns of ids are
-    # recognised by name.
+    # A caller who names the subject column in code knows that it stays, so it needs no note. Other columns of ids are
+    # recognised by their names.
     notes += describe_hashes([name for name in options.hashed if name in frame.columns])
     notes += describe_clear_ids(frame.columns, evolve(options, charge=None, subject=None))
     notes += summary.warnings
     if isinstance(table, Mapping):
-        # A dict of columns comes back as a dict of lists.
+        # A dict of columns is returned as a dict of lists.
         return cast("T", frame.to_dict(as_series=False)), notes
     native = _remove_metadata(frame.to_native())
     # A GeoDataFrame is returned as a GeoDataFrame whose geometries are the positions of the reports.
@@ -278,7 +278,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
     Args:
         opened: The verified release.
         array: The ids or positions.
-        options: How the release is applied. Options that refer to columns of a table are rejected.
+        options: How the release is applied. Options that refer to a table's columns are rejected.
 
     Returns:
         The reports, in an array with the shape of the input, and notes to show to the user.
@@ -295,7 +295,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
         raise UsageError("drop and hash must be omitted with an array: they name columns of a table")
     release, problem = matrix_of(opened)
     if array.ndim == 1:
-        # An array is handled as a table with one or two columns.
+        # The array is handled as a table with one column.
         ids, notes = apply_in_memory(opened, {"id": array.tolist()}, {"id": "id"}, options)
         return np.array(ids[REPORT], dtype=object), notes
     if array.ndim != 2 or array.shape[1] != 2:
@@ -303,7 +303,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
     axes = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
     table = {axis: array[:, index].tolist() for index, axis in enumerate(axes)}
     reports, notes = apply_in_memory(opened, table, dict(zip(axes, axes, strict=True)), options)
-    # Positions were requested, but the outputs have only ids.
+    # The outputs have ids only, so there are no positions to return.
     if f"{REPORT}_{axes[0]}" not in reports:
         raise UsageError(f"table must be ids, got positions: the {len(release.outputs)} outputs have no coordinates")
     return np.array([reports[f"{REPORT}_{axis}"] for axis in axes], dtype=np.float64).T, notes
@@ -318,12 +318,12 @@ def _remove_metadata(table: T) -> T:
     native: Any = table
     if nw.dependencies.is_pyarrow_table(native):
         schema = native.schema.remove_metadata()
-        # Each field may have metadata, too.
+        # Each field may have metadata of its own.
         for index, column in enumerate(schema):
             schema = schema.set(index, column.remove_metadata())
         return cast("T", type(native).from_arrays(native.columns, schema=schema))
     if nw.dependencies.is_pandas_dataframe(native):
-        # pandas copies ``attrs`` from the table from which the frame was made.
+        # pandas has copied `attrs` from the original table.
         native.attrs = {}
     return table
 
@@ -335,11 +335,10 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
 
     Args:
         table: The GeoDataFrame that was protected.
-        frame: The protected table, with the coordinates of the reports in columns.
+        frame: The protected table, which has the coordinates of the reports in columns.
         column: The name of the geometry column.
-        protector: The protector of the table, which specifies the coordinate columns and their unit.
+        protector: The protector of the table, which knows the coordinate columns and their unit.
     """
-    # Outputs without coordinates give no geometries.
     if protector.outputs is None:
         return frame
     original, native = cast("Any", table), cast("Any", frame)
@@ -347,8 +346,8 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
         nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64)
         for name in protector.coordinate_columns(protector.report_columns[0])
     )
-    # Coordinates in degrees are in the order lat, lon, but points are (x, y) = (lon, lat). 4326 is the EPSG code of WGS
-    # 84.
+    # Coordinates in degrees come in the order lat, lon, but a point has (x, y) = (lon, lat). 4326 is the EPSG code of
+    # WGS 84.
     degrees = protector.outputs.kind == "geographic"
     x, y = (second_coordinates, first_coordinates) if degrees else (first_coordinates, second_coordinates)
     points = type(original[column]).from_xy(x, y, index=native.index, crs=4326 if degrees else None)

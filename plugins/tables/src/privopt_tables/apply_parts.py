@@ -1,4 +1,4 @@
-"""Apply a release to a table part by part, for tables in files and in memory (:mod:`.apply`).
+"""Apply a release to a table part by part, for tables in files and in memory (see :mod:`.apply`).
 
 Privacy and correct accounting depend on the order of the steps. The whole table is read before anybody is charged, and
 each row's charge is stored durably before its report is drawn.
@@ -50,8 +50,10 @@ __all__ = ["ApplySummary", "apply_parts", "combine_secret", "cost_of_row"]
 P = TypeVar("P", bound=RowProtector)
 
 STEP_ROWS: Final = 1_000
-"""Maximum number of rows per part for a release with its own sampler. These samplers may be slow, and progress is shown
-after each part."""
+"""The maximum number of rows per part for a release with its own sampler.
+
+Such samplers may be slow, and progress is shown after each part.
+"""
 
 
 @frozen(kw_only=True)
@@ -60,13 +62,13 @@ class ApplySummary:
 
     Attributes:
         rows: The number of rows in the table.
-        refused: The number of rows without a report, keyed by reason.
+        refused: The number of rows without a report, by reason.
         notes: Notes for the publisher of the table.
         warnings: Warnings that the owner must consider before publishing the table.
         protector: The protector that drew the reports. None for a batch that an earlier run finished.
-        sequence: A sentence that states the guarantee for all of a subject's reports. None unless stored reports are
+        sequence: A sentence on the guarantee for all of a subject's reports together. None unless stored reports are
             repeated.
-        counts: The numbers of reported, dropped and masked words, keyed by kind. Empty unless sentences were protected.
+        counts: The numbers of reported, dropped and masked words, by kind. Empty unless sentences were protected.
         dropped: The columns that were dropped because their values reveal the secret.
     """
 
@@ -93,7 +95,7 @@ class ApplySummary:
 
 
 def cost_of_row(opened: OpenedFolder, options: ApplyOptions, purpose: str) -> Cost:
-    """Return the charge for one row: the cost of a report times the number of positions in the row.
+    """Return the charge for one row, which is the cost of a report times the number of positions in the row.
 
     Args:
         opened: The verified release.
@@ -103,7 +105,7 @@ def cost_of_row(opened: OpenedFolder, options: ApplyOptions, purpose: str) -> Co
     Raises:
         UsageError: The release cannot be charged.
     """
-    # A row without named positions has a single position.
+    # If no positions are named, a row has a single one.
     return cost_of(opened.folder, opened.result, opened.relation, purpose).times(max(1, len(options.positions)))
 
 
@@ -120,7 +122,7 @@ def apply_parts(
     progress: Progress | None = None,
     announce: Callable[[str], object] | None = None,
 ) -> ApplySummary:
-    """Protect a table from any source, and return a summary.
+    """Protect a table from any source part by part, and return a summary.
 
     Args:
         opened: The verified release.
@@ -128,20 +130,21 @@ def apply_parts(
         secret: The columns that hold the secret.
         options: How the release is applied.
         target: A context manager that yields a function to write the protected parts. If no row received a report, the
-            error is raised inside the manager's ``with`` block.
+            error is raised inside the manager's ``with`` block, so that the manager can discard what was written.
         purpose: The purpose of the charges in words, for the ledger.
         dashes: The prefix of option names in messages, such as ``--``.
         batch: The batch, with which an interrupted run can be continued. None if there is no batch.
-        progress: Called with the progress so far, such as the number of protected rows.
-        announce: Called before anything is charged, with a sentence that states what a subject is charged for a row.
+        progress: A function that is called with the progress so far, such as the number of protected rows.
+        announce: A function that is called before anything is charged, with a sentence that says what a subject is
+            charged for a row.
 
     Raises:
         DoesNotHoldError: The ledger or the batch fails verification, or the table changed while it was being read.
         InputError: The table or the ledger cannot be used.
         UsageError: Options are mutually exclusive, or no row received a report.
     """
-    # A walker draws the reports along a trace, which consists of one subject's rows in order of time. Only a matrix
-    # release can have a walker.
+    # A walker draws the reports along a trace, that is, for one subject's rows in order of time. Only a matrix release
+    # can have one.
     walker = opened.release.walker if isinstance(opened.release, MatrixRelease) else None
     check_subject(walker, options.subject_column, options.time, charged=options.charge is not None, dashes=dashes)
     check_column_options(options, list(source.columns), secret.columns, dashes)
@@ -149,7 +152,7 @@ def apply_parts(
     if options.charge is not None:
         cost = cost_of_row(opened, options, purpose)
         charger = RowCharger(charge=options.charge, cost=cost, time=options.time, forms=options.forms)
-    # The checksum of the folder's file of checksums identifies the release.
+    # The digest of the folder's file of checksums identifies the release.
     sums = sha256(opened.folder / SUMS)
     coins = None if batch is None else batch.coins(sums)
     protector = _make_protector(opened, secret, options, charger, coins)
@@ -157,7 +160,7 @@ def apply_parts(
     protector = _drop_leaks(protector, source, options, progress)
     with ExitStack() as stack:
         digest = second_digest = None
-        # The key file is read or created before anybody is charged, in case this fails.
+        # The key file is read or created before anybody is charged, because this may fail.
         key = None if not options.hashed or options.hash_key is None else read_column_key(options.hash_key)
         if charger is not None:
             stack.enter_context(charger.open_ledger(progress))
@@ -166,29 +169,30 @@ def apply_parts(
                 raise UsageError(f"apply: {dashes}time must be omitted: the ledger has no limit by calendar; {cure}")
             if batch is not None:
                 digest = _digest_of_options(batch, sums, options, source)
-                # The table is read twice. The second digest shows whether both readings saw the same table.
+                # The table is read twice from here on. The second digest tells whether both readings saw the same rows.
                 second_digest = evolve(digest)
-            # A malformed row ends the run here, before anybody is charged.
+            # A malformed row raises its error here, before anybody is charged.
             if not _read_through(source, charger, protector, digest, progress):
                 raise protector.no_report_error(source.place)
-            # The price is announced before the first charge, so that the user can still interrupt the run.
+            # The price is announced before the first charge, while the user can still interrupt the run.
             if announce is not None and protector.price is not None:
                 announce(protector.price)
             if batch is not None and digest is not None:
                 _begin_batch(batch, charger, digest)
         if options.hashed:
             if key is None:
-                assert charger is not None  # check_column_options has refused hashes without any key
+                assert charger is not None  # check_column_options has rejected hashes without any key
                 key = charger.column_key()
             protector.column_hashes.append(ColumnHashes(columns=options.hashed, key=key))
         write = stack.enter_context(target)
         parts = _iter_parts(source, protector, at_once=options.time is not None and walker is not None)
         rows = _protect_parts(parts, source, protector, write, second_digest, progress)
         if digest is not None and second_digest is not None and digest.text != second_digest.text:
-            # If the batch were repeated, it would draw second reports for the rows that differ from its digest.
+            # A repeated run of the batch would draw other reports for the rows that have changed.
             raise DoesNotHoldError(f"{source.place}: changed while it was read; nothing written")
         remaining_names = [name for name in source.columns if name not in (*secret.columns, *protector.secret.omitted)]
-        # Columns to hash that contain the secret have been dropped, so only the remaining ones count as hashed.
+        # A column to hash may have been dropped because it contains the secret, so only the remaining ones count as
+        # hashed.
         hashed_names = [name for name in options.hashed if name in remaining_names]
         id_notes = (*describe_hashes(hashed_names, dashes), *describe_clear_ids(remaining_names, options, dashes))
         summary = ApplySummary(
@@ -228,41 +232,41 @@ def _protect_parts(
         parts: The parts of the table, in order.
         source: The source of the table, whose name is added to error messages.
         protector: The protector that draws the reports.
-        write: Function that writes a part with its reports.
+        write: A function that writes a part with its reports.
         digest: A digest to which the rows are added as they are read. The caller compares it with the digest of the
             rows that were read before the first charge. None if there is no batch.
-        progress: Called after each part with the number of protected rows so far.
+        progress: A function that is called after each part with the number of protected rows so far.
     """
     rows, start = 0, time.perf_counter()
     for frame in parts:
         with naming(source.name):
             if digest is not None:
                 protector.add_rows(digest, frame, rows)
-            # ``rows`` is the index of this part's first row in the whole table.
+            # `rows` is the index of this part's first row in the whole table.
             reported_frame = protector.protect(frame, rows)
         write(reported_frame)
         rows += len(frame)
         if progress is not None:
-            # The minimum avoids a division by zero if the clock has not advanced since the start.
+            # The lower limit avoids a division by zero if the clock has not advanced since the start.
             rate = rows / max(time.perf_counter() - start, 1e-9)
             progress(f"{rows:,} rows protected, {rate:,.0f} a second", 0, None, None)
     return rows
 
 
 def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
-    """Record the inputs of a new batch, or check that the inputs of a continued batch are unchanged.
+    """Record the inputs of a new batch, or check that those of a continued batch are unchanged.
 
     Args:
         batch: The batch.
         charger: The charger, which reads the batch's earlier charges from the ledger.
-        digest: The digest of the inputs: the release, the options and the rows.
+        digest: The digest of the inputs, which are the release, the options and the rows.
 
     Raises:
         DoesNotHoldError: The batch has charges, but its record is missing.
         UsageError: The batch was started with another table, release or options.
     """
     charger.begin(batch)
-    # Without this record, the batch could be continued with another table, for whose reports nobody was charged.
+    # Without the record, the batch could be continued with another table, for whose reports nobody was charged.
     if charger.earlier_charges and not batch.record:
         raise DoesNotHoldError(f"{batch.folder}: changed: {batch.name} was charged, but its record is gone")
     batch.begin(digest)
@@ -273,20 +277,20 @@ def _drop_leaks(
 ) -> RowProtector:
     """Return a protector that also drops the columns whose values reveal the secret (see :func:`drop_columns`).
 
-    All parts are searched before anything is charged or written, because a column may reveal the secret only in the
+    All parts are searched before anything is charged or written, because a column may reveal the secret only in its
     last rows.
 
     Args:
         protector: The protector to modify.
         source: The table.
-        options: How the release is applied. ``keep`` names columns that are never dropped.
-        progress: Called after each part.
+        options: How the release is applied. Columns in ``keep`` are never dropped.
+        progress: A function that is called after each part.
 
     Raises:
         UsageError: ``keep`` names a column that the table does not have.
         InputError: A column to hash has a type that cannot be converted to strings.
     """
-    # A misspelt name is refused, because the column that the owner meant to keep would be dropped.
+    # A misspelt name must be rejected, because the column that the owner meant to keep would be dropped.
     for name in options.keep:
         if name not in source.columns:
             raise UsageError(f"keep must name columns of the table, got {cut(name)}")
@@ -294,11 +298,10 @@ def _drop_leaks(
     for frame in source.batches():
         with naming(source.name):
             for name in options.hashed:
-                # Converting no rows is enough to refuse a type that cannot be converted to text, before anything is
-                # charged.
+                # Converting zero rows is enough to raise the error for an unsuitable type before anything is charged.
                 texts_of(frame[name][:0])
             if search is None:
-                # All parts have the same columns, so the first part determines which ones are searched.
+                # All parts have the same columns, so the first one determines which columns are searched.
                 search = ColumnSearch(columns_to_search(protector, frame, options))
             search.add_part(frame, protector.row_secrets(frame))
             protector.look_at_secrets(frame)
@@ -308,7 +311,7 @@ def _drop_leaks(
 
 
 def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options: ApplyOptions) -> list[str]:
-    """Return the columns that remain in a protected table and therefore must not reveal the secret.
+    """Return the columns that remain in a protected table, and therefore must not reveal the secret.
 
     Args:
         protector: The protector, which names the columns of the secret.
@@ -322,7 +325,7 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
     return [
         name
         for name in names
-        # Reports from an earlier run of apply are not searched. Bounding boxes are refused by Secret.without.
+        # Reports from an earlier run of apply are not searched. Bounding boxes are rejected by Secret.without.
         if name not in needed and not is_of_report(name, names) and not is_box(frame[name])
     ]
 
@@ -330,18 +333,17 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
 def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], options: ApplyOptions) -> P:
     """Return a protector that drops the columns in which a search has found the secret.
 
-    A column for another position, such as the other end of a trip, may contain the secret in some rows, for example in
-    round trips. A column whose name suggests a position or a place is therefore dropped only if it contains the secret
-    in at least half of the searched rows. If it contains the secret in fewer rows, it is kept, and a warning is added.
+    A column for another position, such as the other end of a trip, may contain the secret in some rows, for example on
+    round trips. Therefore a column whose name suggests a position or a place is only dropped if it contains the secret
+    in at least half of the searched rows. Otherwise it is kept, and a warning is added.
 
     Args:
         protector: The protector to modify.
         search: The search, to which all parts of the table have been added.
         names: The names of the table's columns.
-        options: How the release is applied. ``keep`` names columns that are never dropped.
+        options: How the release is applied. Columns in ``keep`` are never dropped.
     """
     leaks = tuple(search.columns())
-    # Columns that are named like positions or places.
     positions_in_names = {*select_position_names(names), *select_place_names(names)}
     dropped = tuple(
         leak.name
@@ -361,14 +363,14 @@ def _read_through(
         source: The table.
         charger: The charger, which records the first row without a subject and the first without a usable time.
         protector: The protector, which adds the rows to ``digest``.
-        digest: The batch's digest, which is updated. None if there is no batch.
-        progress: Called after each part.
+        digest: The batch's digest, to which the rows are added. None if there is no batch.
+        progress: A function that is called after each part.
     """
     rows = 0
     for frame in source.batches():
         with naming(source.name):
             # Reading the parts already reveals malformed rows. The charger charges nothing here. It notes the first
-            # rows without a subject or a time, for warnings, and refuses times that are numbers.
+            # rows without a subject or a time, for warnings, and rejects times that are numbers.
             charger.note_skipped_rows(frame, rows)
             if digest is not None:
                 protector.add_rows(digest, frame, rows)
@@ -382,32 +384,31 @@ def _digest_of_options(batch: Batch, sums: str, options: ApplyOptions, source: G
     """Return a keyed digest of a batch's release, columns and options, to which the rows are added later.
 
     Args:
-        batch: The batch, with the key of the digest.
+        batch: The batch, which provides the key of the digest.
         sums: The SHA-256 digest of the release's file of checksums.
         options: How the release is applied.
         source: The table, whose column names are included in the digest.
     """
     digest = Digest(batch.key())
-    # The path of the key file is left out, because it has no effect on the reports and the file may be moved between
-    # two runs.
+    # The path of the key file is left out. It does not affect the reports, and the file may be moved between two runs.
     values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
     digest.add(b"options", json.dumps([sums, source.columns, values], sort_keys=True).encode())
     return digest
 
 
 def _iter_parts(source: GeoSource, protector: RowProtector, *, at_once: bool) -> Iterator[nw.DataFrame[Any]]:
-    """Iterate over the parts of a table, in sizes suitable for the protector.
+    """Iterate over the parts of a table, in sizes that suit the protector.
 
     Args:
         source: The table.
-        protector: The protector. An :class:`IdProtector` gets parts of at most `STEP_ROWS` rows, because its release
-            may draw slowly.
+        protector: The protector. An :class:`IdProtector` gets parts of at most :data:`STEP_ROWS` rows, because its
+            release may draw slowly.
         at_once: Whether the whole table must be a single part.
     """
     batches = source.batches()
     if isinstance(protector, IdProtector):
         return (
-            # At least one part is yielded, so that a table without rows keeps its columns.
+            # An empty frame is still yielded once, so that a table without rows keeps its columns.
             frame[start : start + STEP_ROWS]
             for frame in batches
             for start in range(0, max(1, len(frame)), STEP_ROWS)
@@ -415,7 +416,7 @@ def _iter_parts(source: GeoSource, protector: RowProtector, *, at_once: bool) ->
     if not at_once:
         return batches
     frames = list(batches)
-    # A subject's rows are sorted by time across the whole table, so the table must be a single part.
+    # For traces, a subject's rows are sorted by time across the whole table, so the table must be a single part.
     return iter(frames if len(frames) == 1 else [nw.concat(frames)])
 
 
@@ -424,7 +425,7 @@ def _make_protector(
 ) -> RowProtector:
     """Return the protector that draws reports for a table's rows from a release.
 
-    A release with a matrix can protect positions, ids and words. Any other release can protect only positions or ids.
+    A release with a matrix can protect positions, ids and words. Any other release can only protect positions or ids.
 
     Args:
         opened: The verified release and its problem.
@@ -441,9 +442,10 @@ def _make_protector(
         if options.text is not None:
             return WordProtector.of(release, secret, options, charger, coins)
         return PositionProtector.of(release, problem.data, secret, options, charger, coins)
-    # A class that does not override `sample` can draw only from a matrix, and sentences require a matrix over words.
+    # A release class that does not override `sample` can only draw from a matrix, and sentences require a matrix over
+    # words.
     if type(release).sample is Release.sample or options.text is not None:
-        # This call raises the error which says that the release has no matrix.
+        # This raises the error that the release has no matrix.
         matrix_of(opened)
     if isinstance(release, PositionRelease) and (options.positions or secret.kind != "id"):
         return AnywhereProtector.of(release, secret, options, charger)
@@ -456,17 +458,16 @@ def combine_secret(
     """Combine the columns that hold the secret: a single position or id, several named positions, or sentences.
 
     Args:
-        columns: The columns of a single position or id, keyed by what they contain. None for a column that is not
-            given.
-        positions: The columns of several positions, keyed by the name of the position. Empty if they are not given.
-        text: The column of sentences. None if it is not given.
+        columns: The columns of a single position or id, keyed by what they contain. A column that is not given is None.
+        positions: The columns of several positions, by the name of the position. Empty if there are no named positions.
+        text: The column of sentences. None if there is none.
         dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
         UsageError: More than one of the three is given, or the given columns do not form a secret.
     """
     if text is not None:
-        # An empty mapping means that no positions are named, and must not count as a choice.
+        # An empty mapping stands for no named positions, and must not count as a choice.
         choices = {**columns, "position": positions or None}
         if names := [name for name, choice in choices.items() if choice is not None]:
             raise UsageError(f"{dashes}{names[0]} must be omitted with {dashes}text: sentences are the secret")
@@ -475,5 +476,6 @@ def combine_secret(
         return Secret.of(**columns)
     if names := [name for name, column in columns.items() if column is not None]:
         raise UsageError(f"{names[0]} must be omitted with positions: they name the columns of the secret")
-    # This secret only lists the columns to drop. Each position has a separate secret, so ``kind`` has no effect here.
+    # This secret only lists the columns to replace. Each position gets a secret of its own, so `kind` has no effect
+    # here.
     return Secret(kind="id", columns=tuple(normal_form(column) for pair in positions.values() for column in pair))

@@ -17,18 +17,19 @@ from privopt_tables.position_codes import MAX_READINGS
 __all__ = ["CellNumbers", "cell_texts", "flatten_cell", "numbers_of_column", "numbers_of_texts"]
 
 MAX_CHARACTERS: Final = 20_000
-"""Maximum number of characters read from a cell."""
+"""The maximum number of characters to read from a cell."""
 
 _SEPARATOR: Final = " ; "
 """The separator between the elements of a list or structure, which keeps numbers in adjacent elements apart."""
-# Regular expressions: a plain number, a number with a decimal comma, the minutes or seconds of an angle, both of them,
-# and an angle in degrees with a sign after the degrees or with spaces only.
+# Regular expressions for a plain number, a number with a decimal comma, the minutes or the seconds of an angle, both of
+# them, and an angle in degrees, whose degrees are followed by a sign in the first pattern and by a space in the second.
 _NUMBER: Final = r"[0-9]{1,40}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
 _COMMA_NUMBER: Final = r"[0-9]{1,40},[0-9]+"
 _MINUTES: Final = r"([0-9]{1,2}(?:[.,][0-9]+)?)"
 _REST: Final = rf"\s*{_MINUTES}\s*(?:(?:['′’m:]|min|\s)\s*{_MINUTES}?)?"
 _ANGLES: Final = (rf"([0-9]{{1,3}})\s*(?:[°ºd:]|deg){_REST}", rf"([0-9]{{1,3}})\s{_REST}")
-# URL escapes of characters that occur next to numbers. The digits of an escape would be read as part of a number.
+# URL escapes of characters that occur next to numbers. They are decoded, or their digits would be read as part of a
+# number.
 _ESCAPES: Final = {"%2C": ",", "%2c": ",", "%20": " ", "%2E": ".", "%2e": ".", "%3B": ";", "%3b": ";", "%7C": "|"} | {
     "%7c": "|",
     "%2F": "/",
@@ -49,7 +50,7 @@ _ESCAPES: Final = {"%2C": ",", "%2c": ",", "%20": " ", "%2E": ".", "%2e": ".", "
     "%3a": ":",
 }
 _MAX_DECIMALS: Final = 9
-"""Maximum number of decimals considered for a double. The search does not distinguish finer errors."""
+"""The maximum number of decimals assumed for a double. The search does not distinguish smaller errors."""
 
 
 @frozen(eq=False)
@@ -60,9 +61,9 @@ class CellNumbers:
         values: (R,) The absolute values.
         errors: (R,) The place value of each number's last digit, such as 0.01 for 2.25.
         cells: (R,) The index of the cell in which each number occurs, ascending.
-        ranks: (R,) The index of each number within its cell. It is -1 for an alternative reading, such as an angle, of
+        ranks: (R,) The index of each number within its cell, or -1 for an alternative reading, such as an angle, of
             digits that are also read as plain numbers.
-        counts: (R,) How many numbers of the same kind each number's cell contains.
+        counts: (R,) The number of numbers of the same kind in each number's cell.
     """
 
     values: Floats
@@ -72,14 +73,14 @@ class CellNumbers:
     counts: Ints
 
     def take(self, indices: Ints) -> CellNumbers:
-        """Return a new instance with only the numbers at the given indices."""
+        """Return only the numbers at the given indices, as a new instance."""
         return CellNumbers(
             self.values[indices], self.errors[indices], self.cells[indices], self.ranks[indices], self.counts[indices]
         )
 
     @classmethod
     def concatenate(cls, parts: Sequence[CellNumbers]) -> CellNumbers:
-        """Combine several instances into one, sorted by cell."""
+        """Combine several instances into one that is sorted by cell."""
         cells = np.concatenate([part.cells for part in parts])
         values, errors = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "errors"))
         ranks, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ranks", "counts"))
@@ -96,14 +97,14 @@ def flatten_cell(value: object) -> str:
         return _SEPARATOR.join(flatten_cell(part) for part in value.values())
     if isinstance(value, (list, tuple, np.ndarray)):
         return _SEPARATOR.join(flatten_cell(part) for part in list(value)[:MAX_READINGS])
-    # The cell holds a polars series.
+    # The value is a polars series.
     if hasattr(value, "to_list"):
         return _SEPARATOR.join(flatten_cell(part) for part in value.to_list()[:MAX_READINGS])
     return str(value)
 
 
 def cell_texts(column: nw.Series[Any]) -> pl.Series:
-    """Convert a column's cells to strings of at most :data:`MAX_CHARACTERS` characters, empty for missing values."""
+    """Convert a column's cells to strings of at most :data:`MAX_CHARACTERS` characters. Missing values become empty."""
     native = column.to_native()
     if not isinstance(native, pl.Series):
         # Columns from pandas or pyarrow are converted value by value.
@@ -113,7 +114,7 @@ def cell_texts(column: nw.Series[Any]) -> pl.Series:
     else:
         texts = _texts_of_series(native)
     texts = texts.fill_null("")
-    # Counting bytes is faster than counting characters, and a text has at least as many bytes as characters.
+    # Bytes are faster to count than characters, and a text has at least as many of them.
     if (texts.str.len_bytes().max() or 0) > MAX_CHARACTERS:
         texts = texts.str.slice(0, MAX_CHARACTERS)
     return normalize_texts(texts)
@@ -135,7 +136,7 @@ def numbers_of_column(column: nw.Series[Any]) -> CellNumbers | None:
     doubles = column.cast(nw.Float64).to_numpy().astype(np.float64)
     is_number = np.isfinite(doubles) & ~column.is_null().to_numpy().astype(np.bool_)
     values = np.abs(doubles[is_number])
-    # A double does not show how many decimals were written, so the smallest number that gives the same double is
+    # A double does not tell how many decimals were written, so the smallest number that gives the same double is
     # assumed.
     errors = np.ones(len(values)) if column.dtype.is_integer() else _last_digits(values)
     return _single_numbers(values, errors, np.flatnonzero(is_number))
@@ -147,7 +148,7 @@ def _last_digits(values: Floats) -> Floats:
     remaining = np.arange(len(values))
     for decimals in range(_MAX_DECIMALS):
         scaled = values[remaining] * 10.0**decimals
-        # If a number has at most this many decimals, scaling it gives a whole number, up to rounding errors.
+        # A number with at most this many decimals becomes a whole number when scaled, up to rounding errors.
         is_exact = np.abs(scaled - np.rint(scaled)) <= 1e-12 * np.maximum(1.0, scaled)
         errors[remaining[is_exact]] = 10.0**-decimals
         remaining = remaining[~is_exact]
@@ -155,7 +156,7 @@ def _last_digits(values: Floats) -> Floats:
 
 
 def _single_numbers(values: Floats, errors: Floats, cells: Ints) -> CellNumbers:
-    """Return the `CellNumbers` for cells that contain one number each."""
+    """Return the :class:`CellNumbers` of cells that contain one number each."""
     return CellNumbers(values, errors, cells, np.zeros(len(cells), np.int64), np.ones(len(cells), np.int64))
 
 
@@ -169,7 +170,7 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
         texts: The cells.
         max_cells: The maximum number of these other cells to read.
     """
-    # Polars also reads words such as inf and nan as numbers. They are excluded here.
+    # Polars also reads words such as inf and nan as numbers. isfinite excludes them.
     values = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     is_single_number = np.isfinite(values)
     parts, single_rows = [], np.flatnonzero(is_single_number)
@@ -177,12 +178,12 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
         errors = _last_decimals(texts.filter(pl.Series(is_single_number)))
         parts.append(_single_numbers(np.abs(values[is_single_number]), errors, single_rows))
     other_cells = np.flatnonzero(~is_single_number & texts.str.contains("[0-9]").to_numpy())
-    # Matching patterns is slow, so not every text in a large table can be searched.
+    # Matching patterns is slow, so only some of the texts in a large table are searched.
     if len(other_cells) > max_cells:
         other_cells = other_cells[np.linspace(0, len(other_cells) - 1, max_cells).astype(np.int64)]
     if len(other_cells):
         cells = texts.gather(other_cells)
-        # The cells may contain URLs, in which characters next to numbers are escaped.
+        # The cells may be URLs, in which characters next to numbers are escaped.
         if cells.str.contains("%[0-9a-fA-F]{2}").any():
             cells = cells.str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))
         parts += _extract(cells, other_cells)
@@ -200,18 +201,17 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
         rows: The row index of each cell in the column.
 
     Returns:
-        A list of the numbers, with one entry for each kind and pattern that occurs. Angles and numbers with decimal
-        commas have the rank -1, because their digits are also read as plain numbers.
+        One entry for the plain numbers, and one for each further pattern that may occur. Angles and numbers with
+        decimal commas have the rank -1, because their digits are also read as plain numbers.
     """
     tokens, places, ranks, counts = _tokens(cells, _NUMBER)
-    # Only plain numbers have ranks, because the other readings use the same digits.
     parts = [CellNumbers(*_parse(tokens), rows[places], ranks, counts)]
     chosen = np.flatnonzero(cells.str.contains("[0-9],[0-9]").to_numpy())
     if len(chosen):
         tokens, places, _, counts = _tokens(cells.gather(chosen), _COMMA_NUMBER)
         values, errors = _parse(tokens.str.replace(",", ".", literal=True))
         parts.append(CellNumbers(values, errors, rows[chosen[places]], np.full(len(values), -1), counts))
-    # A quick pattern is tried before each slow one, because few columns contain angles.
+    # Few columns contain angles, so a quick pattern is tried before each slow one.
     for prefilter, pattern in zip(("[0-9]\\s*[°ºd:]", "[0-9]\\s+[0-9]"), _ANGLES, strict=True):
         chosen = np.flatnonzero(cells.str.contains(prefilter).to_numpy())
         if len(chosen):
@@ -225,7 +225,7 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
 def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints]:
     """Find all matches of a pattern in cells.
 
-    If a cell has more than `MAX_READINGS` matches, only the first and last `MAX_READINGS` / 2 matches are returned.
+    If a cell has more than ``MAX_READINGS`` matches, only the first and the last ``MAX_READINGS / 2`` are returned.
 
     Args:
         cells: The cells as strings.
@@ -238,9 +238,8 @@ def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints
     lists = cells.str.extract_all(pattern)
     counts = lists.list.len().to_numpy().astype(np.int64)
     places = np.repeat(np.arange(len(cells)), counts)
-    # Matches of one cell are adjacent, so a match's rank is its index minus that of the cell's first match.
+    # A cell's matches are adjacent, so a match's rank is its index minus that of the cell's first match.
     ranks = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-    # For each match, the number of matches in its cell.
     of_cell = np.repeat(counts, counts)
     tokens = lists.explode().drop_nulls()
     half = MAX_READINGS // 2
@@ -258,7 +257,7 @@ def _parse(tokens: pl.Series) -> tuple[Floats, Floats]:
 
 def _last_decimals(tokens: pl.Series) -> Floats:
     """Return the place value of each number's last digit, such as 0.01 for 2.25 or 100 for 1.5e3."""
-    # The number of characters after the point, or 0 if there is no point.
+    # The number of characters after the decimal point, or 0 if there is none.
     decimals = (tokens.str.len_bytes().cast(pl.Int64) - tokens.str.find(".", literal=True) - 1).fill_null(0)
     powers = -decimals.to_numpy().astype(np.float64)
     has_exponent = tokens.str.contains_any(["e", "E"])
@@ -266,9 +265,9 @@ def _last_decimals(tokens: pl.Series) -> Floats:
         marked = tokens.filter(has_exponent)
         exponents = marked.str.extract(r"[eE]([-+]?[0-9]+)", 1).cast(pl.Float64).fill_null(0.0).to_numpy()
         mantissas = marked.str.extract(r"\.([0-9]+)", 1).str.len_bytes().fill_null(0).to_numpy().astype(np.float64)
-        # 1.5e3 is accurate to hundreds: the exponent 3 minus one decimal gives the power 2.
+        # For example, 1.5e3 is accurate to hundreds: its exponent 3 minus one decimal gives the power 2.
         powers[has_exponent.to_numpy()] = exponents - mantissas
-    # Clipping ensures that a long sequence of digits cannot make the place value 0 or infinite.
+    # The powers are clipped, so that a long sequence of digits cannot make the place value 0 or infinite.
     return np.asarray(10.0 ** np.clip(powers, -60.0, 60.0))
 
 
@@ -280,14 +279,14 @@ def _parse_angles(tokens: pl.Series, pattern: str) -> tuple[Floats, Floats, Bool
         pattern: A regular expression with a group for each of the three parts.
 
     Returns:
-        The angles in degrees, the place values of their last digits in degrees, and whether each angle is valid. An
-        angle is valid if its minutes and seconds are below 60.
+        The angles in degrees, the place values of their last digits in degrees, and whether each angle is valid, that
+        is, whether its minutes and seconds are below 60.
     """
     groups = tokens.str.extract_groups(pattern).struct.unnest()
     degrees, minutes, seconds = (
         groups.to_series(index).str.replace(",", ".", literal=True).fill_null("") for index in range(3)
     )
-    # A part that is missing counts as 0.
+    # Missing parts count as 0.
     numbers = [_parse(part.replace("", "0"))[0] for part in (degrees, minutes, seconds)]
     units = [_parse(part.replace("", "0"))[1] for part in (minutes, seconds)]
     has_seconds = (seconds != "").to_numpy()

@@ -2,10 +2,12 @@
 
 Charges and refusals are visible, so they must not depend on secrets. Which rows are charged depends only on the
 subjects and, if the ledger has a calendar limit, on the times. A row without a usable position is charged like any
-other (ADR 15). There are exceptions. If reports are stored and repeated ("sticky"), only the first visit to a place is
-charged, so the charges reveal when a subject returns to a place. Rows without a position count as visits to one
-additional place. A row with a sentence is charged for its known words, so the sentence is read before the charge, which
-reveals the number of these words. Rows of a trace are charged by segments (:mod:`.trace_rows`).
+other (ADR 15).
+
+There are exceptions. If reports are stored and repeated ("sticky"), only the first visit to a place is charged, so the
+charges reveal when a subject returns to a place. Rows without a position count as visits to one additional place. A row
+with a sentence is charged for its known words, so the sentence is read before the charge, which reveals the number of
+these words. Rows of a trace are charged by segments (see :mod:`.trace_rows`).
 """
 
 from __future__ import annotations
@@ -39,13 +41,21 @@ __all__ = ["RowCharger", "RowOutputs", "RowPlaces", "check_no_calendar"]
 
 
 RowOutputs = tuple[Ints, Ints]
-"""Reports of B rows: (B, P) output indices for the P positions in each row, -1 for no report; and (B,) the reason why a
-row has no report, as an index into :data:`REASONS`, or -1 if it has one."""
+"""The reports of B rows.
+
+The first array, of shape (B, P), contains the output indices for the P positions in each row, or -1 where there is no
+report. The second one, of shape (B,), contains the reason why a row has no report, as an index into :data:`REASONS`, or
+-1 if it has one.
+"""
 
 RowPlaces = tuple[Ints, Ints, Sequence[Sequence[int]] | None]
-"""Places of B rows: (B,) the index of each row's place; (B,) the reason why a row has no place, as an index into
-:data:`REASONS`, or -1 if it has one; and for each row the indices of nearby places whose stored report may be repeated
-too. The last entry is None if only reports for the row's own place are repeated."""
+"""The places of B rows.
+
+The first array, of shape (B,), contains the index of each row's place. The second one, of shape (B,), contains the
+reason why a row has no place, as an index into :data:`REASONS`, or -1 if it has one. The last entry lists, for each
+row, the indices of nearby places whose stored report may be repeated too. It is None if only the row's own place
+counts.
+"""
 
 _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
 
@@ -55,8 +65,8 @@ class RowCharger:
     """Charges the rows of a table to their subjects while the ledger is open.
 
     Attributes:
-        charge: The settings: the ledger to charge, the column of subjects, and whether reports are stored and repeated
-            (``sticky``).
+        charge: The settings, which name the ledger to charge and the column of subjects, and say whether reports are
+            stored and repeated (``sticky``).
         cost: The cost of one row.
         time: The column with the time of each row, which determines the period to charge if the ledger has a calendar
             limit.
@@ -66,12 +76,12 @@ class RowCharger:
         charged_count: The number of rows charged so far.
         first_without_subject: The index of the first row without a subject. None until such a row is read.
         first_without_time: The index of the first row without a usable time. None until such a row is read.
-        _ledger: The open ledger, inside the ``with`` block of `open_ledger`.
+        _ledger: The open ledger. Only set inside the ``with`` block of :meth:`open_ledger`.
         _stack: An exit stack that closes the ledger and the file of stored reports at the end of that block.
-        _stored_reports: The file of stored reports. None until the first row is charged. Always None if reports are not
-            stored.
+        _stored_reports: The file of stored reports. None until the first row is charged, and always None if reports are
+            not stored.
         _calendar: The calendar of the ledger's limit. None if the limit does not count by calendar periods.
-        _refused_counts: In a batch, the smallest refused multiple of the row cost for each account.
+        _refused_counts: In a batch, the smallest multiple of the row cost that was refused for each account.
     """
 
     charge: Charge
@@ -101,7 +111,8 @@ class RowCharger:
         """
         with ExitStack() as self._stack:
             self._ledger = self._stack.enter_context(self.charge.open_ledger(progress))
-            # A calendar limit counts by periods such as days. Other limits count in total or by hours.
+            # A calendar limit counts by periods such as days. Other limits count in total or by hours, and need no
+            # times.
             self._calendar = None if self._limit is None else self._limit.calendar
             if self._calendar is not None and self.time is None:
                 raise UsageError(f"apply: --time COLUMN must be given: {self.charge.path} counts by {self._calendar}")
@@ -118,7 +129,7 @@ class RowCharger:
         return self.charge.subject or ""
 
     def column_key(self) -> bytes:
-        """Return the key for hashing columns, derived from the open ledger's key.
+        """Return the key for hashing columns, which is derived from the open ledger's key.
 
         Raises:
             UsageError: The ledger has no key.
@@ -126,7 +137,7 @@ class RowCharger:
         return self._ledger.column_key()
 
     def begin(self, batch: Batch) -> None:
-        """Begin or continue a batch. Its earlier charges are read from the ledger, and later charges are made for it.
+        """Begin or continue a batch: read its earlier charges from the ledger, and make all later charges for it.
 
         Raises:
             UsageError: The ledger contains charges for a batch with this name, but the batch's key is missing.
@@ -148,7 +159,7 @@ class RowCharger:
     def periods(self, frame: nw.DataFrame[Any]) -> list[str | None]:
         """Return the calendar period to which each row is charged, or None for a row without a usable time.
 
-        If the ledger has no calendar limit, the result is None for every row.
+        If the ledger has no calendar limit, every entry is None.
 
         Raises:
             InputError: The column of times contains numbers.
@@ -161,7 +172,7 @@ class RowCharger:
         """Record the first row without a subject and the first row without a usable time. Nobody is charged.
 
         Args:
-            frame: Rows of the table.
+            frame: Some rows of the table.
             first: The index of the frame's first row in the whole table.
 
         Raises:
@@ -175,11 +186,11 @@ class RowCharger:
 
     @property
     def skipped_rows(self) -> tuple[str, ...]:
-        """Notes on the first row without a subject and the first without a usable time, if there are any.
+        """Notes on the first row without a subject and the first one without a usable time, with the expected formats.
 
-        They state the expected formats.
+        Empty if there are no such rows.
         """
-        # Indices count from 0 and the header is row 1, so the first row of data is row 2.
+        # Indices start from 0 and the header is row 1, so the first row of data is row 2.
         sentences = []
         if self.first_without_subject is not None:
             expectation = "a name (NULL, NA, None and the like name nobody; --null-names takes them for names)"
@@ -199,37 +210,37 @@ class RowCharger:
         find_places: Callable[[Ints], RowPlaces],
         position_count: int,
     ) -> RowOutputs:
-        """Store the charges for the rows of a table durably, then draw reports for the rows permitted by the limit.
+        """Store the charges for the rows of a table durably, and then draw reports for the rows that the limit permits.
 
         If reports are stored ("sticky"), only a subject's first visit to a place is charged. The report drawn for that
         visit is stored and repeated at later visits.
 
         Args:
-            frame: Rows of the table.
-            draw: Function that draws the reports for rows, given their indices in ``frame``.
-            find_places: Function that finds the places of rows, given their indices in ``frame``. It is called only if
-                reports are stored. A place must be a fixed function of the row's position.
+            frame: Some rows of the table.
+            draw: A function that draws the reports for rows, given their indices in ``frame``.
+            find_places: A function that finds the places of rows, given their indices in ``frame``. It is only called
+                if reports are stored. A place must be a fixed function of the row's position.
             position_count: The number P of positions in each row. It must be 1 if reports are stored.
 
         Returns:
-            The reports of the B rows, as described in :data:`RowOutputs`.
+            The reports of the B rows (see :data:`RowOutputs`).
         """
         if not self.charge.sticky:
             is_granted, reason = self.charge_table(frame)
-            # -1 marks a row without a report, and is replaced when its report is drawn.
+            # -1 stands for no report, until one is drawn.
             outputs = np.full((len(frame), position_count), -1, dtype=np.int64)
             rows = np.flatnonzero(is_granted)
-            # Reports are drawn only now that the charge is durable.
+            # Reports must not be drawn before the charges are durable.
             outputs[rows], reason[rows] = draw(rows)
             return outputs, reason
         if self._stored_reports is None:
-            # The file is opened for the first rows, and is closed with the ledger.
+            # The file is opened with the first rows and closed with the ledger.
             self._stored_reports = self._stack.enter_context(KeptReports(self._ledger))
-        # There is one column, because reports are stored only for rows with a single position (see `check_options`).
+        # There is one column, because reports are only stored for rows with a single position (see `check_options`).
         outputs = np.full((len(frame), 1), -1, dtype=np.int64)
         chargeable_rows, subjects, periods, reason = self._chargeable_rows(frame)
-        # A place is charged to the period of its first visit, so periods are processed in order. Without a calendar,
-        # the only period is None.
+        # A place is charged to the period of its first visit, so periods are processed in order. If there is no
+        # calendar, the only period is None.
         for period in sorted({*periods}, key=str):
             numbers = np.flatnonzero(np.array(periods, dtype=np.str_) == str(period)).tolist()
             rows = chargeable_rows[numbers]
@@ -239,12 +250,11 @@ class RowCharger:
         return outputs, reason
 
     def _chargeable_rows(self, frame: nw.DataFrame[Any]) -> tuple[Ints, list[str], list[str | None], Ints]:
-        """Find the rows of ``frame`` that have a subject and, if there is a calendar, a period.
+        """Find the rows that have a subject and, if there is a calendar, a period.
 
         Returns:
-            Four items. The first three are the indices, subjects and periods of these rows. The last one, of shape
-            (B,), covers all rows: it contains an index into :data:`REASONS` for each row that cannot be charged, and -1
-            for each row that can.
+            The indices, subjects and periods of these rows, and an array of shape (B,) for all rows. It contains an
+            index into :data:`REASONS` for each row that cannot be charged, and -1 for each row that can.
         """
         names, periods = self.subjects(frame), self.periods(frame)
         has_subject = np.array([name is not None for name in names], dtype=bool)
@@ -255,12 +265,13 @@ class RowCharger:
         return rows, [names[row] or "" for row in rows.tolist()], [periods[row] for row in rows.tolist()], reason
 
     def charge_table(self, frame: nw.DataFrame[Any], times: Ints | None = None) -> tuple[Bools, Ints]:
-        """Charge the rows of a table durably. Reports may then be drawn only for rows whose charge was granted.
+        """Charge the rows of a table durably. Reports may then be drawn for the rows whose charge was granted, and no
+        others.
 
         Args:
-            frame: Rows of the table.
-            times: (B,) For each row, the multiple of the row cost to charge; 0 for a row that needs no draw. None means
-                1 for every row.
+            frame: Some rows of the table.
+            times: (B,) The multiple of the row cost to charge for each row, or 0 for a row that needs no draw. If None,
+                it is 1 for every row.
 
         Returns:
             Whether each row is granted, shape (B,), and the reason for each refusal, shape (B,). A reason is an index
@@ -278,16 +289,16 @@ class RowCharger:
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge rows to their subjects durably, and return whether each row is permitted by the limit.
+        """Charge rows to their subjects durably, and return whether the limit permits each row.
 
         Args:
             subjects: The subject of each row.
             cost: The cost of one row.
             periods: The calendar period of each row, which is None if the ledger has no calendar limit.
-            times: The multiple of ``cost`` to charge for each row. None means 1 for every row.
+            times: The multiple of ``cost`` to charge for each row. If None, it is 1 for every row.
         """
-        # In a batch, once a row is refused, the account stays closed to rows that cost at least as much. So a repeated
-        # run can determine which rows were charged (see _charge_unpaid).
+        # In a batch, once a row is refused, the account stays closed to rows that cost at least as much. This lets a
+        # repeated run determine which rows were charged (see _charge_unpaid).
         closed_accounts = None if self.earlier_charges is None else self._refused_counts
         is_granted = self._ledger.charge_each(subjects, cost, periods, times, closed_accounts)
         self.charged_count += sum(is_granted)
@@ -301,19 +312,19 @@ class RowCharger:
         periods: Sequence[str | None],
         times: Sequence[int] | None = None,
     ) -> list[bool]:
-        """Charge the rows of a batch that have not been charged by an earlier run. Return whether each row is granted.
+        """Charge the rows of a batch that earlier runs have not charged, and return whether each row is granted.
 
-        The rows of an account are charged in order. Once a row is refused, every later row that costs at least as much
-        is refused too. Earlier charges can therefore be matched with rows in order. Each charge belongs to the next row
+        The rows of an account are charged in order, and once a row is refused, so is every later row that costs at
+        least as much. Therefore earlier charges can be matched with rows in order. Each charge belongs to the next row
         with the same cost. Any rows in between were refused before, and are refused again.
 
         Args:
-            earlier_charges: The amounts charged to each account by earlier runs, in order. Amounts are removed when
-                they are matched with a row.
+            earlier_charges: The amounts charged to each account by earlier runs, in order. An amount is removed when it
+                is matched with a row.
             subjects: The subject of each row.
             cost: The cost of one row.
             periods: The calendar period of each row, which is None if the ledger has no calendar limit.
-            times: The multiple of ``cost`` to charge for each row. None means 1 for every row.
+            times: The multiple of ``cost`` to charge for each row. If None, it is 1 for every row.
         """
         ledger_names = {name: self._ledger.name_of(name) for name in dict.fromkeys(subjects)}
         unit = self.cost.account
@@ -327,15 +338,15 @@ class RowCharger:
             # A row that needs no draw, such as a sentence without known words, costs nothing.
             if not count:
                 is_granted[number] = True
-            # Earlier runs ended before this row.
+            # No earlier charge is left, so earlier runs ended before this row.
             elif not charges:
                 due.append(number)
             elif charges[0] == count * cost.amount[0]:
                 charges.popleft()
                 is_granted[number] = True
             else:
-                # The row was refused in an earlier run. The smallest refused multiple is recorded, because the account
-                # is closed to rows that cost at least as much.
+                # The row was refused in an earlier run. The smallest refused multiple is recorded, because it closes
+                # the account to rows that cost at least as much.
                 self._refused_counts[account] = min(count, self._refused_counts.get(account, count))
         was_charged = self.charge_subjects(
             [subjects[number] for number in due],
@@ -356,22 +367,23 @@ class RowCharger:
         draw: Callable[[Ints], RowOutputs],
         find_places: Callable[[Ints], RowPlaces],
     ) -> RowOutputs:
-        """Repeat the report stored for each row's place, and draw one for each first visit whose charge is granted.
+        """Repeat the report stored for each row's place, and draw a report for each first visit whose charge is
+        granted.
 
         Args:
             stored_reports: The file of stored reports.
             rows: (B,) The indices of the rows.
             subjects: The subject of each of these rows.
             period: The calendar period to which first visits are charged. None if the ledger has no calendar limit.
-            draw: Function that draws the reports for rows, given their indices.
-            find_places: Function that finds the places of rows, given their indices. A place must be a fixed function
+            draw: A function that draws the reports for rows, given their indices.
+            find_places: A function that finds the places of rows, given their indices. A place must be a fixed function
                 of the row's position.
 
         Returns:
-            The reports of these rows, as described in :data:`RowOutputs` with one position per row.
+            The reports of these rows (see :data:`RowOutputs`), with one position per row.
         """
         numbers, reason, nearby = find_places(rows)
-        # Rows without a place share a place whose name is empty, and are charged for it like any other row.
+        # Rows without a place share a place with an empty name, and are charged for it like any other row.
         place_names = [
             "" if row_reason >= 0 else str(place_number)
             for place_number, row_reason in zip(numbers.tolist(), reason.tolist(), strict=True)
@@ -380,14 +392,15 @@ class RowCharger:
         visits = [(ledger_names[name], place_number) for name, place_number in zip(subjects, place_names, strict=True)]
         nearby_names = None if nearby is None else [[str(place_number) for place_number in places] for places in nearby]
         with stored_reports.visits(self.cost.mechanism, visits, nearby_names) as reports:
-            # The first visits to places for which the subject has no stored report yet. Later visits repeat the report.
+            # The first visits to places for which the subject has no stored report yet. All other visits repeat a
+            # report.
             first_visits = np.array(reports.first, dtype=np.int64)
             visitors = [subjects[number] for number in reports.first]
-            # A mark identifies the ledger entry for a charge. It is None if the limit refuses the charge.
+            # A mark identifies a charge's entry in the ledger. It is None if the limit does not permit the charge.
             marks = self._ledger.charge_rows(visitors, self.cost, [period] * len(visitors))
             charged_visits = first_visits[np.array([mark is not None for mark in marks], dtype=bool)]
             self.charged_count += len(charged_visits)
-            # The charges are durable by now. If the run is killed here, the next run charges for the reports again, so
+            # The charges are durable by now. If the run is killed here, the next run charges for the reports again, but
             # no report is ever given without a charge.
             drawn_outputs, _ = draw(rows[charged_visits])
             entries = [mark for mark in marks if mark is not None]
@@ -404,14 +417,14 @@ class RowCharger:
         """Return a sentence that states the cost of an item, such as a row, and how many items the limit permits.
 
         Args:
-            counted: The noun for the item that is charged, such as "row".
+            counted: The noun for an item, such as "row".
             cost: The cost of one item. By default, the cost of a row.
         """
         return price_text(self.charge.path, cost or self.cost, self._limit, counted)
 
     @property
     def sequence(self) -> str:
-        """A sentence that states the guarantee for all of a subject's reports together, and the ledger's limit."""
+        """A sentence on the guarantee for all of a subject's reports together, and on the ledger's limit."""
         if self.charge.within is not None:
             return f"{SEQUENCE}; {WITHIN}{window_text(self._limit)}"
         if self.charge.sticky:
@@ -420,7 +433,7 @@ class RowCharger:
 
     @property
     def sequence_of_words(self) -> str:
-        """A sentence that states the guarantee for all of a subject's words, for tables charged per known word."""
+        """A sentence on the guarantee for all of a subject's words, for tables that are charged per known word."""
         return (
             f"the guarantee for all words of a subject: that of one word, at {unit_price(self.cost)} times their "
             "number; each row with a subject is charged for its known words, so charges and refusals show how many "
@@ -429,7 +442,7 @@ class RowCharger:
 
 
 def check_no_calendar(ledger: Ledger, account: str) -> None:
-    """Check that a ledger has no calendar limit, because such a limit requires a time for each row.
+    """Check that a ledger has no calendar limit, because such a limit would require a time for each row.
 
     Args:
         ledger: The ledger to charge.

@@ -1,4 +1,4 @@
-"""Handle the columns that remain in a protected table. Hash them on request, and warn about unhashed ids of people."""
+"""Handle the columns that remain in a protected table: hash them on request, and warn about unhashed ids of people."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ColumnHashes", "check_column_options", "describe_clear_ids", "descri
 class ColumnHashes:
     """The columns to hash, and the key with which their cells are hashed.
 
-    Unkeyed hashes would hide nothing, because anyone with a list of ids could hash them all and compare the results.
+    Hashes without a key would hide nothing, because anyone with a list of ids could hash them all and compare.
 
     Attributes:
         columns: The names of the columns to hash.
@@ -35,16 +35,16 @@ class ColumnHashes:
     key: bytes = field(repr=False)
 
     def replace(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return ``frame`` with the cells of these columns replaced by their hashes.
+        """Return a copy of ``frame`` in which the cells of these columns are replaced by their hashes.
 
-        Cells that are missing or have no visible characters become missing values. Columns missing from ``frame`` are
-        skipped.
+        Cells that are missing or have no visible characters become missing values. Columns that ``frame`` does not have
+        are skipped.
         """
         backend = frame.implementation
-        # Some of the columns may already have been dropped because they contain the secret.
+        # A column is missing if it has already been dropped because it contains the secret.
         for name in (name for name in self.columns if name in frame.columns):
             ids = texts_of(frame[name]).to_list()
-            # Ids repeat within a table, so each distinct id is hashed once.
+            # Ids are repeated within a table, so each distinct id is hashed only once.
             hashes = {
                 text: hash_name(self.key, text) if fold_subject_name(text) else None
                 for text in dict.fromkeys(ids)
@@ -61,7 +61,8 @@ class ColumnHashes:
 
 
 def read_column_key(path: Path) -> bytes:
-    """Return the key for hashing columns, which is derived from the key in a file. A missing file is created.
+    """Return the key for hashing columns, which is derived from the key in a file. If the file is missing, it is
+    created.
 
     Raises:
         InputError: The file does not contain a key.
@@ -87,7 +88,7 @@ def check_column_options(
     """
     for option, columns in (("drop", options.drop), ("hash", options.hashed)):
         for name in columns:
-            # A misspelt name is refused, because the intended column would stay as it is.
+            # A misspelt name must be rejected, because the intended column would stay as it is.
             if name not in names:
                 raise UsageError(f"{dashes}{option} must name columns of the table, got {cut(name)}")
     for name in options.hashed:
@@ -128,7 +129,7 @@ def describe_hashes(columns: Sequence[str], dashes: str = "") -> tuple[str, ...]
         "have one hash, here and in other tables under this key, and their times and other columns may tell whose "
         "they are"
     ]
-    # Equal hashes show how often each place was visited, from which places may be recognised without the key.
+    # Equal hashes show how often each place was visited, which may be enough to recognise a place without the key.
     if place_names := [*select_position_names(columns), *select_place_names(columns)]:
         listed = ", ".join(map(cut, place_names))
         notes.append(

@@ -1,8 +1,8 @@
 """Check the claims of a spherical-laplace release: its privacy, loss and bound, given the noise described by law.csv.
 
 The checks rely on a theorem in docs/reference/proof.md, "The sphere": noise with the density exp(-epsilon d) / Z at
-distance d from the true position satisfies epsilon-metric DP between any two points. The reason is that the constant Z
-is the same for every true position.
+distance d from the true position satisfies epsilon-metric DP between any two points, because the constant Z is the same
+for every true position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privopt.checker.files import Problem
 
 __all__ = ["Sphere"]
 
-# The tables that a problem file for spherical-laplace can have.
+# The tables that a problem file for spherical-laplace may have.
 TABLES = {"privacy", "outputs", "records", "distance", "utility", "spherical-laplace"}
 
 OUTPUTS = "digits grid points columns"
@@ -42,12 +42,12 @@ PI_LOW, PI_HIGH = Fraction(PI - 2**16, ONE), Fraction(PI + 2**16, ONE)
 
 
 def exp_of(x: Fraction) -> Fraction:
-    """Return exp(x) with a relative error of at most 1e-100, which includes the error from rounding x to 120 digits."""
+    """Return exp(x) with a relative error of at most 1e-100, including the error from rounding x to 120 digits."""
     return Fraction(CONTEXT.exp(CONTEXT.divide(Decimal(x.numerator), Decimal(x.denominator))))
 
 
 def enclose_tail(scaled: Fraction) -> tuple[Fraction, Fraction]:
-    """Return a lower and an upper bound on exp(-pi lambda), for lambda = ``scaled``."""
+    """Return a lower and an upper bound on exp(-pi lambda), where lambda is ``scaled``."""
     return exp_of(-PI_HIGH * scaled) * (1 - TINY), exp_of(-PI_LOW * scaled) * (1 + TINY)
 
 
@@ -67,21 +67,22 @@ def enclose_mean(scaled: Fraction) -> tuple[Fraction, Fraction]:
 class Sphere:
     """A checker for the claims of one spherical-laplace release.
 
-    A report is drawn on the sphere and then rounded. Its density before rounding is exp(-rate d) / Z at distance d from
-    the true position.
+    A report is drawn on the sphere and then rounded. Before rounding, its density at distance d from the true position
+    is exp(-rate d) / Z.
 
     Attributes:
-        folder, problem, result: The arguments to the constructor.
+        folder, problem, result: The arguments of the constructor.
         epsilon: The claimed epsilon per km, exact.
-        kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of the problem's key with that
+        kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of the problem's key of that
             name.
-        columns: The names of the columns in the file of points, if the problem renames them.
+        columns: The problem's names for the columns in the file of points, by their standard names. Empty if there are
+            none.
         is_remapped: Whether the problem requires points to be remapped.
-        law: The rows of law.csv as strings. There must be exactly one, with the rate, the radius in km, the kind of
+        law: The rows of law.csv as strings. There is exactly one row, with the rate, the radius in km, the kind of
             outputs, and its argument.
-        side: The side of a cell in degrees, for digits and grids, set by :meth:`outputs`.
-        rate: The rate of the noise per km, set by :meth:`privacy`.
-        value, bound: The loss and its lower bound in km, set by :meth:`objective`.
+        side: The side of a cell in degrees, for digits and grids. Set by :meth:`outputs`.
+        rate: The rate of the noise per km. Set by :meth:`privacy`.
+        value, bound: The loss and its lower bound in km. Set by :meth:`objective`.
     """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
@@ -99,7 +100,8 @@ class Sphere:
         need(result["mechanism"] == "spherical-laplace", f"mechanism: {result['mechanism']!r}: unknown here", 2)
         self.folder, self.problem, self.result = folder, problem, result
         self.epsilon = number(problem.table("privacy", "epsilon")["epsilon"])
-        # The last argument of need() is the exit code: 2 if a claim cannot be checked, by default 1 if it is false.
+        # The last argument of need() is the exit code. It is 2 if a claim cannot be checked, and by default 1, for a
+        # false claim.
         need(SMALLEST <= self.epsilon <= LARGEST, "problem: privacy.epsilon: expected 1e-6 to 1e6", 2)
         need(
             problem.tables.get("distance", {}).get("kind", "haversine") == "haversine",
@@ -121,10 +123,10 @@ class Sphere:
         need(len(self.law) == 1, "law.csv: expected one row")
 
     def _read_table(self, name: str, header: list[str]) -> list[list[str]]:
-        """Read a CSV file in the release folder, and return its rows after the header.
+        """Read a CSV file in the release folder, and return the rows below its header.
 
         Raises:
-            RefusedError: The header differs from the given one, or a row has a different number of columns.
+            RefusedError: The header differs from ``header``, or a row has a different number of columns.
         """
         with (self.folder / name).open(encoding="utf8", newline="") as file:
             first, *rows = csv.reader(file, strict=True)
@@ -136,7 +138,7 @@ class Sphere:
         return rows
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return a mapping from the names of the claims to functions that check them, in the required order.
+        """Return the functions that check the release's claims, by the claims' names and in the order required.
 
         Each function returns a description of the result, which the checker prints.
         """
@@ -145,8 +147,8 @@ class Sphere:
     def outputs(self) -> str:
         """Check that law.csv and remap.csv agree with the rounding declared in the problem.
 
-        Each report is then a function of the drawn position: the rounded position, or the nearest point after any
-        remapping.
+        If they do, a report depends on the drawn position alone: it is the rounded position, or the point nearest to
+        it, which may be remapped.
 
         Raises:
             RefusedError: The outputs differ from those of the problem, or remap.csv is missing, invalid or unexpected.
@@ -158,7 +160,7 @@ class Sphere:
             need(is_stated, f"law.csv: digits {argument!r}, the problem has {self.output!r}")
             self.side = Fraction(1, 10**self.output)
         elif self.kind == "grid":
-            # The side must divide 90 degrees, so that the rows of cells end at the poles.
+            # The side must divide 90 degrees, so that the rows of cells end exactly at the poles.
             self.side = number(self.output)
             is_stated = rational(argument) == self.side and self.side > 0 and (90 / self.side).denominator == 1
             need(is_stated, f"law.csv: grid {argument!r}, the problem has {self.output!r}")
@@ -170,7 +172,7 @@ class Sphere:
         return f"{self.kind} {argument}".strip()
 
     def _check_remap(self) -> None:
-        """Check that points have distinct ids and that remap.csv, if required, maps each point to one of the points.
+        """Check that the points have distinct ids and that remap.csv, if required, maps points to points.
 
         Raises:
             RefusedError: An id is repeated, remap.csv does not list exactly the problem's points, or a point is mapped
@@ -189,7 +191,10 @@ class Sphere:
             need({row[1] for row in rows} <= {*ids}, "remap.csv: a report is not one of the points")
 
     def privacy(self) -> str:
-        """Check that the rate is at most epsilon, and that the radius of the sphere is the Earth's.
+        """Check that the rate of the noise is at most epsilon, and that the sphere has the radius of the Earth.
+
+        Returns:
+            A description of the result for the checker's output.
 
         Raises:
             RefusedError: The rate is too large or too small, or the radius is not the Earth's.
@@ -202,25 +207,29 @@ class Sphere:
         return "a theorem for any two points of the sphere"
 
     def objective(self) -> str:
-        """Compute the loss and its lower bound from closed forms. :meth:`words` compares them with result.json.
+        """Compute the loss and its lower bound from closed forms, which :meth:`words` compares with result.json.
+
+        Returns:
+            A description of the result for the checker's output.
 
         Raises:
-            RefusedError: Reports are points. In this case, the loss is an integral that this checker cannot evaluate.
+            RefusedError: Reports are points, so that the loss is an integral that this checker cannot evaluate.
         """
         need(self.kind != "points", "objective: the loss over points is not evaluated here", 2)
         scaled = self.rate * RADIUS_KM
-        # The noise may be stricter than the claim. The loss follows from the rate of the noise, but the bound must hold
+        # The rate of the noise may be below the claimed epsilon. It determines the loss, but the bound must be valid
         # for every mechanism with the claimed epsilon.
         mean_high, bound_low = enclose_mean(scaled)[1], enclose_mean(self.epsilon * RADIUS_KM)[0]
         tail_low, root_high = enclose_tail(scaled)[0], enclose_tail(scaled / 2)[1]
         cell = PI_HIGH * self.side / 180
-        # The probability of the caps within half a cell of the poles, rounded up: the angle is rounded up to the next
-        # integer, and cosine() has an error of up to 2**28 of its units.
+        # An upper bound on the probability of the caps within half a cell of the poles. The angle is rounded up, and
+        # cosine() has an error of up to 2**28 of its units.
         cap = 1 - Fraction(cosine(low(cell / 2) + 1) - 2**28, ONE)
-        # A bound on the mean square of the angle s by which rounding moves a report: cell^2 / 12 each for latitude and
-        # longitude, plus at most (cell / 2)^2 in the caps, whose positions are reported as the poles.
+        # An upper bound on the mean square of the angle by which rounding moves a report. It is cell^2 / 12 each for
+        # latitude and longitude, plus at most (cell / 2)^2 in the caps, where the poles are reported.
         square = cell**2 / 6 + cap * cell**2 / 4
-        # Two bounds on the loss that rounding adds: one from the second derivative C, one from the triangle inequality.
+        # Two upper bounds on the loss added by rounding, from the second derivative of the mean angle and from the
+        # triangle inequality.
         curved = (scaled + root_high) / (1 + tail_low) * square / 2
         straight = Fraction(math.isqrt(low(square * ONE)) + 1, ONE)
         self.value = up(RADIUS_KM * (mean_high + min(curved, straight)))
@@ -230,16 +239,19 @@ class Sphere:
     def words(self) -> str:
         """Check that result.json states the guarantee, the measured privacy, the loss and the bound correctly.
 
+        Returns:
+            A description of the result for the checker's output.
+
         Raises:
-            RefusedError: A statement differs from the value that this checker computed.
+            RefusedError: An entry of result.json differs from the computed value.
         """
         stated = self.result["objective"]
-        # The program that made the release may have rounded the bound differently, but at most the last bit may be
-        # larger.
+        # The program that made the release may have rounded the bound differently, but may exceed it by the last bit
+        # only.
         is_bound = stated["lower_bound"] is not None and math.isclose(stated["lower_bound"], self.bound, rel_tol=1e-12)
         need(is_bound and stated["lower_bound"] <= self.bound * (1 + 2**-52), f"lower_bound: {stated['lower_bound']}")
         value, bound = float(stated["value"]), float(stated["lower_bound"])
-        # The text may differ from the one in the problem, such as 1.0 instead of 1.
+        # The text need not be that in the problem. For example, it may be 1.0 instead of 1.
         stated_text = self.result["guarantee"]["epsilon_text"]
         need(rational(stated_text) == self.epsilon, f"guarantee.epsilon_text: {stated_text!r}")
         promise = {
@@ -250,7 +262,7 @@ class Sphere:
             "scope": "everywhere",
             "sphere_km": "6371.0088",
         }
-        # Two parameters are compared with the claim: the rate and the radius.
+        # "checked" counts the two parameters that are compared with the claim, the rate and the radius.
         measured = {"worst": float(self.rate), "allowed": float(self.epsilon), "checked": 2}
         return compare(
             self.result,
@@ -259,7 +271,7 @@ class Sphere:
             value=self.value,
             unit="km",
             gap=max(0.0, (value - bound) / max(abs(value), 1e-12)),
-            # The release's program may have rounded the loss differently, so it may differ by a relative 1e-9.
+            # The loss may have been rounded differently, so a relative difference of 1e-9 is allowed.
             close=frozenset({"objective"}),
         )
 

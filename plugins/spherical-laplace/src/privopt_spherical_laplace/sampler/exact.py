@@ -8,8 +8,8 @@ angle. The angle has the distribution function
 
 and the bearing is uniform. Hence t = G^-1(U) and the bearing is 2 pi V, for uniform numbers U and V. At first, only n
 bits of U and V are read, which leaves a box of possible pairs (U, V). The corresponding positions lie in a disc. If all
-positions in the disc round to the same output, this output is the result. Otherwise, n is doubled. The output therefore
-equals the rounded real-valued position exactly. Every decision is made in integer arithmetic with error bounds
+positions in the disc round to the same output, this output is the result. Otherwise, n is doubled. In this way the
+output is exactly the rounded real-valued position. Every decision is made in integer arithmetic with error bounds
 (docs/reference/proof.md, "The sphere"). Numbers are in fixed point: a number q is stored as an integer near q 2^w. An
 ulp is 2^-w, the value of the last fractional bit.
 """
@@ -35,9 +35,9 @@ __all__ = ["RADIUS_KM", "Digits", "Disc", "GridCells", "NearestPoint", "Rounding
 #: The mean radius of the Earth (IUGG), which defines the metric.
 RADIUS_KM: Final = Fraction(63710088, 10000)
 _WORD_BYTES = 8
-_FIRST_BITS = 64  # bits of U and of V that are read first
-_EXTRA_BITS = 96  # bits of computations beyond those of U and V, so that rounding errors are small beside the box
-_MAX_STEPS = 256  # largest number of steps of Newton's method
+_FIRST_BITS = 64  # the number of bits of U, and of V, that are read first
+_EXTRA_BITS = 96  # bits carried beyond those of U and V, so that rounding errors are small compared with the box
+_MAX_STEPS = 256  # the maximum number of steps in Newton's method
 
 
 @frozen
@@ -107,7 +107,7 @@ def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
         cosine: The cosine of the latitude of the disc's centre, in fixed point.
     """
     w = disc.bits
-    # This is stricter than the condition above, to allow for rounding errors.
+    # This is stricter than the condition in the docstring, to allow for rounding errors.
     if 4 * disc.radius > cosine:
         return None
     angle = _degrees(arctangent(disc.east, disc.north, w), w)
@@ -121,8 +121,8 @@ def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
 class Digits(Rounding):
     """The rule that rounds latitude and longitude to ``digits`` decimal places of a degree.
 
-    An output is the latitude and longitude in units of the last decimal place. Longitudes are in [-180, 180), and 0 if
-    the latitude is rounded to a pole.
+    An output consists of the latitude and longitude in units of the last decimal place. The longitude is in [-180,
+    180), and 0 if the latitude is rounded to a pole.
     """
 
     digits: int
@@ -142,7 +142,7 @@ class Digits(Rounding):
         if bounds is None:
             return None
         column, last_column = ((bound * scale * 2 + (1 << w)) >> (w + 1) for bound in bounds)
-        # Longitudes in a disc may lie outside [-180, 180), and are reduced to this range.
+        # The bounds on longitudes may lie outside [-180, 180), so the column is reduced to this range.
         return (row, (column + 180 * scale) % (360 * scale) - 180 * scale) if column == last_column else None
 
 
@@ -159,11 +159,11 @@ class GridCells(Rounding):
     side: Fraction
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the row and column of the cell that contains the disc, or None if the disc may cross a cell border."""
+        """Return the row and column of the cell that contains the disc, or None if the disc may cross a border."""
         w, n, d = disc.bits, self.side.numerator, self.side.denominator
         lower, upper, cosine = _bounds_of_latitude(disc)
         rows = int(180 / self.side)
-        # floor((bound + 90) / side), for a bound in fixed point; the north pole belongs to the last row.
+        # floor((bound + 90) / side), for a bound in fixed point. The north pole belongs to the last row.
         row, last_row = (min(((bound + (90 << w)) * d // n) >> w, rows - 1) for bound in (lower, upper))
         if row != last_row:
             return None
@@ -171,12 +171,12 @@ class GridCells(Rounding):
         if bounds is None:
             return None
         column, last_column = (((bound + (180 << w)) * d // n) >> w for bound in bounds)
-        return (row, column % (2 * rows)) if column == last_column else None  # a turn has twice as many columns
+        return (row, column % (2 * rows)) if column == last_column else None  # there are 2 * rows columns
 
 
 @frozen
 class NearestPoint(Rounding):
-    """The rule that maps positions to the index of the nearest point.
+    """The rule that maps a position to the index of the nearest point.
 
     Attributes:
         points: The latitude and longitude of each point in degrees. The points must be distinct.
@@ -189,9 +189,9 @@ class NearestPoint(Rounding):
     _vectors: dict[int, list[tuple[int, int, int]]] = field(factory=dict, eq=False, repr=False)
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the index of the point that is nearest to all positions in the disc, or None if there may be none."""
+        """Return the index of the point nearest to every position in the disc, or None if no single point may be."""
         w = disc.bits
-        # The disc's axes depend on the longitude of x. Its centre is rotated into the fixed axes of `_unit_vector`.
+        # The disc's axes depend on the longitude of x, so its centre is rotated into the fixed axes of `_unit_vector`.
         sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)
         x = (disc.north * cosine - disc.east * sine) >> w
         y = (disc.north * sine + disc.east * cosine) >> w
@@ -199,8 +199,8 @@ class NearestPoint(Rounding):
             self._vectors[w] = [_unit_vector(*point, w) for point in self.points]
         chords = [math.isqrt((a - x) ** 2 + (b - y) ** 2 + (c - disc.up) ** 2) for a, b, c in self._vectors[w]]
         nearest = min(range(len(chords)), key=chords.__getitem__)
-        # Within the disc, a chord (a straight-line distance) changes by at most the radius, and two chords are
-        # compared. 512 w ulps cover the errors of the vectors.
+        # A chord (a straight-line distance) changes by at most the radius within the disc. The factor is 2, because two
+        # chords are compared. 512 w ulps cover the errors of the vectors.
         limit = chords[nearest] + 2 * disc.radius + 512 * w
         return (nearest,) if sum(chord <= limit for chord in chords) == 1 else None
 
@@ -216,7 +216,7 @@ def _sine_cosine_of_degrees(degrees: Fraction, bits: int) -> tuple[int, int]:
 def _cached_sine_cosine(degrees: Fraction, bits: int) -> tuple[int, int]:
     """Return the sine and cosine of a latitude in degrees, in fixed point.
 
-    Results are cached, because many reports may be drawn for one position.
+    Results are cached, because many reports may be drawn for the same position.
     """
     return _sine_cosine_of_degrees(degrees, bits)
 
@@ -234,9 +234,9 @@ def _unit_vector(latitude: Fraction, longitude: Fraction, bits: int) -> tuple[in
 
 @lru_cache(maxsize=256)
 def _total(rate: Fraction, bits: int) -> int:
-    """Return 1 + exp(-pi lambda) in fixed point.
+    """Return 1 + exp(-pi lambda) in fixed point, which is the denominator of G (see the module docstring).
 
-    It is the largest value of 1 - S and the denominator of G (see the module docstring).
+    It is also the largest value of 1 - S.
 
     Args:
         rate: lambda = epsilon R.
@@ -265,8 +265,8 @@ def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
 def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
     """Return an angle t and a width such that G^-1 maps [u, u + 1] / 2^n into [t - width, t + width].
 
-    Newton's method finds t. To prove the result, the width is doubled until the signs of G - U at both ends of the
-    interval show that it is wide enough.
+    Newton's method finds t, with no guarantee on its accuracy. To prove the result, the width is doubled until the
+    signs of G - U at both ends of the interval show that it is wide enough.
 
     Args:
         u: The first n bits of U, as an integer.
@@ -275,7 +275,7 @@ def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
         bits: The number of fractional bits in t and in the width, which are in radians.
     """
     total, half_turn = _total(rate, bits), pi(bits)
-    # The equation G(t) = U is solved as 1 - S(t) = U total, for the middle of the interval in which U lies.
+    # G(t) = U is solved in the form 1 - S(t) = U total, for the middle of the interval in which U lies.
     target = (2 * u + 1) * total >> (n + 1)
     numerator, denominator = rate.numerator, rate.denominator
     slope_numerator, slope_denominator = numerator**2 + denominator**2, denominator**2  # 1 + lambda^2 as a fraction
@@ -290,11 +290,11 @@ def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
         if abs(excess) <= accuracy:
             break
         lower, upper = (lower, angle) if excess > 0 else (angle, upper)
-        # A step that leaves the bracket [lower, upper] is replaced with a bisection.
+        # If a step would leave the bracket [lower, upper], the bracket is bisected instead.
         next_angle = angle - (excess << bits) // slope if slope > 0 else -1  # -1 is outside the bracket
         angle = next_angle if lower < next_angle < upper else (lower + upper) >> 1
-    # Twice the change in t over the whole interval of U, estimated from the slope at t. `error` is four times the bound
-    # on the error of `_evaluate`, 2^38 w ulps.
+    # The first width is twice the change in t over the whole interval of U, as estimated from the slope at t. `error`
+    # is four times the error bound of `_evaluate`, which is 2^38 w ulps.
     width = (2 << (2 * bits - n)) // slope + 1 if slope > 0 else half_turn
     error = bits << 40
     first_target, last_target = u * total >> n, (u + 1) * total >> n
@@ -318,21 +318,21 @@ def locate(u: int, v: int, n: int, latitude: Fraction, longitude: Fraction, rate
     w = n + _EXTRA_BITS
     angle, width = _invert(u, n, rate, w)
     sine, cosine = sine_cosine(angle, w)
-    # The bearing at the middle of [v, v + 1] / 2^n, as quarters of a turn and an angle below a quarter.
+    # The bearing at the middle of [v, v + 1] / 2^n, as a number of quarter turns and the rest.
     quarter, rest = divmod(2 * v + 1, 1 << (n - 1))
     bearing_sine, bearing_cosine = sine_cosine(rest * pi(w) >> n, w)
-    for _ in range(quarter):  # each quarter of a turn: sin(b + 90 degrees) = cos b, cos(b + 90 degrees) = -sin b
+    for _ in range(quarter):  # sin(b + 90 degrees) = cos b, cos(b + 90 degrees) = -sin b
         bearing_sine, bearing_cosine = bearing_cosine, -bearing_sine
     latitude_sine, latitude_cosine = _cached_sine_cosine(latitude, w)
-    # The point at this angle and bearing from x, in axes whose plane north-up contains x.
+    # The point at this angle and bearing from x, in axes for which x lies in the plane of north and up.
     outward = sine * bearing_cosine >> w
     return Disc(
         bits=w,
         east=sine * bearing_sine >> w,
         north=(cosine * latitude_cosine - outward * latitude_sine) >> w,
         up=(cosine * latitude_sine + outward * latitude_cosine) >> w,
-        # Along the circle of radius t, the position moves by at most sin(t) <= t times the change in bearing. The last
-        # term covers the rounding errors in the centre.
+        # A change in bearing moves the position by at most sin(t) <= t times that change. The last term covers the
+        # rounding errors in the centre.
         radius=width + (angle * pi(w) >> (w + n)) + (w << 8),
         latitude=latitude,
         longitude=longitude,
@@ -354,16 +354,16 @@ def draw_exactly(
         latitude, longitude: The exact coordinates of the place in degrees, from -90 to 90 and from -180 to 180.
         epsilon: The rate of the noise per km, from 1e-6 to 1e6.
         rounding: The rule that maps positions to outputs.
-        source: Function that returns a given number of random bytes; by default, the operating system's. The bytes are
-            read as words of 8 bytes, least significant byte first. U and V initially consist of one word each. Each
-            refinement doubles the number of words by appending less significant words, first to U and then to V.
+        source: A function that returns a given number of random bytes. By default, they come from the operating system.
+            The bytes are read as words of 8 bytes, least significant byte first. U and V have one word each at first.
+            Each refinement doubles the number of words by appending less significant ones, first to U and then to V.
         words: The first words of U and V, if they have already been read.
     """
     entropy = source or os.urandom
     rate = epsilon * RADIUS_KM
     u, v = words or (_read_word(entropy), _read_word(entropy))
     n = _FIRST_BITS
-    # As long as the disc may have several outputs, the number of known bits in U and V is doubled.
+    # While the disc may have several outputs, the number of known bits of U and V is doubled.
     while (output := rounding.decide(locate(u, v, n, latitude, longitude, rate))) is None:
         for _ in range(n // _FIRST_BITS):
             u = u << _FIRST_BITS | _read_word(entropy)
@@ -374,13 +374,13 @@ def draw_exactly(
 
 
 def _read_word(entropy: Source) -> int:
-    """Read 64 random bits from a source, and return them as an integer.
+    """Read 64 random bits from a source as an integer.
 
     Raises:
         UsageError: The source does not return exactly 8 bytes.
     """
     word = entropy(_WORD_BYTES)
-    # If a source that has ended were read as zeros, a draw might never be decided.
+    # If missing bytes of an exhausted source were read as zeros, a draw might never be decided.
     if len(word) != _WORD_BYTES:
         raise UsageError(f"a source of random bytes must give {_WORD_BYTES} bytes, got {len(word)}")
     return int.from_bytes(word, "little")

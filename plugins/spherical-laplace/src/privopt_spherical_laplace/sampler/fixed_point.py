@@ -1,8 +1,8 @@
 """Elementary functions in fixed-point arithmetic, with error bounds.
 
-A number x is stored as an integer near x 2^w, where w is the number of fractional bits (``bits``); an ulp is 2^-w. Each
-function states a bound on its error in ulps, for w >= 160. Only integers are used, so an implementation in any language
-with big integers can yield identical results. ``//`` and ``>>`` round towards minus infinity.
+A number x is stored as an integer near x 2^w, where w is the number of fractional bits (``bits``). An ulp is 2^-w. The
+error bound of each function is in ulps and valid for w >= 160. Only integers are used, so an implementation in any
+language with big integers can give identical results. ``//`` and ``>>`` round towards minus infinity.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from functools import lru_cache
 
 __all__ = ["arctangent", "exp_minus", "log_two", "pi", "sine_cosine"]
 
-# Additional bits during a computation, so that its error of a few units is far below an ulp of the result.
+# Additional bits that a computation carries, so that its error of a few units is far below an ulp of the result.
 _GUARD_BITS = 16
 
 
 def _inverse_series(n: int, bits: int, sign: int) -> int:
     """Return arctan(1/n) or artanh(1/n) in fixed point, with an error of a few ulps.
 
+    The power series is the sum of (1/n)^k / k over odd k. For arctan, every second term is subtracted.
+
     Args:
         n: An integer above 1.
         bits: The number of fractional bits in the result.
-        sign: -1 for arctan, 1 for artanh. Every second term of the power series, which is the sum of (1/n)^k / k over
-            odd k, is multiplied by this sign.
+        sign: -1 for arctan, 1 for artanh.
     """
     power = (1 << bits) // n
     total, k = power, 1
@@ -31,7 +32,7 @@ def _inverse_series(n: int, bits: int, sign: int) -> int:
         power //= n * n
         k += 2
         term = power // k
-        # The terms with k = 3, 7, 11, ... have the given sign, and all others are positive.
+        # The sign applies to the terms with k = 3, 7, 11, ... The others are positive.
         total += term if sign > 0 or k % 4 == 1 else -term
     return total
 
@@ -50,13 +51,15 @@ def log_two(bits: int) -> int:
 
 
 def exp_minus(exponent: int, bits: int) -> int:
-    """Return exp(-x) in fixed point for x >= 0, with an error of at most 4 w ulps. Results below one ulp become 0.
+    """Return exp(-x) in fixed point for x >= 0, with an error of at most 4 w ulps.
+
+    Results below one ulp become 0.
 
     Args:
         exponent: x in fixed point.
         bits: The number w of fractional bits in ``exponent`` and in the result.
     """
-    # exp(-x) = 2^-halvings exp(-rest), where the Taylor series of exp(-rest) has a short sum because rest < ln 2.
+    # exp(-x) = 2^-halvings exp(-rest), where the Taylor series of exp(-rest) needs few terms because rest < ln 2.
     ln2 = log_two(bits)
     halvings, rest = divmod(exponent, ln2)
     if halvings > bits:
@@ -97,12 +100,12 @@ def sine_cosine(angle: int, bits: int) -> tuple[int, int]:
 
 
 def arctangent(y: int, x: int, bits: int) -> int:
-    """Return atan2(y, x), the angle of the vector (x, y) in (-pi, pi], by the power series of arctan.
+    """Return atan2(y, x), the angle of the vector (x, y) in (-pi, pi], in fixed point.
 
-    All numbers are in fixed point. The computation adds at most 4 w ulps to the error caused by errors in x and y.
+    The power series of arctan is used. It adds at most 4 w ulps to the error caused by errors in x and y.
 
     Args:
-        y, x: The components of the vector.
+        y, x: The components of the vector, in fixed point.
         bits: The number w of fractional bits in the components and in the result.
     """
     # The angle is computed in the first octant, where its tangent is at most 1, and then reflected.
@@ -111,7 +114,7 @@ def arctangent(y: int, x: int, bits: int) -> int:
         return 0
     one = 1 << bits
     tangent = (smaller << bits) // larger
-    for _ in range(3):  # arctan(z) = 2 arctan(z / (1 + sqrt(1 + z^2))): afterwards z is below 0.1
+    for _ in range(3):  # by arctan(z) = 2 arctan(z / (1 + sqrt(1 + z^2))), which leaves z < 0.1
         tangent = (tangent << bits) // (one + math.isqrt((one << bits) + tangent * tangent))
     square = tangent * tangent >> bits
     total = power = tangent
@@ -120,7 +123,7 @@ def arctangent(y: int, x: int, bits: int) -> int:
         power = power * square >> bits
         k += 2
         total += power // k if k % 4 == 1 else -(power // k)
-    angle = total << 3  # undoes the three halvings
+    angle = total << 3  # undo the three halvings
     if abs(y) > abs(x):
         angle = (pi(bits) >> 1) - angle
     if x < 0:
