@@ -1,6 +1,7 @@
 """The methods of hierarchical-dp: what each one measures, how it fits counts, and the constraints it satisfies.
 
-``privopt list`` reads the table of methods, so this module imports no array library, to keep that command fast.
+``privopt list`` reads the table of methods. To keep that command fast, this module imports no array library.
+
 :mod:`.relations` defines neighbours and the sensitivities of the queries. The published chain is one vector over all
 regions on a level. An individual who changes the size of one group therefore changes as many entries as there are
 regions on the level (docs/papers/hierarchical-dp.md, "Corrections").
@@ -27,10 +28,10 @@ __all__ = [
 
 Query = Literal["counts", "cumulative", "chain"]
 Order = Literal["counts", "less", "more", "inner"]
-"""The meaning of the measured columns.
+"""What the measured columns of a level contain.
 
-``counts`` are numbers of groups of each size. ``less`` and ``more`` are numbers of groups of size s or less, and of
-size s or more. ``inner`` is ``less`` without the last column, whose value is known.
+``counts`` are the numbers of groups of each size. ``less`` and ``more`` are the numbers of groups of size s or less,
+and of size s or more. ``inner`` is ``less`` without the last column, whose value is known.
 """
 
 
@@ -45,11 +46,12 @@ class Method:
         fit: The name of the function in :mod:`.fits` that fits a release to the noisy values.
         totals: ``"always"`` if every region's number of groups is published exactly, ``"option"`` if the key
             ``region_totals`` decides this, or ``"never"`` if the method cannot use exact totals.
-        valid: Whether all releases of the method are consistent, with the known or estimated total at the root.
+        valid: Whether all releases of the method are consistent, and agree with the known or estimated total at the
+            root.
         shares: The default split of the budget over the levels, ``"equal"`` or ``"leaves"`` (see
             :func:`default_shares`).
-        program: If this method solves an integer program and is therefore limited to small inputs, advice on which
-            methods to use for larger ones. Empty for all other methods.
+        program: Advice on which methods to use for larger inputs, for a method that solves an integer program and is
+            therefore limited to small ones. Empty for all other methods.
     """
 
     name: str
@@ -63,7 +65,10 @@ class Method:
 
     @property
     def guarantee(self) -> str | None:
-        """The registered guarantee: ``"none"`` for the published chain, which exceeds its epsilon; else None."""
+        """The guarantee to register: ``"none"`` for the published chain, which exceeds its epsilon, and None otherwise.
+
+        None stands for the mechanism's own guarantee.
+        """
         return "none" if self.query == "chain" else None
 
 
@@ -100,15 +105,15 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
 
     Methods with ``shares="equal"`` divide the budget evenly. With ``"leaves"``, the leaves get four fifths, and the
     other levels share the rest in the proportions 2 : 3 : 4 ... (2/25, 3/25, 4/5 for three levels). The leaves need a
-    large share: cumulative counts have half the noise of counts, but a count is the difference of two of them. With
-    less than about 3/4 of the budget on the leaves, their errors exceed those of a method that spends the whole budget
-    on counts at the leaves (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
+    large share because, although cumulative counts have half the noise of counts, a count is the difference of two of
+    them. With less than about 3/4 of the budget on the leaves, their errors exceed those of a method that spends the
+    whole budget on counts at the leaves (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
 
     Args:
         method: The name of the method.
         depth: The number of levels.
     """
-    # A single level has the whole budget for every method. `rising` would be empty.
+    # A single level gets the whole budget in any case, and `rising` would be empty.
     if depth == 1 or METHODS[method].shares == "equal":
         return (Fraction(1, depth),) * depth
     rising = range(2, depth + 1)
@@ -119,7 +124,8 @@ def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, t
     """Return the sensitivity Delta to which the noise on a level is calibrated (see :mod:`.relations`).
 
     Args:
-        method: The name of the method. The published chain gets the sensitivity of cumulative counts, as in the paper.
+        method: The name of the method. For the published chain, the result is the sensitivity of cumulative counts, as
+            in the paper.
         max_quantity: The largest amount Q by which one individual may change the size of a group.
         relation: The neighbouring relation.
         totals: Whether the totals of the leaf regions, and therefore of all regions, are published exactly.
@@ -129,12 +135,12 @@ def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, t
 
 
 def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
-    """Return the meaning of the columns that a method measures, as documented in :data:`Order`.
+    """Return what the columns that a method measures contain (see :data:`Order`).
 
     Args:
         method: The name of the method.
-        totals: Whether every region's total is public. The last cumulative count is then not measured.
-        relation: The neighbouring relation. If neighbours can have different numbers of groups, groups are counted
+        totals: Whether every region's total is public, so that the last cumulative count need not be measured.
+        relation: The neighbouring relation. If neighbours can have different numbers of groups, cumulative counts are
             from the largest size down.
     """
     if METHODS[method].query != "cumulative":

@@ -7,8 +7,8 @@ For tables under ``replaced``, Delta is the L1 sensitivity for double geometric 
 for Gaussian noise.
 
 Double geometric noise with scale b spends epsilon = Delta / b. Discrete Gaussian noise with variance V spends rho =
-Delta / (2 V). Both budgets add up over the levels. A level whose part of the budget is 0 is not measured: its scale is
-None, nothing is spent, and its values carry no information.
+Delta / (2 V). Both budgets add up over the levels. If a level's part of the budget is 0, the level is not measured. Its
+scale is None, nothing is spent, and its values carry no information.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Scale: TypeAlias = Fraction | None
 
 @frozen(kw_only=True)
 class NoiseDistribution:
-    """A family of noise distributions: double geometric (discrete Laplace) or discrete Gaussian.
+    """A family of noise distributions, either double geometric (discrete Laplace) or discrete Gaussian.
 
     Attributes:
         law: The name of the family in certificates.
@@ -50,7 +50,7 @@ class NoiseDistribution:
         budget: The name of the budget that the noise spends, ``epsilon`` or ``rho``.
         word: The name of the scale parameter, ``scale`` or ``variance``.
         meaning: A sentence that explains the scale of a single draw.
-        times: The factor t in scale = sensitivity / (t * budget). It is 2 for Gaussian noise, otherwise 1.
+        times: The factor t in scale = sensitivity / (t * budget), which is 2 for Gaussian noise and 1 otherwise.
     """
 
     law: Literal["laplace", "gaussian"]
@@ -67,7 +67,7 @@ class NoiseDistribution:
 
     @property
     def scales_name(self) -> str:
-        """The plural of ``word``, used as the name of arrays and result keys."""
+        """The plural of ``word``, which is used as the name of arrays and result keys."""
         return f"{self.word}s"
 
     def ideal_scale(self, budget: Fraction, delta: int) -> Fraction:
@@ -76,22 +76,23 @@ class NoiseDistribution:
         The sampler may not support this scale.
 
         Args:
-            budget: The positive part of the budget.
+            budget: The part of the budget, which must be positive.
             delta: The sensitivity.
         """
         return delta / (self.times * budget)
 
     def max_drawable_scale(self, max_scale: int) -> int:
-        """Return the largest scale whose draws are no wider than double geometric draws with scale ``max_scale``.
+        """Return the largest scale at which this noise spreads no further than geometric noise of scale ``max_scale``.
 
-        For Gaussian noise, this is a variance: the square of ``max_scale`` or, if smaller, the limit of the sampler.
+        For Gaussian noise, the scale is a variance, so this returns ``max_scale`` squared, capped at the largest
+        variance that the sampler supports.
         """
         return max_scale if self.law == "laplace" else min(max_scale**2, LARGEST_VARIANCE)
 
     def scale(self, budget: Fraction, delta: int) -> Scale:
-        """Return the scale of the noise to draw for a part of the budget, or None if this part is 0.
+        """Return the scale at which to draw noise for a part of the budget, or None if this part is 0.
 
-        Noise with this scale spends at most the given part of the budget.
+        Noise of this scale spends at most the given part of the budget.
 
         Args:
             budget: The part of the budget, which must not be negative.
@@ -99,27 +100,30 @@ class NoiseDistribution:
         """
         if not budget:
             return None
-        # A variance is rounded up to one that the sampler supports.
+        # The sampler only supports some variances, so a variance is rounded up to one of them.
         ideal = self.ideal_scale(budget, delta)
         return ideal if self.law == "laplace" else variance_above(ideal)
 
     def spend_of(self, scale: Scale, delta: int) -> Fraction:
-        """Return the exact budget that noise with a given scale spends at sensitivity ``delta``."""
+        """Return the exact budget that noise of a given scale spends at sensitivity ``delta``.
+
+        For a scale of None, it is 0.
+        """
         return Fraction(0) if scale is None else delta / (self.times * scale)
 
     def moments(self, scale: Scale) -> Noise:
-        """Return the variance and the fourth cumulant of one draw of noise with a given scale."""
+        """Return the variance and the fourth cumulant of one draw of noise of a given scale."""
         if scale is None:
             return UNMEASURED
         return noise_of(scale) if self.law == "laplace" else _gaussian_moments(float(scale))
 
     def moments_of_budgets(self, budgets: Floats, delta: int) -> tuple[Floats, Floats]:
-        """Return the variance and the fourth cumulant of the noise for each of the given parts of a budget.
+        """Return the variance and the fourth cumulant of the noise for each of several parts of a budget.
 
-        For a part of 0, these are the moments of `UNMEASURED`.
+        A part of 0 yields the moments of ``UNMEASURED``.
 
         Args:
-            budgets: The parts of the budget, an array of any shape.
+            budgets: The parts of the budget, as an array of any shape.
             delta: The sensitivity.
 
         Returns:
@@ -128,7 +132,7 @@ class NoiseDistribution:
         is_measured = budgets > 0.0
         scales = delta / (self.times * np.where(is_measured, budgets, 1.0))
         if self.law == "laplace":
-            # The formula of `noise_of`, element by element.
+            # This is the formula in `noise_of`, element by element.
             x = np.minimum(1.0 / scales, 1000.0)
             variances = np.maximum(1e-9, 2.0 * np.exp(-x) / np.expm1(-x) ** 2)
             fourths = 3.0 * variances**2 + variances
@@ -140,10 +144,10 @@ class NoiseDistribution:
         return np.where(is_measured, variances, UNMEASURED.variance), np.where(is_measured, fourths, 0.0)
 
     def precision(self, scale: Scale) -> Fraction:
-        """Return a rational weight, roughly proportional to 1 / variance, for values with noise of a given scale.
+        """Return a rational weight for values with noise of a given scale, roughly proportional to 1 / variance.
 
-        Unmeasured values have weight 0. The variance of double geometric noise is about 2 scale^2, and the scale of
-        Gaussian noise is its variance.
+        Values that were not measured have the weight 0. The variance of double geometric noise is about 2 scale^2, and
+        the scale of Gaussian noise is its variance.
         """
         if scale is None:
             return Fraction(0)
@@ -154,9 +158,9 @@ class NoiseDistribution:
 
         Args:
             values: The true values.
-            budget: The positive part of the budget to spend.
+            budget: The budget to spend, which must be positive.
             delta: The sensitivity.
-            seed: A seed for experiments. With None, the noise is cryptographically secure.
+            seed: A seed for experiments. If None, the noise is cryptographically secure.
 
         Returns:
             The noisy values, and a record of the draw.
@@ -171,18 +175,18 @@ class NoiseDistribution:
         """Add noise to an array of integers, or return zeros if the budget is 0.
 
         Args:
-            values: Array of shape (regions, ...) with true counts, or sums of true counts.
-            budget: The budget of this measurement.
+            values: The true counts or sums of true counts, as an array of shape (regions, ...).
+            budget: The budget to spend on this measurement.
             delta: The sensitivity.
-            seed: The integers from which the seed is derived, for experiments. With None, the noise is
-                cryptographically secure.
+            seed: The integers from which to derive the seed, for experiments. If None, the noise is cryptographically
+                secure.
 
         Returns:
-            The noisy values, and a record of the draw, which is None for a budget of 0.
+            The noisy values, and a record of the draw, or None in place of the record if the budget is 0.
         """
         if not budget:
             return np.zeros_like(values), None
-        # The integers are hashed into one 63-bit seed, which fits into a signed 64-bit integer.
+        # The integers are hashed into a seed of 63 bits, which fits into a signed 64-bit integer.
         seed_number = (
             None if seed is None else int(np.random.SeedSequence([*seed]).generate_state(1, np.uint64)[0] >> 1)
         )
@@ -210,16 +214,15 @@ KINDS: Final[dict[str, tuple[NoiseDistribution, tuple[str, ...]]]] = {
     "zcdp": (GAUSSIAN, ("rho",)),
     "approx-dp": (GAUSSIAN, ("epsilon", "delta")),
 }
-"""For each privacy notion, its noise distribution and the keys in ``[privacy]`` that state its budget."""
+"""The noise distribution of each privacy notion, and the keys in ``[privacy]`` that give its budget."""
 
 
 @lru_cache(maxsize=256)
 def _gaussian_moments(parameter: float) -> Noise:
-    """Return the moments of discrete Gaussian noise, using those of continuous noise if the variance is large.
+    """Return the moments of discrete Gaussian noise. If the variance is large, those of continuous noise are used.
 
-    For narrow noise, the fourth cumulant is chosen so that :func:`.least_squares.mean_absolute` returns the exact mean
-    absolute value of one draw. The modelled noise is then more peaked than the real noise, so intervals do not become
-    narrower.
+    If it is small, the fourth cumulant is chosen so that :func:`.least_squares.mean_absolute` returns the exact mean
+    absolute value of one draw. This models the noise as more peaked than it is, so intervals do not become narrower.
 
     Args:
         parameter: The variance parameter of the noise.
@@ -228,22 +231,22 @@ def _gaussian_moments(parameter: float) -> Noise:
 
     if parameter > WIDE_VARIANCE:
         return Noise(variance=parameter)
-    # Forty is at least 20 standard deviations here, so the tail mass beyond it is below the precision of doubles.
+    # 40 is at least 20 standard deviations here, so the probability beyond it is below the precision of doubles.
     values = np.arange(-40, 41)
     chances = np.exp(-(values**2) / (2.0 * parameter))
     chances /= chances.sum()
     variance = max(1e-9, float(chances @ values**2))
     mean_size = max(1e-9, float(chances @ np.abs(values)))
-    # Find the fourth cumulant that gives the exact mean absolute value. `ratio` is its ratio to 3 variance^2, from the
-    # formula that `mean_absolute` uses for ratios of 1 or more.
+    # `ratio` is the ratio of the fourth cumulant to 3 variance^2 that gives the exact mean absolute value. This inverts
+    # the formula that `mean_absolute` uses for ratios of 1 or more.
     ratio = (variance / mean_size**2 + 1.0) / 3.0
-    # For ratios below 1 another formula applies, which has no closed-form inverse.
+    # For ratios below 1, another formula applies, which has no closed-form inverse.
     if ratio < 1.0:
         variance_array = np.array([[variance]])
 
         # The mean absolute value decreases as the fourth cumulant increases, so the excess has one root.
         def excess_of(power: float) -> float:
-            """Return by how much the modelled mean absolute value exceeds the exact one if ``ratio`` is exp(power)."""
+            """Return the excess of the modelled mean absolute value over the exact one for a ratio of exp(power)."""
             error = Estimate(
                 mean=0.0 * variance_array, variance=variance_array, fourth=3.0 * variance_array**2 * np.exp(power)
             )
@@ -254,14 +257,14 @@ def _gaussian_moments(parameter: float) -> Noise:
 
 
 def noise_of(scale: Fraction) -> Noise:
-    """Return the moments of double geometric noise with a given scale.
+    """Return the moments of double geometric noise of a given scale.
 
     The variance is at least 1e-9, so that it is safe to divide by it.
     """
-    # If 1 / scale exceeds 1000, the variance is the minimum of 1e-9 anyway, and larger exponents could overflow.
+    # If 1 / scale exceeds 1000, the variance is 1e-9 anyway, and a larger exponent could overflow.
     x = float(min(1 / scale, Fraction(1000)))
     variance = max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
-    # A difference of two geometric variates that has the variance v has the fourth cumulant 3 v^2 + v.
+    # If the difference of two geometric variates has the variance v, its fourth cumulant is 3 v^2 + v.
     return Noise(variance=variance, fourth=3.0 * variance**2 + variance)
 
 
@@ -274,9 +277,9 @@ def read_scales(path: Path, name: str, texts: np.ndarray) -> tuple[Scale, ...]:
     """Parse the scales that :func:`scale_texts` wrote.
 
     Args:
-        path: The path of the file that contains the array, for error messages.
+        path: The file that contains the array, for error messages.
         name: The name of the array.
-        texts: Array of rationals as strings. An empty string marks a level that was not measured.
+        texts: Rationals as strings. An empty string stands for a level that was not measured.
 
     Raises:
         InputError: A string is neither empty nor a positive rational in the form that :func:`scale_texts` writes.

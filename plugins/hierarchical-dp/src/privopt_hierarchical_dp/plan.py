@@ -37,28 +37,34 @@ __all__ = [
 ]
 
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
-"""The budgets at which errors are predicted, as multiples of the problem's budget."""
+"""The budgets at which to predict errors, as multiples of the problem's budget."""
 BUDGET_TRIALS: Final = 3
-"""The number of trials whose errors are averaged for each budget."""
+"""The number of trials over which errors are averaged at each budget."""
 SMALL_COUNTS: Final = 20_000
-"""Splits get as many trials as budgets up to this number of leaf counts (regions times sizes), else only one each."""
+"""The largest number of leaf counts (regions times sizes) for which a split gets :data:`BUDGET_TRIALS` trials.
+
+With more counts, a split only gets one trial.
+"""
 FRESH_SEED: Final = 1000
 """The first seed for comparing the best split with the problem's own. Smaller seeds are used to find the best split."""
 JUDGE_TRIALS: Final = 30
-"""The number of trials for this comparison if there are at most `SMALL_COUNTS` counts, otherwise `BUDGET_TRIALS`."""
+"""The number of trials for this comparison if there are at most :data:`SMALL_COUNTS` leaf counts.
+
+With more counts, there are :data:`BUDGET_TRIALS`.
+"""
 SURE_DEVIATIONS: Final = 2.0
-"""A split must beat the problem's own split by this many standard errors of the paired difference to replace it."""
+"""The number of standard errors of the paired difference by which a split must beat the problem's own to replace it."""
 ENOUGH_SHARE: Final = 0.995
 """A split is only proposed if its errors are below this fraction of those with the problem's own split."""
 WASTED: Final = 1.1
-"""`solve` warns if the expected errors with a file's split are more than this many times those with the default."""
+"""``solve`` warns if the errors expected with a file's split exceed those with the default split by this factor."""
 SPARSE: Final = "Before cells are made non-negative: if most are empty, releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: if most sizes are empty, releases "
     "err far less. Public counts like the secret ones in hierarchy.like give the method's own errors."
 )
 LEAVES_ONLY: Final = "leaves-only"
-"""The simplest baseline: the counts of the leaf regions get the whole budget and are added up without a fit."""
+"""The simplest baseline: the whole budget is spent on the leaf regions' counts, which are added up without a fit."""
 
 Splits = tuple[Split, Split]
 """The budget shares of the levels, and the budget shares of the tables."""
@@ -67,9 +73,9 @@ Splits = tuple[Split, Split]
 def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     """Predict errors by level and table for several budgets, and find the budget split with the smallest errors.
 
-    The search minimises the errors of the linear fit (:mod:`.forecast`), which are smooth functions of the split. If
-    there are public counts that resemble the secret ones, the method is also run on them with a few seeds, both with
-    the split found by the search and with some simple splits. The split with the smallest errors is selected.
+    The search minimises the errors of the linear fit (see :mod:`.forecast`), which are smooth functions of the split.
+    If there are public counts that resemble the secret ones, the method is also run on them with a few seeds, both with
+    the split that the search has found and with some simple splits, and the split with the smallest errors is selected.
 
     Its errors may be the smallest only by chance, so they are measured again with fresh seeds. The selected split
     replaces the problem's own split only if its errors are significantly smaller.
@@ -84,7 +90,7 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
 
     Raises:
         InputError: There is no public table of regions, a table is malformed, a list does not have one number per
-            level, ``solve`` would refuse the problem, or ``[plan] errors`` has a weight for an unknown table or level.
+            level, ``solve`` would reject the problem, or ``[plan] errors`` has a weight for an unknown table or level.
         UsageError: The problem is too large for an integer program.
     """
     declared.check_keys(file)
@@ -92,13 +98,13 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     weights, has_few_counts = _error_weights(design), leaves is not None and leaves.size <= SMALL_COUNTS
     design.check()
     if isinstance(design, TablesDesign) and not design.problem.has_split:
-        # `solve` does the same if the file gives no split.
+        # `solve` also searches for a split if the file gives none.
         context.report("splits of the budget")
         design = design.with_searched_split(choose_split(design))
     weight_vector = np.array([float(weight) for weight in weights])
     name, total_budget = _budget_of(declared.privacy)
     errors_by_budget, leaf_errors_by_budget = {}, {}
-    # Budgets whose noise would not fit into 64 bits are omitted, because `solve` would refuse them.
+    # Budgets whose noise would not fit into 64 bits are omitted, because `solve` would reject them.
     for number, step in enumerate(STEPS, start=1):
         context.report(f"errors by budget: {number} of {len(STEPS)}")
         if (changed_design := _allowed_design(design, design.split, step * total_budget)) is not None:
@@ -107,11 +113,11 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
             )
             leaf_errors_by_budget[step * total_budget] = tuple(changed_design.leaves_only().tolist())
     if leaves is None:
-        # Without public counts, only the errors of the linear fit are available.
+        # Without public counts, only the errors of the linear fit can be compared.
         best = least_split(design, weights, lambda state: context.report(f"splits of the budget: {state}"))
         best_errors = forecast_errors(design.with_split(*best))
     else:
-        # Every split with smaller forecast errors is a candidate, because the trials below decide.
+        # Any split with smaller forecast errors is good enough as a candidate, because the trials below decide.
         smooth = least_split(
             design, weights, lambda state: context.report(f"splits of the budget: {state}"), share_below=1.0
         )
@@ -120,13 +126,13 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
         judges = JUDGE_TRIALS if has_few_counts else BUDGET_TRIALS
         own_split = design.split
         context.report(f"the best split on {number_of(judges, 'fresh trial')}")
-        # The best split in a few noisy trials may be the best only by chance, so fresh seeds are used to compare it
-        # with the problem's own split.
+        # The split that is best in a few noisy trials may be so by chance, so it is compared with the problem's own
+        # split on fresh seeds.
         fresh = {
             split: _measure_errors(design.with_split(*split), leaves, judges, FRESH_SEED) for split in (own_split, best)
         }
         best = best if _is_surely_better(fresh[best] @ weight_vector, fresh[own_split] @ weight_vector) else own_split
-        # At the problem's own budget, the plan states the errors from these trials, which may be more numerous.
+        # At the problem's own budget, the plan gives the errors from these trials, because there may be more of them.
         errors_by_budget[total_budget], best_errors = (
             tuple(fresh[own_split].mean(axis=0).tolist()),
             fresh[best].mean(axis=0),
@@ -158,7 +164,7 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
         method: The name of the method.
 
     Returns:
-        The design; an array of shape (leaf regions, sizes) with the public counts, or None if there are none; and a
+        The design; the public counts, as an array of shape (leaf regions, sizes), or None if there are none; and a
         phrase that describes how errors are predicted.
 
     Raises:
@@ -168,7 +174,7 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
         return TablesDesign.of(declared, file, method), None, "least squares over all tables and levels"
     table, leaves, basis = declared.hierarchy, None, "the fit of the noisy values alone"
     regions = None if table.regions is None else read_regions(table.regions)
-    # Public counts, for example from an earlier census, take the place of the secret counts.
+    # Public counts, for example from an earlier census, are used in place of the secret counts.
     if table.like is not None:
         public_counts = read_counts(table.like, table.sizes, first=table.first_size, listed=regions)
         tree, leaves, basis = public_counts.tree, public_counts.leaves, f"the public counts of {table.like.name}"
@@ -182,15 +188,15 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
 
 
 def _format_notes(design: Design, best: Splits) -> Iterator[str]:
-    """Yield a caveat about predicted errors and, for hierarchical-tables, the best split if the design has another.
+    """Yield a caveat about predicted errors and, for hierarchical-tables, the best split if it is not the design's.
 
-    The best split is given as lines that show the keys of the problem file.
+    The best split is given as lines with the keys of the problem file.
     """
     if isinstance(design, SizesDesign):
         yield NOISE_ALONE
         return
     yield SPARSE
-    # Shares are relative, so they are multiplied by their common denominator to give integers.
+    # Shares are relative, so they can be multiplied by their common denominator to give integers.
     if best != design.split:
         integer_splits = [
             [int(part * lcm(*(fraction.denominator for fraction in split))) for part in split] for split in best
@@ -207,12 +213,12 @@ def _budget_of(privacy: Privacy) -> tuple[str, Fraction]:
 
 
 def _allowed_design(design: Design, split: Splits, budget: Fraction | None = None) -> Design | None:
-    """Return a design with the given split and budget, or None if ``solve`` would refuse it.
+    """Return a copy of a design with the given split and budget, or None if ``solve`` would reject it.
 
     Args:
         design: The design to change.
         split: The budget shares of the levels and of the tables.
-        budget: The budget, as epsilon or rho. None keeps the problem's own budget.
+        budget: The budget, as epsilon or rho. If None, the problem's own budget is kept.
     """
     changed = design.with_split(*split)
     if budget is not None:
@@ -228,9 +234,9 @@ def _allowed_design(design: Design, split: Splits, budget: Fraction | None = Non
 
 
 def _error_weights(design: Design) -> tuple[Fraction, ...]:
-    """Return the weight of each part's error from ``[plan] errors``, or equal weights if this key is missing.
+    """Return the weight of each part's error as given by ``[plan] errors``, or equal weights if this key is missing.
 
-    A part is a table on a level. Parts are ordered by level and then by table.
+    There is one part for each combination of a level and a table, ordered by level and then by table.
 
     Raises:
         InputError: A weight is given for an unknown table or level.
@@ -256,7 +262,7 @@ def _error_weights(design: Design) -> tuple[Fraction, ...]:
 
 
 def forecast_errors(design: Design) -> Floats:
-    """Return the expected sum of absolute errors of the linear fit for each table on each level.
+    """Return the expected sum of the linear fit's absolute errors for each table on each level.
 
     The sums are ordered by level and then by table.
     """
@@ -274,7 +280,7 @@ def format_descents(done: int, count: int, seconds: float) -> str:
     >>> format_descents(0, 14, 0.2), format_descents(3, 14, 30.0)
     ('search 1 of 14', 'search 4 of 14, about 110 s left')
     """
-    # All descents take about equally long, so the mean time so far predicts the rest.
+    # All descents take about equally long, so the mean time so far predicts the remaining time.
     remaining = f", about {(count - done) * seconds / done:.0f} s left" if done else ""
     return f"search {done + 1} of {count}{remaining}"
 
@@ -293,10 +299,11 @@ def least_split(
 
     Args:
         design: The design, with the problem's own split.
-        weights: The weight of each part's error, where a part is a table on a level.
-        progress: Called before each evaluation with a string that describes the progress of the search.
-        share_below: Another split is accepted only if its errors are below this fraction of those with the problem's
-            own split.
+        weights: The weight of each part's error. There is one part for each combination of a level and a table.
+        progress: A function that is called before each evaluation with a string that describes the progress of the
+            search.
+        share_below: The fraction of the errors with the problem's own split below which another split's errors must be
+            for it to be accepted.
 
     Returns:
         The best split, or the problem's own split if no other split is sufficiently better.
@@ -310,8 +317,8 @@ def least_split(
         state = format_descents(done, count, time.monotonic() - begin)
 
     def cost(points: Sequence[Point]) -> Floats:
-        """Return the weighted errors for several splits, with infinity for infeasible splits."""
-        # A search takes long, so the caller shows this string in its line of progress.
+        """Return the weighted errors for several splits, which are infinite for infeasible splits."""
+        # A search takes long, so the caller shows this string to the user.
         progress(state)
         costs = np.full(len(points), np.inf)
         possible = [number for number, (levels, tables) in enumerate(points) if can_measure(levels, tables)]
@@ -322,7 +329,7 @@ def least_split(
 
     def can_measure(levels: Floats, tables: Floats) -> bool:
         """Return whether every level and table with a share of 0 can be computed from others with a positive share."""
-        # The leaves are not sums of another level, and some tables are not sums over another table.
+        # The leaves cannot be computed from another level, nor can some tables from another table.
         return bool(levels[-1]) and all(
             bool(table_share) or not is_needed
             for is_needed, table_share in zip(design.need_shares(tables), tables, strict=True)
@@ -347,7 +354,7 @@ def choose_split(design: Design) -> Splits:
 
 
 def describe_waste(design: Design) -> list[str]:
-    """Return a warning if the errors with the file's split are expected to be much larger than with the default split.
+    """Return a warning if the file's split is expected to give much larger errors than the default split.
 
     With several tables, the default is the best split for the linear fit. With groups by size, it is the method's own
     split, because the best split for the linear fit would give the whole budget to the leaves. Errors on the levels
@@ -390,14 +397,14 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Fl
     Args:
         design: The design, with the problem's own split.
         smooth: The best split for the linear fit.
-        leaves: Array of shape (leaf regions, sizes) with public counts.
+        leaves: The public counts, as an array of shape (leaf regions, sizes).
         error_weights: The weight of each level's errors.
         trials: The number of trials for each split.
     """
     depth = design.tree.depth
 
     def value(split: Split) -> float:
-        """Return the mean weighted error measured with a split of the levels, or infinity if ``solve`` refuses it."""
+        """Return the mean weighted error measured with a split of the levels, or infinity if ``solve`` rejects it."""
         changed_design = _allowed_design(design, (split, (Fraction(1),)))
         return (
             np.inf
@@ -406,17 +413,17 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Fl
         )
 
     leaves_split = (*(Fraction(0) for _ in range(depth - 1)), Fraction(1))
-    # Identical splits are tried once. The problem's own comes first, because `min` returns the first of several minima.
+    # Identical splits are tried once. The problem's own split comes first, so that `min` prefers it in a tie.
     candidates = dict.fromkeys((design.split[0], smooth[0], leaves_split, (Fraction(1, depth),) * depth))
     return min(candidates, key=value), (Fraction(1),)
 
 
 def _is_surely_better(challenger: Floats, current: Floats) -> bool:
-    """Return whether another split improves on the current one by more than `SURE_DEVIATIONS` standard errors.
+    """Return whether another split improves on the current one by more than :data:`SURE_DEVIATIONS` standard errors.
 
     Args:
-        challenger: Array of shape (trials,) with the weighted errors of the other split.
-        current: Array of shape (trials,) with the weighted errors of the current split, from the same seeds.
+        challenger: (trials,) The weighted errors of the other split.
+        current: (trials,) The weighted errors of the current split, from the same seeds.
     """
     savings = current - challenger
     # The trials are paired by seed, so noise that both splits have in common cancels in the difference.
@@ -425,17 +432,17 @@ def _is_surely_better(challenger: Floats, current: Floats) -> bool:
 
 
 def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
-    """Return the errors measured on public counts or, without such counts, the errors forecast for the linear fit.
+    """Return the errors measured on public counts, or the linear fit's predicted errors if there are no public counts.
 
     Args:
         design: The design.
-        leaves: Array of shape (leaf regions, sizes) with public counts. None if there are no public counts.
+        leaves: The public counts, as an array of shape (leaf regions, sizes). None if there are no public counts.
         trials: The number of trials.
         seed: The seed of the first trial.
 
     Returns:
-        Array of shape (trials, parts), or (1, parts) for a forecast. The parts are the levels or, with several tables,
-        each table on each level.
+        An array of shape (trials, parts), or (1, parts) for predicted errors. There is one part per level or, if there
+        are several tables, one per combination of table and level.
     """
     return forecast_errors(design)[None, :] if leaves is None else errors_on([leaves] * trials, design, seed=seed)
 
@@ -444,17 +451,17 @@ def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Float
     """Run a design's method on known counts, and return the sum of absolute errors for each trial and level.
 
     Args:
-        leaves: For each trial, an array of shape (leaf regions, sizes) with the counts.
+        leaves: The counts for each trial, as an array of shape (leaf regions, sizes).
         design: The design.
         seed: The seed of the first trial. Later trials use the following seeds.
 
     Returns:
-        Array of shape (trials, levels).
+        An array of shape (trials, levels).
     """
     errors = []
     for trial, leaf_counts in enumerate(leaves, start=seed):
         levels = add_up(design.tree, leaf_counts)
-        # Every design uses the same seeds, so that the trials of two splits can be compared in pairs.
+        # Every design uses the same seeds, so that two splits can be compared trial by trial.
         noisy, _ = design.draw([levels], seed=trial)
         fitted = design.fit(noisy, [level.sum(axis=1) for level in levels[: design.exact]])
         errors.append([float(np.abs(a - b).sum()) for a, b in zip(fitted.counts[0], levels, strict=True)])

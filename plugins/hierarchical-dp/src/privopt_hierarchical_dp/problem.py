@@ -22,22 +22,22 @@ __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Pub
 
 
 def by_level(value: Sequence[Fraction]) -> str | None:
-    """Return None if ``value`` is a valid list of shares or weights by level, otherwise a description of valid lists.
+    """Return None if ``value`` is a valid list of numbers by level, or a description of valid lists otherwise.
 
-    The leaves need a positive share, because their values cannot be computed from another level.
+    The leaves need a positive share or weight, because their values cannot be computed from another level.
 
     Args:
-        value: One number per level, from the root down.
+        value: One share of the budget or one weight per level, from the root down.
     """
     is_valid = value and min(value) >= 0 and value[-1] > 0
     return None if is_valid else "numbers of at least 0, one a level, the last above 0"
 
 
 def _check_error_weights(value: Mapping[str, Fraction]) -> str | None:
-    """Return None if ``value`` contains valid weights of errors, otherwise a description of valid weights.
+    """Return None if ``value`` contains valid weights of errors, or a description of valid weights otherwise.
 
     Args:
-        value: The weight of errors by level.
+        value: The weight of errors for each level, by the level's name.
     """
     is_valid = value and min(value.values()) >= 0 and max(value.values()) > 0
     return None if is_valid else "numbers of at least 0 by level, level_1 the root's, one of them above 0"
@@ -96,7 +96,7 @@ class HierarchyTable:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The privacy guarantee: its notion, budget and neighbouring relation."""
+    """The ``[privacy]`` table of a problem file: the privacy notion, the budget and the neighbouring relation."""
 
     kind: str = key(default="pure-dp", help="the notion: pure-dp, zcdp or approx-dp", check=one_of(KINDS))
     epsilon: Fraction | None = key(
@@ -128,7 +128,7 @@ class Privacy:
 
     @property
     def law(self) -> NoiseDistribution:
-        """The noise distribution for the notion."""
+        """The noise distribution that the privacy notion requires."""
         return KINDS[self.kind][0]
 
     @cached_property
@@ -136,13 +136,13 @@ class Privacy:
         """The total budget for all levels: epsilon, rho, or the largest rho proved to imply (epsilon, delta)-DP."""
         if self.rho is not None:
             return self.rho
-        assert self.epsilon is not None  # the other notions require it
-        # Budgets for Gaussian noise add up in rho, so (epsilon, delta) is converted once for all levels together.
+        assert self.epsilon is not None  # every notion without rho requires it
+        # Budgets for Gaussian noise add up in rho, so (epsilon, delta) is converted once, for all levels together.
         return self.epsilon if self.delta is None else rho_of(self.epsilon, self.delta)
 
     @property
     def amounts(self) -> dict[str, Any]:
-        """The rho and delta given in the problem file, as doubles and as exact strings, for the guarantee."""
+        """The rho and delta from the problem file, as doubles and as exact strings, for the guarantee."""
         stated_amounts = {name: getattr(self, name) for name in ("rho", "delta") if getattr(self, name) is not None}
         return {
             key: entry
@@ -165,11 +165,11 @@ class Privacy:
         faults = [
             Fault(file, f"privacy.{name}", "nothing" if value is None else str(value), f"{expectation} ({has})")
             for name, value in amounts.items()
-            # A loop over a single value names the expectation inside the comprehension.
+            # This loop over a single value only gives the expectation a name inside the comprehension.
             for expectation in ["a number" if name in required_keys else "no such key"]
             if (value is None) == (name in required_keys)
         ]
-        # The key is required under this relation, and refused under others.
+        # The key is required under this relation, and rejected under others.
         if (self.max_household is None) == (self.relation == "replaced"):
             actual = "nothing" if self.max_household is None else str(self.max_household)
             household_expectation = 'a public number of persons with relation = "replaced", and no such key with others'
@@ -255,7 +255,7 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation, which takes into account the exact levels, size classes and largest household."""
+        """The neighbouring relation, with the exact levels, size classes and largest household that it depends on."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,
@@ -295,14 +295,14 @@ class HierarchyProblem:
 
         Raises:
             InputError: A key is missing or unexpected, or contradicts another one. For example, the relation
-                ``individuals`` is refused if ``first_size`` is 0, because joining a vacant unit then moves the unit
-                from size 0 to size 1, which is covered by the relation ``sizes``.
+                ``individuals`` is rejected if ``first_size`` is 0. Joining a vacant unit then moves the unit from size
+                0 to size 1, which is covered by the relation ``sizes``.
         """
         self.privacy.check_keys(file)
         exact = self.hierarchy.exact
         if exact is not None and self.privacy.relation == "individuals":
-            # If a person who lives alone leaves, the number of groups changes. With exact totals, neighbours can
-            # therefore only differ in members of existing groups or in whole groups.
+            # If a person who lives alone leaves, the number of groups changes. So if numbers are exact, neighbours can
+            # only differ in members of existing groups or in whole groups.
             expectation = '"sizes" (who joins or leaves an existing group) or "groups" (a group is replaced by another)'
             raise InputError([Fault(file, "privacy.relation", '"individuals" with exact numbers', expectation)])
         if exact is not None and self.settings.region_totals is not None:
@@ -313,7 +313,7 @@ class HierarchyProblem:
             expectation = '1 with relation = "replaced" (max_household counts persons, each of one quantity)'
             raise InputError([Fault(file, "hierarchical-dp.max_quantity", str(max_quantity), expectation)])
         # If vacant units are a class, joining a vacant unit moves it from size 0 to 1, and no unit appears. The
-        # relation "sizes" therefore covers this, although numbers of units are exact.
+        # relation "sizes" covers this, even though numbers of units are exact.
         if self.privacy.relation == "individuals" and self.hierarchy.first_size == 0:
             expectation = '"sizes" with first_size = 0, which covers who joins or leaves a unit, or first_size = 1'
             raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', expectation)])

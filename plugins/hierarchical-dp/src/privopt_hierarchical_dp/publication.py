@@ -37,20 +37,20 @@ MARK: Final = "too noisy"
 
 
 def margins_of(ends: Ends, slack: float = 0.0) -> Ints:
-    """Return the margins of error of all cells on a level: the half-widths of their intervals, rounded up.
+    """Return the margins of error on a level, which are the half-widths of the cells' intervals, rounded up.
 
-    Unlike intervals, margins are not cut off at 0, so they show the noise on small counts as well.
+    Unlike the intervals, margins are not cut off at 0, so they show the noise on small counts as well.
 
     Args:
         ends: The intervals on one level, before rounding.
-        slack: A small amount added to each half-width before rounding, to allow for rounding errors that differ between
-            machines.
+        slack: A small amount to add to each half-width before rounding, which allows for rounding errors that differ
+            between machines.
 
     Returns:
-        Integer array of shape (regions, cells).
+        An integer array of shape (regions, cells).
     """
     reach = np.broadcast_to(ends.reach, ends.released.shape)
-    # For a tiny epsilon, a half-width can exceed 64 bits. Converting it without clipping would give a wrong margin.
+    # If epsilon is tiny, a half-width may not fit into 64 bits, so it is clipped before the conversion to integers.
     return np.clip(np.ceil(reach + slack), 0, UNBOUNDED).astype(np.int64)
 
 
@@ -58,17 +58,16 @@ def find_noisy_cells(counts: Ints, margins: Ints, coefficient: Fraction, confide
     """Return a mask of the cells whose coefficient of variation exceeds a limit.
 
     The coefficient of variation is the standard error divided by the count. The standard error is the margin of error
-    divided by the normal quantile, which is how statistical offices convert margins. A count of 0 with a positive
-    margin is too noisy.
+    divided by the normal quantile, as in statistical offices. A count of 0 with a positive margin is too noisy.
 
     Args:
-        counts: Array of shape (regions, ...) with the released counts.
-        margins: Array of shape (regions, cells) with the margins of error.
+        counts: The released counts, as an array of shape (regions, ...).
+        margins: The margins of error, as an array of shape (regions, cells).
         coefficient: The limit.
         confidence: The confidence level of the margins.
     """
-    # Rounded to four decimals, as statistical offices print it (1.9600), which makes it the same on every machine. The
-    # lower tail is used because (1 + confidence) / 2 rounds to 1 if the confidence is close to 1, and 1 has no
+    # The quantile is rounded to four decimals, as statistical offices print it (1.9600), so that it is the same on
+    # every machine. It is taken from the lower tail, because (1 + confidence) / 2 may round to 1, which has no
     # quantile.
     quantile = round(-NormalDist().inv_cdf((1 - confidence) / 2), 4)
     is_noisy: Bools = margins > float(coefficient) * quantile * counts.reshape(margins.shape)
@@ -82,14 +81,17 @@ def publication_files(
     confidence: float,
     slack: float = 0.0,
 ) -> dict[str, bytes]:
-    """Return the tables for readers as the contents of CSV files, by path relative to the release folder.
+    """Return the tables for readers as CSV files, by path relative to the release folder.
 
     Args:
         release: The release.
-        table_ends: For each table and level, the intervals before rounding.
+        table_ends: The intervals before rounding, for each table and level.
         rules: The publication rules.
         confidence: The confidence level of the intervals.
-        slack: The amount added to the half-widths before rounding; see :func:`margins_of`.
+        slack: The amount to add to the half-widths before rounding (see :func:`margins_of`).
+
+    Returns:
+        The contents of each file.
     """
     assert rules.coefficient_of_variation is not None  # the caller has checked this
     assert release.bounds is not None  # the release has intervals
@@ -124,11 +126,13 @@ def _write_table(release: HierarchyRelease, form: Form, columns: Mapping[str, Se
 def find_wrong_lines(
     release: HierarchyRelease, table_ends: Sequence[Sequence[Ends]], rules: PublishRules, confidence: float
 ) -> list[str]:
-    """Check the tables for readers against the release, allowing for margins that another machine rounded differently.
+    """Check the tables for readers against the release.
+
+    A margin that another machine may have rounded differently is accepted either way.
 
     Args:
         release: The release, with its tables for readers.
-        table_ends: For each table and level, the intervals before rounding.
+        table_ends: The intervals before rounding, for each table and level.
         rules: The publication rules.
         confidence: The confidence level of the intervals.
 
@@ -142,7 +146,7 @@ def find_wrong_lines(
     for path in expected_files[0]:
         lines = release.publication.get(path, b"").splitlines()
         alternatives = list(zip(*(files[path].splitlines() for files in expected_files), strict=True))
-        # A missing line or an extra line is also wrong.
+        # A missing or additional line is wrong as well.
         wrong_numbers = [
             number
             for number, (line, allowed) in enumerate(zip(lines, alternatives, strict=False), start=1)
@@ -165,13 +169,13 @@ def describe_margins(level_ends: Sequence[Ends], confidence: float, noun: str) -
     """State in words the largest margin of error on each level of a table, and explain what a margin of error is.
 
     Args:
-        level_ends: For each level, the intervals before rounding.
+        level_ends: The intervals before rounding, for each level.
         confidence: The confidence level of the intervals.
         noun: The plural noun for what the cells count.
     """
     margins = [int(margins_of(ends).max(initial=0)) for ends in level_ends]
     names = [f"level {level}" for level in range(1, 1 + len(margins))]
-    # Readers may not know that levels are counted from the top.
+    # Readers may not know that level 1 is the top.
     names[0] += " (the whole)" if len(names) > 1 else ""
     by_level = ", ".join(f"{margin:,} on {name}" for margin, name in zip(margins, names, strict=True))
     return (

@@ -25,15 +25,15 @@ __all__ = [
 ]
 
 KEEP: Final = "keep"
-"""The value of the key ``totals`` with which values and regions named like totals are treated as ordinary ones."""
+"""The value of the key ``totals`` that makes values and regions named like totals count as ordinary ones."""
 
 _CODE: Final = r"^0*([0-9]+)(?:\.0*)?$"
-"""A regular expression for codes: integers, possibly with leading zeros or with zeros after the decimal point."""
+"""A regular expression for a code: an integer, possibly with leading zeros or zeros after the decimal point."""
 
 _UNUSUAL: Final = r"[^!-~ ]|  "
 """A regular expression for a character that is neither a space nor visible ASCII, or for two spaces.
 
-Of two names that look alike, at least one matches.
+If two names look alike, it matches at least one of them.
 """
 
 
@@ -52,7 +52,7 @@ def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
         has_candidate = paths.filter(may_be_totals(paths[column]))
         if has_candidate.is_empty():
             continue
-        # Siblings are compared, so only the children of the parents of such names are needed.
+        # Only the siblings of such names need to be compared, so the other regions are left out.
         parents = has_candidate.select(above).unique()
         inside = paths.join(parents, on=above, how="semi") if above else paths
         children: dict[tuple[str, ...], list[str]] = {}
@@ -65,14 +65,14 @@ def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
 
 
 def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
-    """Check that no region is named like the total of its siblings, because individuals would be counted twice.
+    """Check that no region is named like the total of its siblings, which would count individuals twice.
 
     Args:
         paths: A table with the path of one leaf region per row, from the root.
         file: The name of the file, for error messages.
 
     Raises:
-        InputError: Regions have such names. There is one fault for each of these regions.
+        InputError: A region has such a name. There is one fault for each of these regions.
     """
     expectation = 'its parts alone, or totals = "keep" in [hierarchy] if it is a region like the others'
     Faults(
@@ -84,7 +84,7 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
 def warn_of_alike_regions(tree: Tree) -> list[str]:
     """Return warnings about regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
 
-    Such regions are probably the same region, written in different ways.
+    Such regions are probably one region whose name was written in different ways.
     """
     groups = _find_alike_codes(tree)
     lines = [
@@ -100,17 +100,18 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
 def _find_alike_codes(tree: Tree) -> list[list[str]]:
     """Group regions whose codes differ only in leading zeros or in zeros after the decimal point.
 
-    Regions are grouped only if the codes of their ancestors also differ in no other way.
+    Regions are only grouped if the codes of their ancestors differ in no other way either.
 
     Returns:
         The names of the regions in each group, in the order of the tree.
     """
     codes_by_level = [_normalize_codes(names) for names in tree.columns]
-    # If normalisation changes no code, no two codes differ only in zeros.
+    # If no code changes when it is normalised, no two codes differ only in zeros.
     if not any((codes != _own_names(names)).any() for codes, names in zip(codes_by_level, tree.columns, strict=True)):
         return []
     groups: list[list[str]] = []
-    # Regions on the level above are alike if they have the same key, which is the position of the first of them.
+    # The keys of the regions on the level above. Regions that are alike have the same key, the position of the first of
+    # them.
     parent_keys = np.zeros(1, np.int64)
     for level, (names, own_codes) in enumerate(zip(tree.columns, codes_by_level, strict=True)):
         keys = np.arange(len(names))
@@ -127,7 +128,7 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
 
 
 def _normalize_codes(names: pl.Series) -> pl.Series:
-    """Return each region's own name. From integers, leading zeros and a decimal point with zeros are removed."""
+    """Return each region's own name, with leading zeros, a decimal point and zeros after it removed from integers."""
     own_names = _own_names(names)
     code = own_names.str.extract(_CODE, 1).str.strip_chars_start("0")
     return code.replace("", "0").zip_with(code.is_not_null(), own_names)
@@ -139,7 +140,7 @@ def _own_names(names: pl.Series) -> pl.Series:
 
 
 def _find_unusual_names(tree: Tree) -> list[str]:
-    """Return names that contain easily overlooked characters, and the names that these could be confused with.
+    """Return names that contain easily overlooked characters, and the names with which these could be confused.
 
     All other names differ in visible characters, so no two of them look alike.
     """

@@ -19,7 +19,10 @@ from privopt.errors import Fault, InputError, number_of
 __all__ = ["as_frame", "number_regions"]
 
 Levels: TypeAlias = list[tuple[pl.Series, Ints, Bools]]
-"""For each level, its regions' names, the indices of their parents, and a mask of those that repeat their parent."""
+"""The regions on each level: their names, the indices of their parents, and whether each one repeats its parent.
+
+A leaf above the last level is repeated on every level below it.
+"""
 
 
 def as_frame(paths: Sequence[tuple[str, ...]] | pl.DataFrame, depth: int = 0) -> pl.DataFrame:
@@ -27,7 +30,7 @@ def as_frame(paths: Sequence[tuple[str, ...]] | pl.DataFrame, depth: int = 0) ->
 
     Args:
         paths: The paths from the root to a leaf, as tuples of any length or as the rows of a table.
-        depth: The minimum number of columns. Added columns contain empty strings.
+        depth: The minimum number of columns. If there are fewer, columns of empty strings are added.
     """
     if not isinstance(paths, pl.DataFrame):
         length = max(map(len, paths), default=0)
@@ -47,9 +50,8 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
         file: The file from which the paths were read, for error messages.
 
     Returns:
-        The first item contains, for each level, the names of its regions in any order, the index of each region's
-        parent on the level above, and whether the region repeats its parent. The second item is the index of each
-        path's leaf on the last level.
+        The regions on each level, in any order, with their names in files. Then the index of each path's leaf on the
+        last level.
 
     Raises:
         InputError: There is no path, an empty name is followed by another name, a leaf has regions below it, there are
@@ -65,20 +67,19 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
     if len(roots) > 1:
         actual = f"the roots {', '.join(map(repr, roots.sort().head(3).to_list()))}"
         raise InputError([Fault(file=file, where="level_1", actual=actual, expectation="one root")])
-    # On the last level the prefixes are the paths themselves, in the same order.
+    # On the last level, the prefixes are the paths themselves, in the same order.
     return _write_names(prefixes, levels, file), np.arange(paths.height)
 
 
 def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
-    """Return the regions on each level, as distinct prefixes of the paths, and link them to their parents.
+    """Return the regions on each level, which are the distinct prefixes of the paths, and link them to their parents.
 
     Args:
         paths: The distinct paths from the root to a leaf.
 
     Returns:
-        The first item contains, for each level, the prefixes that end on this level. The second item contains, for each
-        level, the last name in each prefix, the index of the prefix's parent, and whether the prefix repeats its
-        parent. A prefix repeats its parent if its last name is empty.
+        The prefixes that end on each level. Then, for each level, the last name in each prefix, the index of the
+        prefix's parent, and whether the prefix repeats its parent, which it does if its last name is empty.
     """
     prefixes: list[pl.DataFrame] = []
     levels: Levels = []
@@ -101,7 +102,7 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
     Args:
         paths: The distinct paths from the root to a leaf.
         prefixes: The prefixes of the paths, by length.
-        levels: The regions of each level, as returned by :func:`_list_prefixes`.
+        levels: The regions on each level, as returned by :func:`_list_prefixes`.
         file: The file from which the paths were read, for error messages.
 
     Raises:
@@ -113,7 +114,8 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
         has_gap |= (paths[name] == "") & (paths[following] != "")
     has_regions_below = np.zeros(paths.height, np.bool_)
     for depth, (_, parents, is_repeated) in enumerate(levels[1:], start=1):
-        # An empty child makes its parent a leaf. If the parent has a second child, this leaf has regions below it.
+        # A child with an empty name makes its parent a leaf. If the parent has another child, this leaf has regions
+        # below it.
         is_inner = is_repeated & (np.bincount(parents)[parents] > 1)
         if is_inner.any():
             ends = prefixes[depth].filter(is_inner).with_columns(inner=True)
@@ -137,25 +139,25 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
 
 
 def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) -> Levels:
-    """Return the regions of each level with their names in files.
+    """Return the regions on each level with their names in files.
 
     If several regions share a name, each is named by its path below the root, joined by ``/``. A path that starts with
     the root's own name also includes the root, because otherwise root and child would have the same name.
 
     Args:
         prefixes: The prefixes of the paths, by length.
-        levels: The regions of each level with their last names, which are empty for repeated leaves.
+        levels: The regions on each level with their last names, which are empty for repeated leaves.
         file: The file from which the paths were read, for error messages.
 
     Raises:
         InputError: Some regions would get the same name. There is one fault for each of them except the first.
     """
     own_names = pl.concat([names.filter(~is_repeated) for names, _, is_repeated in levels])
-    # Counting the distinct names takes half as long as marking the shared ones.
+    # Counting the distinct names first is worthwhile, because it takes half as long as marking the shared ones.
     has_shared = own_names.n_unique() < len(own_names)
     shared = own_names.is_duplicated() if has_shared else own_names[:0]
     written_levels: Levels = []
-    # The number of names used so far, and the paths and file names of the level above.
+    # The number of entries of `shared` used so far, and the paths and file names of the level above.
     used, path, written = 0, own_names[:0], own_names[:0]
     for level, (names, parents, is_repeated) in enumerate(levels):
         is_new, count = ~is_repeated, int((~is_repeated).sum())
@@ -180,15 +182,15 @@ def _extend_paths(above: pl.Series, names: pl.Series, parents: Ints, level: int)
     Args:
         above: The paths of the regions on the level above.
         names: The names of the regions on the level.
-        parents: Array of shape (regions,) with the index of each region's parent.
-        level: The index of the level; the root has 0.
+        parents: (regions,) The index of each region's parent.
+        level: The index of the level, which is 0 for the root.
     """
     if level == 0:
         return names
     frame = pl.DataFrame({"above": above.gather(parents), "name": names})
     joined = pl.col("above") + "/" + pl.col("name")
     if level == 1:
-        # A path omits the root, unless its second name is the root's own.
+        # A path omits the root, unless its second name is the same as the root's.
         joined = pl.when(pl.col("above") == pl.col("name")).then(joined).otherwise("name")
     return frame.select(path=joined).to_series()
 
@@ -198,7 +200,7 @@ def _check_written_once(prefixes: Sequence[pl.DataFrame], levels: Levels, file: 
 
     Args:
         prefixes: The prefixes of the paths, by length.
-        levels: The regions of each level, with their names in files.
+        levels: The regions on each level, with their names in files.
         file: The file from which the paths were read, for error messages.
 
     Raises:

@@ -18,7 +18,7 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["Cells", "Form", "Layout", "read_rows", "write_rows"]
 
 ROWS_AT_ONCE: Final = 1_000_000
-"""The approximate number of rows of a table that are in memory at the same time while it is written."""
+"""The approximate number of a table's rows that are in memory at once while it is written."""
 
 Cells: TypeAlias = Mapping[str, Sequence[str] | Sequence[int]]
 """The columns that identify the cells of a region, with one entry per cell."""
@@ -29,7 +29,7 @@ class Form:
     """The published form of one table: its files, columns and shapes.
 
     Attributes:
-        name: The name of the table, which is empty for the only table of hierarchical-dp.
+        name: The name of the table. Empty for the only table of hierarchical-dp.
         file: The file of counts, with one row per region and cell.
         count: The name of the column of counts.
         intervals: The file with the columns ``low`` and ``high``, which may be the file of counts.
@@ -37,7 +37,7 @@ class Form:
         cells: The columns that identify the cells of a region.
         shape: The shape of a region's counts, with one axis per attribute.
         margin: The indices of the table's attributes. Tables must agree on the attributes they share.
-        measured: The shape of a region's noisy values. None means any length.
+        measured: The shape of a region's noisy values. An entry of None allows any length.
     """
 
     name: str = ""
@@ -57,7 +57,7 @@ class Form:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the names of the table's arrays in ``noisy.npz``."""
+        """The prefix that the names of the table's arrays have in ``noisy.npz``."""
         return f"{self.name}." if self.name else ""
 
     def cell(self, number: int) -> str:
@@ -65,13 +65,13 @@ class Form:
         return "".join(f", {column} {values[number]}" for column, values in self.cells.items())
 
     def part(self, level: int) -> str:
-        """Return the name of the table's measurement on a level, where the root has level 1."""
+        """Return the name of the table's measurement on a level, where the root is on level 1."""
         return f"{self.name} on level {level}" if self.name else f"level {level}"
 
 
 @frozen(kw_only=True, eq=False)
 class Layout:
-    """The files of a release, described by the published form of each table.
+    """The files of a release, given by the published form of each table.
 
     Attributes:
         forms: The published form of each table.
@@ -95,22 +95,22 @@ def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Seque
         path: The path to write to.
         tree: The region tree.
         cells: The columns that identify the cells of a region.
-        columns: For each further column and each level, an array of shape (regions, ...) with one number or string per
-            cell.
+        columns: The further columns. Each has one array per level, of shape (regions, ...), with one number or string
+            per cell.
     """
-    # The number of cells per region, which is 1 if no column identifies cells.
+    # The number of cells per region, which is 1 if `cells` is empty.
     count = len(next(iter(cells.values()), [0]))
-    # The listing contains every region once, with its row in the concatenated levels.
+    # The listing has one row per region, with the region's index in the concatenated levels.
     listing, order = tree.listing, tree.listing["number"].to_numpy()
     values = {
         name: np.concatenate([level.reshape(len(level), -1) for level in levels]) for name, levels in columns.items()
     }
-    # Regions are written in blocks to save memory, because names are repeated for each cell.
+    # As names are repeated for each cell, regions are written in blocks to save memory.
     step = max(1, ROWS_AT_ONCE // count)
     with path.open("wb") as stream:
         for begin in range(0, len(order), step):
             block = listing[begin : begin + step]
-            # Each region is repeated for each of its cells.
+            # Each region has one row per cell.
             rows = np.repeat(np.arange(block.height), count)
             series = [
                 block["region"].gather(rows),
@@ -149,7 +149,7 @@ def read_rows(
     schema = {"region": pl.String, "parent": pl.String, **kinds, **dict.fromkeys(columns, pl.Int64)}
     expectation = f"columns {', '.join(schema)}"
     try:
-        # With glob=False, a path that contains * is not treated as a pattern.
+        # glob=False makes sure that a path that contains * is not treated as a pattern.
         table = pl.read_csv(path, schema_overrides=schema, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(
@@ -165,7 +165,7 @@ def read_rows(
     first_rows = np.arange(0, height, count)
     is_as_written = all(
         # Each region's rows must repeat its name and parent. The root's parent is an empty cell, which is read as null,
-        # and the result of plain equality with null would be null.
+        # and comparing with null by == would yield null.
         table[name].eq_missing(table[name].gather(np.repeat(first_rows, count))).all()
         for name in ("region", "parent")
     )
@@ -183,7 +183,7 @@ def read_rows(
         if not (region.equals(listing["region"]) and parent.equals(listing["parent"], null_equal=True)):
             raise InputError([Fault(str(path), "", "other rows", "the problem's regions, sorted by name")])
         rows = list(tree.ranks)
-    # A leaf that is repeated on several levels has a single row, which is used on each of them.
+    # A leaf that is repeated on several levels occurs once in the file, and is used on each of them.
     numbers = [table[name].to_numpy().reshape(regions, count) for name in columns]
     return tree, [[np.ascontiguousarray(values[row]) for row in rows] for values in numbers]
 
@@ -193,7 +193,7 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
 
     Args:
         region: The name of each region.
-        parent: The name of each region's parent, which is empty for the root.
+        parent: The name of each region's parent. Empty for the root.
         path: The path of the file, for error messages.
 
     Returns:
@@ -201,7 +201,7 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
 
     Raises:
         InputError: A region has no name or occurs twice, a parent has no rows, parents form a cycle, or there is more
-            than one tree.
+            than one root.
     """
     file = str(path)
     if region.n_unique() < len(region):
@@ -223,7 +223,7 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
     for numbers, _, _ in levels:
         is_reached[numbers] = True
     if not is_reached.all():
-        # If a region is not reachable from the root, its ancestors form a cycle.
+        # If a region cannot be reached from the root, its ancestors form a cycle.
         actual = f"a cycle through {region[int(np.argmin(is_reached))]!r}"
         raise InputError([Fault(file, "parent", actual, "a tree")])
     tree, positions = Tree.arrange([(region.gather(numbers), above, repeats) for numbers, above, repeats in levels])
@@ -239,8 +239,8 @@ def _follow_children(parents: Ints, is_root: Bools) -> list[tuple[Ints, Ints, Bo
     """List the regions level by level from the root down, until all regions on a level are leaves.
 
     Args:
-        parents: Array of shape (regions,) with the index of each region's parent. The root's entry is ignored.
-        is_root: Array of shape (regions,), a mask that is true for at most one region.
+        parents: (regions,) The index of each region's parent. The root's entry is ignored.
+        is_root: (regions,) Whether each region is the root. There is at most one.
 
     Returns:
         For each level, the indices of its regions, the index of each region's parent on the level above, and whether
@@ -254,7 +254,7 @@ def _follow_children(parents: Ints, is_root: Bools) -> list[tuple[Ints, Ints, Bo
     numbers = np.flatnonzero(is_root)
     levels = [(numbers, np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.bool_))]
     while counts[numbers].any():
-        # A leaf above the last level is its own only child.
+        # A leaf above the last level gets itself as its only child.
         repetitions = np.maximum(counts[numbers], 1)
         above = np.repeat(np.arange(len(numbers)), repetitions)
         is_repeated = counts[numbers][above] == 0

@@ -1,11 +1,11 @@
 """Neighbouring relations: which inputs are neighbours, and how much measured values can change between them.
 
-**Relations for counts of groups by size** (:class:`Relation`). Let Q be ``max_quantity``, let N be the largest size,
-and let n_s be the number of groups of size s in a region. A change affects one region on each level.
+**Relations for counts of groups by size** (:class:`Relation`). Let Q be ``max_quantity``, N the largest size, and n_s
+the number of groups of size s in a region. A change affects one region on each level.
 
 ``sizes``: one individual moves one existing group from size s to a size at most Q away. Two n_s change by 1. Of the
 cumulative counts c_s = n_1 + ... + n_s, at most Q change, by 1 each. The number of groups does not change, so it may be
-published. If size 0 is a class (vacant units), joining or leaving a unit is always a change of this kind.
+published. If size 0 is a class (vacant units), every individual who joins or leaves a unit is covered by this relation.
 
 ``individuals``: one individual joins or leaves. Either one group changes its size as under ``sizes``, or a group of
 size at most Q appears or vanishes. At most two n_s change. Of the h_s = n_s + n_(s+1) + ..., at most Q change: h_(s+1)
@@ -20,22 +20,22 @@ Two n_s change by 1. If the size changes from i to j > i, the c_s with i <= s < 
 N) - 1 of these for sizes from 1 to N, and at most min(m, N) if size 0 is a class. The number of groups does not change.
 
 **Relations for tables of individuals** (:class:`TableRelation`). Each individual is counted once, in one leaf region
-and one cell of every table. An individual is in all tables and levels at once, so their budgets add up. The following
-are the changes in one table on one level.
+and one cell of every table. As an individual is in all tables and levels at once, their budgets add up. The changes
+below are those in one table on one level.
 
 ``individuals``: one individual joins or leaves, so one cell changes by 1.
 
 ``moves``: one individual changes any of its values, which may include its region. At most one cell decreases by 1 and
 one increases by 1, and the number of individuals does not change.
 
-``attributes``: as ``moves``, but the individual stays in its leaf region, so no region's total changes.
+``attributes``: the same as ``moves``, but the individual stays in its leaf region, so no region's total changes.
 
 ``replaced``: one household of at most m persons is replaced by another one in its leaf region. At most m persons leave
 the table, all from one cell if they have the same values, and at most m join. The sum of absolute changes is up to 2 m,
 and the sum of squared changes up to 2 m^2. A search in the tests confirms both.
 
 **Exact levels** (``[hierarchy] exact``). If the totals of all regions down to level k are published exactly, two inputs
-are neighbours only if these totals agree. A single individual or group can then neither appear nor vanish, so it is
+are only neighbours if these totals agree. Then a single individual or group cannot appear or vanish, but only be
 replaced by another one in the same region on level k.
 
 In tables of individuals, one cell decreases by 1 and one increases by 1 in each table on each level, as under
@@ -66,7 +66,7 @@ RELATIONS: Final = {
     "groups": "one group of any size appears or vanishes",
     "replaced": "one household is replaced by another in its region",
 }
-"""The difference between neighbouring inputs under each relation. It is the scope of a guarantee."""
+"""The difference between neighbouring inputs under each relation, which is the scope of a guarantee."""
 
 
 @frozen(kw_only=True)
@@ -74,12 +74,12 @@ class Relation:
     """The neighbouring relation for counts of groups by size.
 
     Attributes:
-        name: One of the keys of `RELATIONS`.
+        name: One of the keys of :data:`RELATIONS`.
         classes: The number of size classes.
         vacant: Whether size 0 is one of the classes.
         household: The largest number of individuals in a replaced household, or 0 under other relations.
-        exact_levels: The number of levels, from the root down, whose totals are exact according to the key ``exact``. 0
-            if the key is missing.
+        exact_levels: The number of levels, from the root down, whose totals are exact according to the key ``exact``,
+            or 0 if the key is missing.
     """
 
     name: str = "sizes"
@@ -90,7 +90,7 @@ class Relation:
 
     @property
     def exact(self) -> bool:
-        """Whether neighbouring inputs have equal numbers of groups in each region, which may then be published."""
+        """Whether neighbouring inputs have equal numbers of groups in each region, which may therefore be published."""
         return self.name in ("sizes", "replaced")
 
     @property
@@ -102,7 +102,7 @@ class Relation:
 
     @property
     def exposure_warning(self) -> str:
-        """The warning for releases in which every region's number of groups is exact."""
+        """The warning about releases in which every region's number of groups is exact."""
         noun = "unit" if self.vacant else "group"
         alternative = "" if self.vacant else 'relation = "individuals" or '
         return (
@@ -113,10 +113,10 @@ class Relation:
 
     @property
     def unit(self) -> str:
-        """The unit of the budget. It depends on the relation, so that ledgers never add budgets that do not compose.
+        """The unit of the budget, which depends on the relation so that ledgers never add budgets that do not compose.
 
-        The guarantee under ``sizes`` does not cover the totals that are published exactly: numbers of groups, or
-        numbers of units if size 0 is a class. Its budgets therefore do not compose with those under other relations.
+        The guarantee under ``sizes`` does not cover the totals that are published exactly, which are numbers of groups,
+        or numbers of units if size 0 is a class. So its budgets do not compose with those under other relations.
         """
         if self.name == "sizes" and self.vacant:
             return "per individual in fixed units"
@@ -133,7 +133,7 @@ class Relation:
     def sensitivity(
         self, query: Literal["counts", "cumulative"], max_quantity: int, *, is_leaf_exact: bool = False
     ) -> int:
-        """Return the sensitivity on one level: the L1 sensitivity, which equals the squared L2 sensitivity.
+        """Return the sensitivity on one level, which is both the L1 sensitivity and the squared L2 sensitivity.
 
         Args:
             query: The measured values, ``counts`` or ``cumulative`` counts. Cumulative counts are numbers of groups of
@@ -144,18 +144,19 @@ class Relation:
         if self.name == "groups" and self.exact_levels:
             if query == "counts":
                 return 2
-            # The h of the old group decrease, and those of the new one increase. In the same region, common changes
+            # The h_s of the old group decrease, and those of the new one increase. In the same region, common changes
             # cancel.
             return max(1, self.classes - 1) if is_leaf_exact else 2 * self.classes
         if self.name == "groups":
-            # A group of size s changes only n_s, but all of h_1, ..., h_s. A group of the largest size changes every h.
+            # A group of size s changes only n_s, but all of h_1, ..., h_s. A group of the largest size changes every
+            # h_s.
             return 1 if query == "counts" else self.classes
         if self.name == "replaced":
             largest = min(self.household, self.classes - self.vacant)
-            # If all households have one size, no cumulative count changes, but noise needs a positive sensitivity.
+            # If all households have the same size, no cumulative count changes, but noise needs a positive sensitivity.
             return 2 if query == "counts" else max(1, largest - (not self.vacant))
-        # A group changes its size by at most Q, so two counts change, and at most Q cumulative counts. Under
-        # "individuals" it may also appear or vanish, which does not change more values.
+        # If a group changes its size by at most Q, two counts and at most Q cumulative counts change. Under
+        # "individuals", it may also appear or vanish, which changes no more values than that.
         return 2 if query == "counts" else max_quantity
 
     def statement(
@@ -163,8 +164,8 @@ class Relation:
     ) -> str:
         """Describe the guarantee in words, for readers of a release.
 
-        The description states which inputs are neighbours, the privacy loss for larger changes, which changes are not
-        covered, and which numbers of groups are published exactly.
+        The description says which inputs are neighbours, what the privacy loss is for larger changes, which changes are
+        not covered, and which numbers of groups are published exactly.
 
         Args:
             totals: Whether every region's number of groups is published exactly.
@@ -175,7 +176,7 @@ class Relation:
         """
         name, is_single_step = "unit" if self.vacant else "group", max_quantity == 1
         many = f"up to {max_quantity} sizes (max_quantity = {max_quantity})"
-        # The privacy loss over k neighbouring steps, which is "k epsilon" for the other notions.
+        # The privacy loss over k neighbouring steps. For pure-dp, it is "k epsilon".
         group_costs = {"zcdp": "k^2 rho", "approx-dp": "k epsilon, at (1 + ... + exp((k - 1) epsilon)) delta"}
         is_swap = self.name == "groups" and self.exact_levels > 0
         promise = PROMISES["exact groups" if is_swap else self.name].format(
@@ -225,7 +226,7 @@ PROMISES: Final = {
 }
 """Sentences on neighbouring inputs, on larger changes and on changes that are not covered, by relation.
 
-:meth:`Relation.statement` replaces the placeholders in braces.
+:meth:`Relation.statement` fills in the placeholders in braces.
 """
 MISSING: Final = {
     True: "Size 0 is a class: whoever joins or leaves a unit is covered, also who lives there alone. Not covered: a "
@@ -244,10 +245,10 @@ SIZES: Final = Relation()
 
 
 def describe_exact_levels(count: int, noun: str) -> str:
-    """Return a clause that states which totals are published exactly.
+    """Return a clause that says which totals are published exactly.
 
     Args:
-        count: The number of exact levels, from the root down, which is at least 1.
+        count: The number of exact levels, from the root down. At least 1.
         noun: The plural noun for what is counted.
 
     >>> describe_exact_levels(1, "groups")
@@ -259,21 +260,21 @@ def describe_exact_levels(count: int, noun: str) -> str:
 
 
 def _replaced_unit(household: int) -> str:
-    """Return the unit of budgets under ``replaced``, for counts of groups as well as for tables of individuals."""
+    """Return the unit of budgets under ``replaced``, for counts of groups and tables of individuals alike."""
     return f"per household of at most {household} persons that is replaced"
 
 
 def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
     """Return a sentence about the privacy loss of a household with more persons than the budget covers.
 
-    For a household of k persons, k - 1 cumulative counts change by 1 each. The noise is calibrated for max(1, m - 1)
-    changes. The loss therefore increases by the factor (k - 1) / (m - 1), which is greater than k / m. Under Gaussian
-    notions, rho increases by the same factor, which is less than (k / m)^2.
+    For a household of k persons, k - 1 cumulative counts change by 1 each, whereas the noise is calibrated for max(1, m
+    - 1) changes. The loss therefore increases by the factor (k - 1) / (m - 1), which is greater than k / m. Under
+    Gaussian notions, rho increases by the same factor, which is less than (k / m)^2.
 
     Args:
         household: The largest number m of persons that the budget covers.
         kind: The privacy notion.
-        steps: Whether a household of k persons changes k - 1 values (no size class 0) instead of k.
+        steps: Whether a household of k persons changes k - 1 values, because there is no size class 0, rather than k.
     """
     cost = {"zcdp": "(k / {m})^2 rho", "approx-dp": "(k / {m})^2 of the rho that epsilon and delta stand for"}
     pure = "k / {m} epsilon" if household == 1 or not steps else "(k - 1) / ({m} - 1) epsilon"
@@ -294,7 +295,7 @@ def group_cost(kind: str, steps: int) -> str:
     if kind == "zcdp":
         return f"{steps**2} rho"
     if kind == "approx-dp":
-        # Under (epsilon, delta)-DP, delta increases to (1 + e^epsilon + ... + e^((k - 1) epsilon)) delta over k steps.
+        # Over k steps of (epsilon, delta)-DP, delta grows to (1 + e^epsilon + ... + e^((k - 1) epsilon)) delta.
         powers = ["1", "exp(epsilon)", *(f"exp({k} epsilon)" for k in range(2, steps))]
         return f"{steps} epsilon, at ({' + '.join(powers)}) delta"
     return f"{steps} epsilon"
@@ -307,10 +308,11 @@ class TableRelation:
     Attributes:
         scope: The difference between neighbouring inputs, in words.
         unit: The unit of the budget.
-        sensitivity: The largest L1 distance between one table's counts on one level for two neighbouring inputs. For
+        sensitivity: The largest L1 distance between one table's counts on one level for two neighbouring inputs or, for
             Gaussian notions, the largest squared L2 distance.
         exact: The number of levels, from the root down, whose totals are public. None if all totals are public.
-        promise: Sentences that tell readers which inputs are neighbours, and the privacy loss for larger changes.
+        promise: Sentences that tell readers which inputs are neighbours, and what the privacy loss is for larger
+            changes.
         public: Sentences that tell readers which totals are published exactly.
         is_of_households: Whether neighbouring inputs differ by the replacement of a whole household.
     """
@@ -325,14 +327,14 @@ class TableRelation:
 
     @property
     def exposure_warning(self) -> str:
-        """The warning for releases in which every region's number of individuals is exact."""
+        """The warning about releases in which every region's number of individuals is exact."""
         return (
             "every region's number of individuals is published exactly, without noise: nothing hides one who joins, "
             'leaves or moves to another region; relation = "individuals" without hierarchy.exact does'
         )
 
     def with_exact_levels(self, count: int) -> TableRelation:
-        """Return the relation in which neighbours also agree on the totals of all regions on the top levels.
+        """Return the relation whose neighbours also agree on the totals of all regions on the top levels.
 
         An individual then neither joins nor leaves, but is replaced by another one in the same region on the deepest
         exact level, with any values. A household is replaced by one with the same number of persons.
@@ -340,7 +342,8 @@ class TableRelation:
         Args:
             count: The number of exact levels, from the root down. If it is 0, the relation is unchanged.
         """
-        # Under `attributes`, an individual stays in its leaf region anyway, and all totals are exact.
+        # `exact` is None under `attributes`, where individuals stay in their leaf regions and all totals are exact
+        # anyway.
         if not count or self.exact is None:
             return self
         numbers = describe_exact_levels(count, "individuals")
@@ -367,7 +370,7 @@ class TableRelation:
         )
 
     def of_households(self, max_household: int, kind: str) -> TableRelation:
-        """Return the relation ``replaced`` for households of limited size, with the sensitivity for the given notion.
+        """Complete the relation ``replaced`` for households of limited size, with the sensitivity for the given notion.
 
         Args:
             max_household: The largest number of persons in a household, which is public.
@@ -376,17 +379,17 @@ class TableRelation:
         return evolve(
             self,
             scope=self.scope.format(most=max_household),
-            # With exact totals, the new household has as many persons as the old one.
+            # If totals are exact, the new household must have as many persons as the old one.
             unit=_replaced_unit(max_household) + " by one of as many" * (self.exact != 0),
-            # All m persons may have the same values and move from one cell to another. Absolute changes then sum to 2
-            # m, and squared changes to 2 m^2.
+            # All m persons may have the same values and move from one cell to another. Then the absolute changes add up
+            # to 2 m, and the squared changes to 2 m^2.
             sensitivity=2 * max_household if kind == "pure-dp" else 2 * max_household**2,
             promise=f"{self.promise.format(most=max_household)} {_larger_costs(max_household, kind, steps=False)}",
         )
 
     def statement(self, kind: str) -> str:
         """Describe the guarantee under the privacy notion ``kind`` in words, for readers of a release."""
-        # A table of trips or visits counts some people more than once.
+        # A table of trips or visits counts some people more than once, so the statement must cover them.
         repeated = "" if self.is_of_households else f" {COUNTED_AGAIN[kind]}"
         return (
             f"{self.promise.format(two=group_cost(kind, 2))} Every individual is in one cell of each table, and what "
@@ -450,4 +453,7 @@ TABLE_RELATIONS: Final = {
         is_of_households=True,
     ),
 }
-"""The relations by their name in ``[privacy] relation``. :meth:`TableRelation.of_households` completes ``replaced``."""
+"""The relations by their names in ``[privacy] relation``.
+
+:meth:`TableRelation.of_households` completes ``replaced``.
+"""

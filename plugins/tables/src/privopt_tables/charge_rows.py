@@ -265,8 +265,7 @@ class RowCharger:
         return rows, [names[row] or "" for row in rows.tolist()], [periods[row] for row in rows.tolist()], reason
 
     def charge_table(self, frame: nw.DataFrame[Any], times: Ints | None = None) -> tuple[Bools, Ints]:
-        """Charge the rows of a table durably. Reports may then be drawn for the rows whose charge was granted, and no
-        others.
+        """Charge the rows of a table durably. Reports may then be drawn for the rows whose charge was granted.
 
         Args:
             frame: Some rows of the table.
@@ -367,8 +366,7 @@ class RowCharger:
         draw: Callable[[Ints], RowOutputs],
         find_places: Callable[[Ints], RowPlaces],
     ) -> RowOutputs:
-        """Repeat the report stored for each row's place, and draw a report for each first visit whose charge is
-        granted.
+        """Repeat the report stored for each row's place, or draw one if the charge for a first visit is granted.
 
         Args:
             stored_reports: The file of stored reports.

@@ -61,8 +61,7 @@ class ColumnHashes:
 
 
 def read_column_key(path: Path) -> bytes:
-    """Return the key for hashing columns, which is derived from the key in a file. If the file is missing, it is
-    created.
+    """Return the key for hashing columns, which is derived from the key in a file. A missing file is created.
 
     Raises:
         InputError: The file does not contain a key.
