@@ -1,6 +1,6 @@
 """The Benders master problem, with complicating columns ``z``, one column ``w`` per block, valid rows and cuts.
 
-Complicating columns are the |Y| columns that join the blocks. ``w`` estimates the cost of a block from below.
+The complicating columns are the |Y| columns that join the blocks. ``w`` is a lower estimate of the cost of each block.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from privopt.dsl.duality import weak_duality
 from privopt.dsl.form import StandardForm
 
 MULTIPLIER_TOLERANCE = 1e-12
-"""The largest size of a multiplier at which its row counts as inactive."""
+"""The largest absolute value of a multiplier at which its row counts as inactive."""
 
 IMPLIED_TOLERANCE = 1e-6
 """The largest amount by which a valid row may be stricter than the row that its proof implies.
 
-It is relative to 1 plus the size of the right-hand side, and allows for rounding errors in both rows."""
+It is relative to 1 plus the size of the right-hand side, and allows for rounding errors in both rows.
+"""
 
 
 @frozen(eq=False, kw_only=True)
@@ -34,11 +35,11 @@ class ValidRows:
 
     Attributes:
         matrix: The coefficients of the valid rows, a CSR matrix of shape (rows, |Y|).
-        upper: The right-hand sides of the valid rows, shape (rows,).
+        upper: (rows,) The right-hand sides of the valid rows.
         proof: A CSR matrix of shape (rows, m), where m is the number of rows of the form. Row i contains multipliers
             with which the form's rows combine to the negative of valid row i. Multipliers have the signs for
-            minimisation: those of ``<=`` rows are at most 0. Bounds are computed from these multipliers and do not rely
-            on the caller's claim that the rows are valid.
+            minimisation, so those of ``<=`` rows are at most 0. Bounds are computed from these multipliers and do not
+            rely on the caller's claim that the rows are valid.
     """
 
     matrix: Any
@@ -54,10 +55,12 @@ class _Row:
     """One row that was appended to the master: a cut, or a valid row with its proof.
 
     Attributes:
-        cut: The cut; None for a valid row.
+        cut: The cut. None for a valid row.
         places, slope: The positions of the nonzero coefficients among the complicating columns, and these coefficients.
-        upper: The right-hand side of ``slope z - w <= upper`` (optimality cut) or ``slope z <= upper`` (other rows).
-        proof_rows, proof: For a valid row, the form's rows that prove it, and their multipliers; empty for a cut.
+        upper: The right-hand side of ``slope z - w <= upper`` for an optimality cut, or of ``slope z <= upper`` for
+            other rows.
+        proof_rows, proof: For a valid row, the indices of the form's rows that prove it, and their multipliers. Empty
+            for a cut.
     """
 
     cut: Cut | None = None
@@ -69,7 +72,7 @@ class _Row:
 
     @property
     def scale(self) -> float:
-        """The factor by which the row is multiplied, so that large coefficients stay within the solver's range."""
+        """The factor by which to multiply the row, so that large coefficients stay within the solver's range."""
         return row_scale(float(np.abs(self.slope).max(initial=0.0)))
 
 
@@ -79,10 +82,10 @@ class MasterAnswer:
 
     Attributes:
         outcome: How the solve ended. If it is not optimal, ``seconds`` is the only other attribute that is set.
-        z: The values of the complicating columns, shape (|Y|,).
-        w: The master's cost estimate for each block, shape (blocks,); NaN if the block has no cut.
-        bound: A proved lower bound on the whole form's (scaled) optimum; -inf if there is none.
-        duals: The multipliers of the whole form's m rows that prove the bound, shape (m,).
+        z: (|Y|,) The values of the complicating columns.
+        w: (blocks,) The master's cost estimate for each block. NaN if the block has no cut.
+        bound: A proved lower bound on the whole form's (scaled) optimum, or -inf if there is none.
+        duals: (m,) The multipliers of the whole form's rows that prove the bound. None if there are none.
         seconds: The time spent in the solver, in seconds.
     """
 
@@ -97,25 +100,24 @@ class MasterAnswer:
 def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
     """Return the lower bound that multipliers prove, and the multipliers used for the proof.
 
-    The bound excludes the objective's constant c0, and is -inf if nothing is proved.
-
-    Privacy rows z_i <= exp(L) z_j whose exponent L is beyond the solver's range are tightened before a solve. Their
-    multipliers are therefore inexact for the original form, and are omitted if that gives a better bound.
+    The bound excludes the objective's constant c0, and is -inf if nothing is proved. Privacy rows z_i <= exp(L) z_j
+    whose exponent L is beyond the solver's range are tightened before a solve. So their multipliers are inexact for the
+    original form, and are omitted if that gives a better bound.
 
     Args:
-        split: The whole form; its costs are scaled and minimised.
-        duals: Multipliers of the form's rows, shape (m,), which need not be accurate.
+        split: The whole form, whose costs are scaled and minimised.
+        duals: (m,) Multipliers of the form's rows, which need not be accurate.
     """
     form = split.form
     best_bound, best_duals = -np.inf, duals
     candidates = [duals]
-    # Indices of the rows whose exponent L exceeds log_cap, to which it is reduced for the solver.
+    # The indices of the rows whose exponent L is reduced to log_cap for the solver.
     capped_rows = [
         b.start + np.flatnonzero(b.log_ratio > BEARING.log_cap) for b in form.families if b.log_ratio is not None
     ]
     if sum(map(len, capped_rows)):
         uncapped_duals = duals.copy()
-        # Both vectors prove a bound; which one proves more is not known beforehand.
+        # Both vectors prove a bound, and there is no telling which bound is better.
         uncapped_duals[np.concatenate(capped_rows)] = 0.0
         candidates.append(uncapped_duals)
     for candidate in candidates:
@@ -130,7 +132,7 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
 def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: Floats) -> bool:
     """Return whether ``slope z <= upper`` over the complicating columns follows from the form's rows.
 
-    The proof combines the form's rows with the given multipliers. The combination should be ``-slope z``, but it may
+    The proof combines the form's rows with the given multipliers. The combination should be ``-slope z``, but may
     differ from that, even by nonzero coefficients for other columns, if the column bounds limit the effect.
 
     Args:
@@ -138,7 +140,7 @@ def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: F
         places: The positions of the nonzero coefficients among the complicating columns.
         slope: The nonzero coefficients.
         upper: The right-hand side.
-        duals: Multipliers of the form's rows, shape (m,).
+        duals: (m,) Multipliers of the form's rows.
     """
     # The maximum of slope z is minus the minimum of -slope z, for which the multipliers prove a lower bound.
     cost = np.zeros_like(split.form.c)
@@ -158,11 +160,12 @@ class Master:
         solver: The name of the solver.
         rows: The appended rows, in the solver's order.
         idle: For each appended row, the number of solves since its multiplier was last nonzero.
-        basis: The basis of the last optimum; None before the first one.
-        box: The largest absolute value allowed for columns without bounds; infinite at first.
+        basis: The basis of the last optimum. None before the first one.
+        box: The largest absolute value allowed for columns without bounds, which is infinite at first.
         blocks: The number of blocks.
-        _has_cut: Whether each block has an optimality cut, shape (blocks,).
-        _engine: The solver session. Its model has the columns z, then w; appended rows follow the rows over z alone.
+        _has_cut: (blocks,) Whether each block has an optimality cut.
+        _engine: The solver session. Its model has the columns z, then w. The appended rows follow the rows over z
+            alone.
     """
 
     def __init__(self, split: Split, solver: str) -> None:
@@ -187,11 +190,12 @@ class Master:
         return bool(self._has_cut.all())
 
     def _make_form(self) -> StandardForm:
-        """Return the master without cuts. Its columns are the complicating columns and then one column ``w`` per block.
+        """Return the master without cuts, whose columns are the complicating columns and then one column ``w`` per
+        block.
 
         A column ``w`` is fixed at 0 until its block has a cut.
         """
-        # The cost of each w is 1: the master minimises the cost of z plus the blocks' estimated costs.
+        # Each w has the cost 1, because the master minimises the cost of z plus the blocks' estimated costs.
         inner, m = self.split.outer_form, self.blocks
         return StandardForm(
             c=np.concatenate([inner.c, np.ones(m)]),
@@ -218,8 +222,8 @@ class Master:
     def add_cuts(self, cuts: Sequence[Cut]) -> None:
         """Append cuts that blocks have proved.
 
-        An optimality cut ``constant + slope z <= w`` bounds the block's cost w from below. A feasibility cut
-        ``constant + slope z <= 0`` excludes values z for which the block has no solution.
+        An optimality cut ``constant + slope z <= w`` bounds the block's cost w from below. A feasibility cut ``constant
+        + slope z <= 0`` excludes values z for which the block has no solution.
         """
         none = np.zeros(0, dtype=np.int64)
         self._append_rows(
@@ -236,7 +240,7 @@ class Master:
         matrix, proof = valid.matrix.tocsr(), valid.proof.tocsr()
         rows = []
         for r in range(len(valid)):
-            # CSR: the entries of row r are those from indptr[r] to indptr[r + 1].
+            # In CSR form, the entries of row r are those from indptr[r] to indptr[r + 1].
             entries = slice(matrix.indptr[r], matrix.indptr[r + 1])
             proof_entries = slice(proof.indptr[r], proof.indptr[r + 1])
             rows.append(
@@ -251,18 +255,18 @@ class Master:
         self._append_rows(rows)
 
     def put_valid(self, places: Ints, slope: Floats, upper: float, rows: Ints, proof: Floats) -> None:
-        """Append a valid row ``slope z[places] <= upper``, given by its parts, which a checkpoint stores.
+        """Append a valid row ``slope z[places] <= upper``, given by the parts that a checkpoint stores.
 
         ``rows`` are the indices of the form's rows that prove the valid row, and ``proof`` contains their multipliers.
         """
         self._append_rows([_Row(places=places, slope=slope, upper=upper, proof_rows=rows, proof=proof)])
 
     def _append_rows(self, rows: Sequence[_Row]) -> None:
-        """Append rows to the solver's model. The column ``w`` of a block that gets its first cut is no longer fixed."""
+        """Append rows to the solver's model. When a block gets its first cut, its column ``w`` is freed."""
         if not rows:
             return
         cut_blocks = {row.cut.block for row in rows if row.cut is not None and not row.cut.feasibility}
-        # A column w without any cut would make the master unbounded, so it is fixed until its first cut.
+        # A free column w without any cut would make the master unbounded, so it is fixed until its first cut.
         opened_blocks = np.array([b for b in sorted(cut_blocks) if not self._has_cut[b]], dtype=np.int64)
         self._has_cut[opened_blocks] = True
         matrix = self._row_matrix(rows)
@@ -275,9 +279,9 @@ class Master:
         self.idle.extend([0] * len(rows))
 
     def _row_matrix(self, rows: Sequence[_Row]) -> Any:
-        """Return the matrix of the given rows, each multiplied by its scale, shape (rows, |Y| + blocks).
+        """Return the matrix of the given rows, each multiplied by its scale, of shape (rows, |Y| + blocks).
 
-        The left-hand side of an optimality cut is ``slope z - w``; that of any other row is ``slope z``.
+        The left-hand side of an optimality cut is ``slope z - w``, and that of any other row is ``slope z``.
         """
         slopes = sparse_rows(rows, self.width)  # type: ignore[arg-type]
         block_of_cut = [
@@ -300,19 +304,19 @@ class Master:
         z = np.clip(answer.x[: self.width], inner.col_lower, inner.col_upper)
         w = np.where(self._has_cut, answer.x[self.width :], np.nan)
         inner_count = inner.shape[0]
-        # Multipliers of <= rows are at most 0 in a minimum. Negated, and with the row's scale undone, they are weights
-        # of cuts.
+        # In a minimum, multipliers of <= rows are at most 0. Negated, and converted back from the row's scale, they are
+        # the weights of cuts.
         weights = -answer.duals[inner_count:] * np.array([row.scale for row in self.rows])
         is_active = np.abs(weights) > MULTIPLIER_TOLERANCE
         self.idle = [0 if active else age + 1 for active, age in zip(is_active.tolist(), self.idle, strict=True)]
-        # The bound is proved from the form's own rows, so an inexact answer of the solver can only weaken it.
+        # The bound is proved from the form's own rows, so inexact multipliers can only weaken it.
         bound, duals = -np.inf, self._combine_duals(answer.duals[:inner_count], weights)
         if duals is not None:
             bound, duals = prove_bound(self.split, duals)
         return MasterAnswer(outcome=answer.outcome, z=z, w=w, bound=bound, duals=duals, seconds=answer.seconds)
 
     def _combine_duals(self, outer: Floats, weights: Floats) -> Floats | None:
-        """Convert the master's multipliers to multipliers of the whole form's rows, shape (m,).
+        """Convert the master's multipliers to multipliers of the whole form's rows, of shape (m,).
 
         The result is None if the master's multipliers prove no bound.
 
@@ -321,16 +325,17 @@ class Master:
 
         Args:
             outer: The multipliers of the rows that contain only complicating columns.
-            weights: The weights of the appended rows, which are positive for active rows, shape (appended rows,).
+            weights: (appended rows,) The weights of the appended rows, which are positive for active rows.
         """
         if not self.has_all_cuts:
             return None
         weight_sums = np.zeros(self.blocks)
         for row, weight in zip(self.rows, weights.tolist(), strict=True):
             if row.cut is not None and not row.cut.feasibility and weight > 0:
-                # Rounding aside, the weights of a block's cuts add up to 1: the dual constraint of its free column w.
+                # Up to rounding, the weights of a block's cuts add up to 1, which is the dual constraint of its free
+                # column w.
                 weight_sums[row.cut.block] += weight
-        # The solver's multipliers are too far from a combination of cuts to prove a bound.
+        # If they do not, the solver's multipliers are too inaccurate to prove a bound.
         if (np.abs(weight_sums - 1) > 1e-6).any():
             return None
         duals = np.zeros(self.split.form.shape[0])
@@ -341,7 +346,8 @@ class Master:
             if row.cut is None:
                 duals[row.proof_rows] += weight * row.proof
             else:
-                # Optimality cuts are weighted to exactly 1 for each block; feasibility cuts may have any weight.
+                # The weights of a block's optimality cuts are made to sum to exactly 1. Feasibility cuts may have any
+                # weight.
                 normalized_weight = weight if row.cut.feasibility else weight / weight_sums[row.cut.block]
                 duals[row.cut.rows] += normalized_weight * row.cut.duals
         return duals
@@ -353,13 +359,13 @@ class Master:
             The number of dropped rows.
         """
         removable = [r for r, idle in enumerate(self.idle) if idle >= age]
-        # The oldest rows go first: rows are in the order in which they were added.
+        # Rows are in the order in which they were added, so the oldest ones go first.
         removable = removable[: max(0, len(self.rows) - min_rows)]
         if not removable or self.basis is None:
             return 0
         inner_count = self.split.outer_form.shape[0]
         places = np.array(removable) + inner_count
-        # The basis remains valid without a row only if the row's slack is basic (status 1).
+        # The basis only remains valid without a row if the row's slack is basic (status 1).
         is_basic = self.basis.rows[places] == 1
         removable, places = [r for r, b in zip(removable, is_basic.tolist(), strict=True) if b], places[is_basic]
         self._engine.delete_rows(places)

@@ -2,8 +2,7 @@
 
 The search first bounds the log-ratios of all pairs in floating point, which leaves only a few pairs that may determine
 epsilon. For these pairs, the exact ratios are compared in ball arithmetic. A distance that no double represents exactly
-is given as a ball, that is, an interval that encloses it. Entries are never rounded, so even an entry of 1e-300 is
-taken into account.
+is given as a ball, that is, an interval that encloses it. Entries are never rounded, so even an entry of 1e-300 counts.
 """
 
 from __future__ import annotations
@@ -27,18 +26,24 @@ from privopt_metric_dp.matrix.certify import MIN_RATIOS_PER_THREAD, check_pairs
 __all__ = ["ExactDistances", "LeastEpsilon", "exact_sums", "least_epsilon"]
 
 LOG_OF_ZERO: Final = -4096.0
-"""Substitute for the logarithm of 0. Its distance from the logarithm of any positive double exceeds the largest
-difference between two such logarithms."""
+"""The number used in place of the logarithm of 0.
+
+It is farther from the logarithm of any positive double than two such logarithms can be from each other.
+"""
 INFINITE_LOG_RATIO: Final = 2048.0
-"""If two logarithms differ by more than this, one of them is `LOG_OF_ZERO`."""
+"""The difference of two logarithms above which one of them must be :data:`LOG_OF_ZERO`."""
 LOG_ERROR: Final = 2.0**-48
-"""Bound on the error of a difference between two logarithms, relative to the larger of their absolute values. It allows
-four units in the last place of each logarithm, plus a margin."""
+"""A bound on the error of a difference of two logarithms, relative to the larger of their absolute values.
+
+It allows four units in the last place of each logarithm, plus a margin.
+"""
 _BLOCK_COLUMNS: Final = 128
-"""Number of matrix columns processed at a time."""
+"""The number of matrix columns processed at a time."""
 _MAX_EXACT_PAIRS: Final = 4096
-"""Largest number of pairs evaluated exactly in the search for the worst pair. Floating-point bounds are used for any
-further candidates."""
+"""The maximum number of pairs to evaluate exactly in the search for the worst pair.
+
+If there are more candidates, floating-point bounds are used for the rest.
+"""
 
 
 @frozen(kw_only=True)
@@ -46,9 +51,9 @@ class ExactDistances:
     """The exact distances of pairs of records, which may not be representable as doubles.
 
     Attributes:
-        above: Array of shape (P,), upper bounds on the distances of the P pairs as doubles.
-        balls: Function that takes an array of pair indices and returns a list with one function per pair. Each of these
-            returns a ball that encloses the pair's distance, at the current precision of ``flint.ctx``.
+        above: (P,) Upper bounds on the distances of the P pairs, as doubles.
+        balls: A function that takes an array of pair indices and returns a list with one function per pair. Each of
+            these returns a ball that encloses the pair's distance, at the current precision of ``flint.ctx``.
     """
 
     above: Floats
@@ -63,9 +68,9 @@ class LeastEpsilon:
         epsilon: The epsilon, rounded up. It is infinite if no epsilon is large enough, and 0 if the two rows of every
             required pair are equal.
         holds: Whether the exact smallest epsilon is at most the target passed to :func:`least_epsilon`.
-        pair: Indices of the two rows that require this epsilon. The row with the larger probability in column
+        pair: The indices of the two rows that require this epsilon. The row with the larger probability in column
             ``output`` comes first. None if epsilon is 0.
-        output: Index of the column in which the ratio between these two rows is largest, or None if epsilon is 0.
+        output: The index of the column in which the ratio between these two rows is largest. None if epsilon is 0.
     """
 
     epsilon: float
@@ -78,7 +83,7 @@ def exact_sums(values: NDArray[Any]) -> list[Fraction]:
     """Return the exact sum of each row of a matrix.
 
     Args:
-        values: Array of shape (N, K) of finite doubles or integers.
+        values: (N, K) Finite doubles or integers.
     """
     if values.dtype.kind != "f":
         return [Fraction(sum(row.tolist())) for row in values]
@@ -88,7 +93,7 @@ def exact_sums(values: NDArray[Any]) -> list[Fraction]:
 def _sum_exactly(row: Floats) -> Fraction:
     """Return the exact sum of a one-dimensional array of finite doubles.
 
-    The 53-bit mantissas of doubles with the same exponent are added as integers.
+    The 53-bit mantissas of doubles with the same exponent are added up as integers.
     """
     mantissas, powers = np.frexp(row[row != 0])
     integers = np.ldexp(mantissas, 53).astype(np.int64)
@@ -115,14 +120,14 @@ def least_epsilon(
     both directions, for every required pair (i, j) and every column k.
 
     Args:
-        values: Array of shape (N, K) of finite, non-negative doubles or unsigned 64-bit integers.
-        pairs: Array of shape (P, 2), the row indices of each required pair, in either order.
-        distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact or, if ``exact`` is
-            given, as lower bounds.
-        epsilon: Exact target epsilon, above 0.
+        values: (N, K) Finite, non-negative doubles or unsigned 64-bit integers.
+        pairs: (P, 2) The row indices of each required pair, in either order.
+        distances: (P,) The distance of each pair. The doubles are taken as exact or, if ``exact`` is given, as lower
+            bounds.
+        epsilon: The exact target epsilon, above 0.
         exact: The exact distances. None if the doubles in ``distances`` are exact.
         sums: The N exact row sums from :func:`exact_sums`. By default, they are computed.
-        progress: Function that is called with a description of each step before it starts.
+        progress: A function that is called with a description of each step before it starts.
 
     Returns:
         The smallest epsilon, rounded up; whether it is at most the target; and the rows and the column that require it.
@@ -145,12 +150,12 @@ def least_epsilon(
     # The first pass computes the largest log-ratio of each pair in floating point, up to an error bound.
     log_differences, log_error = _max_differences(values, sums, pairs)
     zero_pairs = np.flatnonzero(log_differences > INFINITE_LOG_RATIO)
-    # In these pairs, one row is 0 in a column in which the other is positive, so no epsilon is large enough.
+    # In these pairs, one row is 0 where the other one is positive, so no epsilon is large enough.
     if zero_pairs.size:
         return _result_for_pair(values, sums, pairs[zero_pairs[0]], math.inf, holds=False)
     zero_distance_pairs = np.flatnonzero(distances == 0)
-    # Pairs whose rows differ although their distance is 0 as a double. The logarithms reveal most of these pairs; the
-    # exact ratios reveal the others.
+    # The pairs whose rows differ although their distance is 0 as a double. The logarithms reveal most of them, and
+    # exact ratios the others.
     unequal = [
         p
         for p in zero_distance_pairs.tolist()
@@ -161,11 +166,10 @@ def least_epsilon(
     )
     unequal_rows = np.array(unequal, dtype=np.int64)
     for p, ball in zip(unequal, exact.balls(unequal_rows), strict=True):
-        # The exact distance is not proved to be above 0, so two different rows are treated as needing an infinite
-        # epsilon.
+        # If the exact distance is not proved to be above 0, different rows count as needing an infinite epsilon.
         if sign_of(ball) != 1:
             return _result_for_pair(values, sums, pairs[p], math.inf, holds=False)
-    # Pairs whose distance is 0 only because it was rounded down are treated as pairs at a positive distance.
+    # The remaining pairs with different rows have a distance of 0 only because it was rounded down.
     positive_pairs = np.concatenate([np.flatnonzero(distances > 0), unequal_rows])
     if not positive_pairs.size:
         return LeastEpsilon(epsilon=0.0, holds=True)
@@ -189,25 +193,25 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
     """Compute the largest absolute difference between the log-probabilities of the two rows of each pair.
 
     Args:
-        values: Array of shape (N, K), the matrix entries.
+        values: (N, K) The matrix entries.
         sums: The N exact row sums, by which the rows are divided.
-        pairs: Array of shape (P, 2), the row indices of each pair.
+        pairs: (P, 2) The row indices of each pair.
 
     Returns:
-        Array of shape (P,), the largest absolute difference over all columns; and a bound on the absolute error of
-        these differences. A difference is above `INFINITE_LOG_RATIO` if some column is 0 in exactly one of the rows.
+        (P,) The largest absolute difference over all columns, and a bound on the absolute error of these differences. A
+        difference is above :data:`INFINITE_LOG_RATIO` if some column is 0 in exactly one of the rows.
     """
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_differences
 
     left_rows, right_rows = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     # Subtracting the logarithm of a row's sum divides the row by it.
     shift = np.array(list(map(_log, sums)))[:, None]
-    # `max_log` is at least 1 and at least the largest absolute logarithm. The error bound is relative to it.
+    # The error bound is relative to `max_log`, which is at least 1 and at least the largest absolute logarithm.
     differences, max_log = np.zeros(len(pairs)), 1.0
     for start in range(0, values.shape[1], _BLOCK_COLUMNS):
         block = values[:, start : start + _BLOCK_COLUMNS].astype(np.float64)
-        # Rows are padded with zeros to a multiple of the lanes. The padding adds differences of 0, which change no
-        # maximum.
+        # Rows are padded with zeros to a multiple of the SIMD vector length. This adds differences of 0, which change
+        # no maximum.
         logs = np.zeros((len(block), -(-block.shape[1] // DOUBLE_LANES) * DOUBLE_LANES))
         with np.errstate(divide="ignore"):
             block_logs = np.where(block > 0, np.log(block) - shift, LOG_OF_ZERO)
@@ -226,7 +230,7 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
 def _log(total: Fraction) -> float:
     """Return the natural logarithm of a positive rational, even if its numerator or denominator overflows a double."""
     power = total.numerator.bit_length() - total.denominator.bit_length()
-    # The rational is divided by a power of two first, so that the quotient is between 1/2 and 2 and fits a double.
+    # The rational is first divided by a power of two, so that the quotient is between 1/2 and 2 and fits into a double.
     return math.log(total / Fraction(2) ** power) + power * math.log(2.0)
 
 
@@ -234,9 +238,9 @@ def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tu
     """Return the largest ratio between two normalised rows, over all columns and both directions, as an exact fraction.
 
     Args:
-        values: Array of shape (N, K), the matrix entries.
+        values: (N, K) The matrix entries.
         sums: The N exact row sums.
-        i, j: Indices of the two rows, which must be 0 in the same columns.
+        i, j: The indices of the two rows, which must be 0 in the same columns.
 
     Returns:
         The ratio, the index of the column in which it occurs, and whether row i has the larger probability there.
@@ -249,7 +253,7 @@ def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tu
     sizes = np.abs(logs + log_shift)
     # The error in a difference of logarithms is below 1e-11, so the column with the largest ratio is among these.
     candidates = columns[sizes >= sizes.max() - 1e-11]
-    # Integer products are compared rather than rationals, because reducing those to lowest terms takes longer.
+    # Integer products are compared instead of rationals, because reducing rationals to lowest terms takes longer.
     numerator, denominator, best_column, is_i_larger = 0, 1, -1, False
     for k, x, y in zip(
         candidates.tolist(), values[i, candidates].tolist(), values[j, candidates].tolist(), strict=True
@@ -261,7 +265,7 @@ def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tu
         product_i, product_j = (product_i, product_j) if is_up else (product_j, product_i)
         if product_i * denominator > numerator * product_j:
             numerator, denominator, best_column, is_i_larger = product_i, product_j, k, is_up
-    # Every row has a sum above 0, so at least one column has positive entries and `best_column` was set.
+    # Every row sums to more than 0, so at least one column has positive entries and `best_column` has been set.
     return Fraction(numerator, denominator), best_column, is_i_larger
 
 
@@ -271,15 +275,15 @@ def _result_for_pair(
     """Return the result for the given worst pair of rows, with the column and the direction of their largest ratio.
 
     Args:
-        values: Array of shape (N, K), the matrix entries.
+        values: (N, K) The matrix entries.
         sums: The N exact row sums.
-        pair: Array of shape (2,), the indices of the two rows.
+        pair: (2,) The indices of the two rows.
         epsilon: The smallest epsilon that the matrix satisfies, rounded up.
         holds: Whether the exact smallest epsilon is at most the target.
     """
     i, j = pair.tolist()
-    # If only one of the two rows is 0 in some column, the ratio is infinite. Among several such columns, the one with
-    # the largest entry is reported.
+    # If only one of the two rows is 0 in a column, the ratio is infinite. If there are several such columns, the one
+    # with the largest entry is reported.
     one_sided = np.flatnonzero((values[i] > 0) != (values[j] > 0))
     if one_sided.size:
         k = int(one_sided[np.argmax(np.maximum(values[i, one_sided], values[j, one_sided]))])
@@ -303,30 +307,29 @@ def _find_worst(
     """Find the pair with the largest log-ratio per unit of distance, and decide whether it exceeds the target epsilon.
 
     Args:
-        values: Array of shape (N, K), the matrix entries.
+        values: (N, K) The matrix entries.
         sums: The N exact row sums.
-        pairs: Array of shape (P, 2) with P >= 1, the row indices of each pair. The two rows of a pair must be 0 in the
-            same columns.
-        distances: Array of shape (P,), lower bounds on the distances as doubles. A bound of 0 means that a positive
-            distance was rounded down to 0.
+        pairs: (P, 2) The row indices of each pair, with P >= 1. The two rows of a pair must be 0 in the same columns.
+        distances: (P,) Lower bounds on the distances, as doubles. If a bound is 0, a positive distance was rounded down
+            to 0.
         exact: The exact distances, all above 0.
-        epsilon: Exact target epsilon.
-        log_differences: Array of shape (P,), the largest log-ratio of each pair, in floating point.
-        error: Bound on the absolute error of ``log_differences``.
-        report: Function that is called with a description of each step before it starts.
+        epsilon: The exact target epsilon.
+        log_differences: (P,) The largest log-ratio of each pair, in floating point.
+        error: A bound on the absolute error of ``log_differences``.
+        report: A function that is called with a description of each step before it starts.
 
     Returns:
         The largest log-ratio divided by distance, rounded up; whether it is at most the target; and the pair and the
         column that attain it. Epsilon is 0, without a pair, if the two rows of every pair are equal.
     """
-    with np.errstate(over="ignore", divide="ignore"):  # at distances such as 1e-310 a rate is infinite, as it should be
+    with np.errstate(over="ignore", divide="ignore"):  # at a distance such as 1e-310, a rate may overflow
         upper_rates, lower_rates = (
             (log_differences + error) / distances * (1.0 + 2.0**-50),
             (log_differences - error) / exact.above * (1.0 - 2.0**-50),
         )
-    # The upper bound of the worst pair is at least the largest lower bound of all pairs.
+    # The worst pair's upper bound is at least the largest lower bound of all pairs, so it is among the candidates.
     candidates = np.flatnonzero(upper_rates >= lower_rates.max())
-    # Sort by descending upper bound, because only the first `_MAX_EXACT_PAIRS` candidates are evaluated exactly.
+    # The largest upper bounds come first, because only the first `_MAX_EXACT_PAIRS` candidates are evaluated exactly.
     candidates = candidates[np.argsort(-upper_rates[candidates], kind="stable")]
     value, worst_row = 0.0, -1
     for p, ball in zip(candidates[:_MAX_EXACT_PAIRS].tolist(), exact.balls(candidates[:_MAX_EXACT_PAIRS]), strict=True):
@@ -334,7 +337,7 @@ def _find_worst(
         if rate > value:
             value, worst_row = rate, p
     if len(candidates) > _MAX_EXACT_PAIRS:
-        # The candidates are sorted, so the first one that was not evaluated has the largest upper bound of the rest.
+        # Of the candidates that were not evaluated, the first one has the largest upper bound.
         value = max(value, float(upper_rates[candidates[_MAX_EXACT_PAIRS]]))
     # If no rate is above 0, the two rows of every pair are equal.
     if worst_row < 0:
@@ -344,13 +347,13 @@ def _find_worst(
     report(f"{len(undecided):,} pairs at the limit")
     holds = math.isfinite(value) and Fraction(value) <= epsilon
     if not holds:
-        # The value is rounded up, so it may exceed epsilon although no pair does. Each pair near epsilon is therefore
-        # decided individually.
+        # The value is rounded up, so it may exceed epsilon although no pair does. Therefore each pair near epsilon is
+        # decided on its own.
         holds = not (lower_rates[undecided] > epsilon_double * (1.0 + 2.0**-50)).any() and all(
             _satisfies_epsilon(_max_ratio(values, sums, *pairs[p].tolist())[0], epsilon, ball)
             for p, ball in zip(undecided.tolist(), exact.balls(undecided), strict=True)
         )
-    # The decision is exact, and the value that is returned must agree with it.
+    # The returned value must agree with the decision, which is exact.
     value = min(value, float_up(epsilon)) if holds else max(value, math.nextafter(epsilon_double, math.inf))
     return _result_for_pair(values, sums, pairs[worst_row], value, holds=holds)
 
@@ -359,15 +362,15 @@ def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
     """Return ln(ratio) / distance rounded up, or infinity if the distance is not proved to be above 0.
 
     Args:
-        ratio: Exact ratio of two probabilities, at least 1.
-        distance: Function that returns a ball enclosing the exact distance, at the current precision.
+        ratio: The exact ratio of two probabilities, at least 1.
+        distance: A function that returns a ball enclosing the exact distance, at the current precision.
     """
     if ratio == 1:
         return 0.0
     import flint
 
-    # If the ratio is just above 1, its logarithm is tiny, and that many leading bits cancel. They are added to the
-    # precision.
+    # If the ratio is just above 1, its logarithm is tiny, and many leading bits cancel. The precision is raised by
+    # their number.
     extra_bits = max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())
     # The precision is raised until more than 64 bits of the rate are certain.
     for bits in PRECISIONS:
@@ -382,10 +385,10 @@ def _satisfies_epsilon(ratio: Fraction, epsilon: Fraction, distance: Ball) -> bo
     """Return whether ``ratio <= exp(epsilon d)`` can be proved.
 
     Args:
-        ratio: Exact ratio of two probabilities.
-        epsilon: Exact epsilon per unit of distance.
-        distance: Function that returns a ball enclosing the exact distance d, at the current precision.
+        ratio: The exact ratio of two probabilities.
+        epsilon: The exact epsilon per unit of distance.
+        distance: A function that returns a ball enclosing the exact distance d, at the current precision.
     """
-    # The difference epsilon d - ln(ratio) must be positive or 0. If its sign is None, no precision decided it, and the
-    # inequality is not proved.
+    # The sign of epsilon d - ln(ratio) must be 1 or 0. It is None if no precision decides it, and then nothing is
+    # proved.
     return ratio <= 1 or sign_of(lambda: ball_of(epsilon) * distance() - ball_of(ratio).log()) in (0, 1)

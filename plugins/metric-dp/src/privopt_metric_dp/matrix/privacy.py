@@ -40,17 +40,21 @@ __all__ = [
 ]
 
 PRIVACY_ROWS: Final = "geo-ind"
-"""Name of the constraint family that expresses metric DP in an optimisation model."""
+"""The name of the constraint family that expresses metric DP in an optimisation model."""
 DISTANCE_TOLERANCE: Final = 1e-9
-"""Relative amount by which a stored distance may be shorter than the recomputed one."""
+"""The relative amount by which a stored distance may be shorter than the recomputed one."""
 SPHERE: Final = "sphere_km"
-"""Key in ``Guarantee.extra`` for guarantees that cover all points on a sphere. Its value is the radius in km. Such a
-release contains a continuous distribution of reports instead of a matrix."""
-DISTANCE_SLACK: Final = Fraction(1, 10**24)
-"""Absolute amount by which a stored distance may be too short, in addition to :data:`DISTANCE_TOLERANCE`. It covers
-rounding errors at tiny distances."""
+"""The key in ``Guarantee.extra`` that marks guarantees for all points on a sphere. Its value is the radius in km.
 
-# The phrase for the inputs that each scope covers, which is inserted into the statement of a guarantee.
+The release then contains a continuous distribution of reports instead of a matrix.
+"""
+DISTANCE_SLACK: Final = Fraction(1, 10**24)
+"""The absolute amount by which a stored distance may be too short, in addition to :data:`DISTANCE_TOLERANCE`.
+
+It covers rounding errors at tiny distances.
+"""
+
+# The inputs that each scope covers, as a phrase to insert into the statement of a guarantee.
 _SCOPES = {
     "all-pairs": "any two records",
     "neighbours": "any two records within {within} of each other",
@@ -68,16 +72,20 @@ _REGION_STATEMENT = (
     "What is protected of a position outside is the point of the region that it is first taken to."
 )
 BY_ROAD: Final = "by road"
-"""The phrase by which statements mark distances as distances along roads. Without it, readers would assume
-straight-line distances, within which far more places lie."""
+"""The phrase by which statements mark distances as distances along roads.
+
+Without it, readers would assume straight-line distances, within which far more places lie.
+"""
 
 
 class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
     """A privacy notion for obfuscation matrices, which can also repair a matrix that nearly satisfies it."""
 
     along_paths: ClassVar[bool] = False
-    """Whether the inequalities for the pairs along a path imply the inequality for the path's two ends. If they do, it
-    is enough to check a subset of the required pairs."""
+    """Whether the inequalities for the pairs along a path imply the inequality for the path's two ends.
+
+    If they do, it is enough to check a subset of the required pairs.
+    """
 
     @classmethod
     @abstractmethod
@@ -94,7 +102,7 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
         """Turn a matrix that nearly satisfies the notion into a certified release with integer weights.
 
         Args:
-            z: Array of shape (N, K), the probabilities.
+            z: (N, K) The probabilities.
             data: The problem's data.
             context: The context of the solve, which provides the requested gap and records how long the repair takes.
 
@@ -108,15 +116,15 @@ class MetricDP(MatrixConstraint):
     """Metric DP at a given epsilon, over a release's required pairs.
 
     Attributes:
-        epsilon: Exact epsilon per unit of distance.
-        unit: Unit of epsilon, e.g. ``"per km"``.
+        epsilon: The exact epsilon per unit of distance.
+        unit: The unit of epsilon, such as ``"per km"``.
         scope: ``"everywhere"``, ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
-        within: Largest distance of a required pair if the scope is ``"neighbours"``, and otherwise None.
+        within: The largest distance of a required pair if the scope is ``"neighbours"``, and None otherwise.
         statement: The guarantee as a sentence. If it is empty, a standard sentence for the scope is used.
         extra: Further entries for the guarantee's ``extra`` attribute.
-        way: Phrase that follows the unit and says how distances are measured, e.g. ``"by road"``.
-        data: The problem's data, from which distances are recomputed. If it is None, the distances stored in the
-            release are used as they are.
+        way: A phrase that follows the unit and says how distances are measured, such as ``"by road"``.
+        data: The problem's data, from which distances are recomputed. If None, the distances stored in the release are
+            used as they are.
     """
 
     kind: ClassVar[str] = MetricPrivacy.kind
@@ -136,7 +144,7 @@ class MetricDP(MatrixConstraint):
     def from_keys(cls, keys: MetricNotion, data: MetricData) -> Self:
         """Create metric DP over the problem's required pairs.
 
-        ``keys`` is unused, because ``data`` contains all of its values.
+        ``keys`` is not used, because ``data`` contains all of its values.
         """
         return cls.of(data)
 
@@ -160,13 +168,13 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return two lists of sentences: what a result's certificate checks, and what it does not check."""
+        """Return the report's sentences on what a result's certificate checks and on what it does not, as two lists."""
         checked_claims = [
             f"{result.certificate.checked:,} inequalities between probabilities, on the integers that are drawn from.",
             "That every row adds up to exactly 2^63.",
         ]
         if result.guarantee.scope == "everywhere":
-            # In a region, the certificate checks simplices instead of pairs.
+            # For a region, the certificate checks simplices instead of pairs.
             checked_claims[0] = (
                 f"{result.certificate.checked:,} gradients, of every output's probability on every simplex of the "
                 "region, on the integers that are drawn from: that is any two points, not only records."
@@ -195,7 +203,7 @@ class MetricDP(MatrixConstraint):
     def trust(cls, result: Result) -> str:
         """Return sentences for the report page that say who must be trusted.
 
-        For most scopes, this is whoever draws the reports. With the scope ``"own-matrix"``, it is the server, because
+        For most scopes, this is whoever draws the reports. For the scope ``"own-matrix"``, it is the server, because
         what a user uploads is enough to find that user.
         """
         if result.guarantee.scope == "own-matrix":
@@ -207,9 +215,9 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Return a phrase that names the parties from whom the guarantee does not protect users.
+        """Return a phrase that names those from whom the guarantee does not protect users.
 
-        The phrase is an empty string unless the scope is ``"own-matrix"``.
+        It is an empty string unless the scope is ``"own-matrix"``.
         """
         return "the server, or who compares users" if result.guarantee.scope == "own-matrix" else ""
 
@@ -233,7 +241,7 @@ class MetricDP(MatrixConstraint):
 
     @property
     def relation(self) -> str:
-        """The unit of epsilon, followed by how distances are measured, e.g. ``"per km by road"``."""
+        """The unit of epsilon, followed by how distances are measured, such as ``"per km by road"``."""
         return f"{self.unit} {self.way}".rstrip()
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
@@ -255,9 +263,9 @@ class MetricDP(MatrixConstraint):
     def measure(self, release: MatrixRelease) -> Certificate:
         """Certify a release in exact arithmetic, over the pairs that it stores or between any two points of its region.
 
-        For each pair, the stored distance is used if it is at most the exact one. Otherwise, the distance computed from
-        the problem is used, rounded down. The region is the problem's region if the problem is known, and otherwise the
-        region stored in the release.
+        For each pair, the stored distance is used if it is at most the exact one. Otherwise, the distance is computed
+        from the problem and rounded down. The region is the problem's if the problem is known, or else the one stored
+        in the release.
         """
         region = release.region if self.data is None else self.data.region
         if region is not None:
@@ -266,8 +274,8 @@ class MetricDP(MatrixConstraint):
             region_measurements = certify_everywhere(release.weights, region, self.epsilon)
             return self.make_certificate(region_measurements, release.weights, release.records, release.outputs)
         distances = release.distances
-        # Pairs hold indices of the release's records. They are also indices of the problem's records only if the
-        # release has all of these.
+        # Pairs are given by indices of the release's records. These are also indices of the problem's records only if
+        # the release has all of them.
         if self.data is not None and len(release.records) == self.data.shape[0]:
             distances = self.data.not_above(release.pairs, distances)
         measurements = certify(release.weights, release.pairs, distances, self.epsilon)
@@ -281,11 +289,11 @@ class MetricDP(MatrixConstraint):
         outputs: Sequence[str] | NDArray[np.str_],
         notes: Mapping[str, Any] | None = None,
     ) -> Certificate:
-        """Convert measurements to a certificate whose failures name records and outputs by their ids.
+        """Make a certificate from measurements. Its failures name records and outputs by their ids.
 
         Args:
-            measured: The measurements that `certify` or `certify_everywhere` returned.
-            weights: Array of shape (N, K), the integer weights that were measured.
+            measured: The measurements returned by ``certify`` or ``certify_everywhere``.
+            weights: (N, K) The integer weights that were measured.
             records: The ids of the N records.
             outputs: The ids of the K outputs.
             notes: Further entries of the certificate.
@@ -303,8 +311,8 @@ class MetricDP(MatrixConstraint):
             holds=measured.holds,
             evidence="proved",
             kind=self.kind,
-            # `worst` is rounded up, but `allowed` is epsilon rounded to the nearest double. A release that satisfies
-            # epsilon must not appear to exceed it.
+            # `worst` is rounded up, but `allowed` to the nearest double. A release that satisfies epsilon must not seem
+            # to exceed it.
             worst=min(measured.worst, allowed) if measured.holds else measured.worst,
             allowed=allowed,
             checked=measured.checked,
@@ -315,33 +323,33 @@ class MetricDP(MatrixConstraint):
 
 
 def add_reversed_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return an array of shape (2 P, 2) with the given P pairs, followed by the same pairs in reverse."""
+    """Return an array of shape (2 P, 2) with the given P pairs, followed by the same pairs reversed."""
     return np.concatenate([pairs, pairs[:, ::-1]])
 
 
 def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floats) -> Bools:
     """Decide which stored distances are shorter than the exact ones by more than the tolerances allow.
 
-    The stand-alone checker applies the same rule (docs/reference/proof.md) and must reach the same decisions, so
+    The stand-alone checker applies the same rule (docs/reference/proof.md) and must come to the same decisions, so
     distances close to the threshold are compared exactly.
 
     Args:
         data: The problem's data.
-        pairs: Array of shape (P, 2), the record indices of each stored pair.
-        stored: Array of shape (P,), the stored distances.
-        computed: Array of shape (P,), lower bounds on the exact distances.
+        pairs: (P, 2) The record indices of each stored pair.
+        stored: (P,) The stored distances.
+        computed: (P,) Lower bounds on the exact distances.
 
     Returns:
-        Boolean array of shape (P,), true for each stored distance that is too short.
+        (P,) Whether each stored distance is too short.
     """
     edge = 1.0 - DISTANCE_TOLERANCE
-    # Doubles decide all pairs except those near the threshold. The factors 1 -+ 2**-50 cover the rounding errors of
-    # these two comparisons, and doubling the slack covers its conversion to a double.
+    # Doubles decide all pairs except those near the threshold. The factors 1 - 2**-50 and 1 + 2**-50 cover the rounding
+    # errors of the two comparisons, and doubling the slack covers its conversion to a double.
     too_short = stored < computed * edge * (1.0 - 2.0**-50) - 2.0 * float(DISTANCE_SLACK)
     near_edge = ~too_short & (stored < data.metric.upper_distances(computed) * edge * (1.0 + 2.0**-50))
     rows = np.flatnonzero(near_edge)
     for row, ball in zip(rows.tolist(), data.metric.exactly(pairs[rows]), strict=True):
-        # The rule in exact arithmetic: the distance exceeds (stored + slack) / (1 - 1e-9).
+        # In exact arithmetic, the rule is that the distance exceeds (stored + slack) / (1 - 1e-9).
         too_short[row] = is_above(ball, (Fraction(float(stored[row])) + DISTANCE_SLACK) / (1 - Fraction(1, 10**9)))
     return too_short
 
@@ -351,9 +359,9 @@ def _uncovered_pairs(data: MetricData, pairs: Ints, distances: Floats, rows: Int
 
     Args:
         data: The problem's data.
-        pairs: Array of shape (P, 2), the record indices of each stored pair.
-        distances: Array of shape (P,), the distance of each stored pair.
-        rows: Indices into ``data.pairs``, the required pairs to check.
+        pairs: (P, 2) The record indices of each stored pair.
+        distances: (P,) The distance of each stored pair.
+        rows: The required pairs to check, as indices into ``data.pairs``.
 
     Returns:
         The elements of ``rows`` whose pairs are not implied.
@@ -361,7 +369,7 @@ def _uncovered_pairs(data: MetricData, pairs: Ints, distances: Floats, rows: Int
     edges = [(i, j, Fraction(x)) for (i, j), x in zip(pairs.tolist(), distances.tolist(), strict=True)]
     paths = Ways(edges, data.shape[0])
     lengths, balls = paths.shortest_lengths(data.pairs[rows].tolist()), data.metric.exactly(data.pairs[rows])
-    # A pair is covered if some path is proved to be no longer than the exact distance.
+    # A pair is implied if a path between its ends is proved to be no longer than the exact distance.
     is_uncovered = [length is None or not at_most(length, ball) for length, ball in zip(lengths, balls, strict=True)]
     return rows[np.array(is_uncovered, dtype=np.bool_)]
 
@@ -380,9 +388,8 @@ def _distance_text(distance: float, unit: str) -> str:
 def _state_promise(guarantee: Guarantee) -> str:
     """Return sentences that say how much more likely a report can be for one record than for another one nearby.
 
-    The sentences give the largest distance, rounded down, up to which a report is at most twice as likely for one
-    record as for the other. If the guarantee covers only shorter distances, they give the ratio at the largest distance
-    covered.
+    They give the largest distance, rounded down, up to which a report is at most twice as likely for one record as for
+    the other. If the guarantee only covers shorter distances, they give the ratio at the largest distance covered.
     """
     assert guarantee.epsilon is not None  # a guarantee of this notion always states it
     epsilon = float(guarantee.epsilon)
@@ -390,7 +397,7 @@ def _state_promise(guarantee: Guarantee) -> str:
     way = f" {BY_ROAD}" if BY_ROAD in guarantee.statement else ""
 
     def at_distance(distance: float) -> str:
-        """Return a distance as a string with its unit, followed by "by road" if distances are measured by road."""
+        """Return a distance with its unit, followed by "by road" if distances are measured by road."""
         return f"{_distance_text(distance, unit)}{way}"
 
     opening, ending = "Whoever sees a report, whatever else they know, can", ""
@@ -420,19 +427,20 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
     A pair is missing if it is required, but neither stored nor implied by a path of stored pairs. A stored distance
     above the computed one is not necessarily wrong, because computed distances are rounded down. It is therefore
     compared with the exact distance, as in the certificate. If the release stores no pairs, it uses the problem's
-    required pairs, and the list is empty.
+    required pairs, and there are no messages.
 
     Args:
         release: The release whose stored pairs are checked.
         data: The problem's data.
-        along_paths: Whether a path of stored pairs implies the pair of its two ends
-            (:attr:`MatrixConstraint.along_paths`).
+        along_paths: Whether a path of stored pairs implies the pair of its two ends (see
+            :attr:`MatrixConstraint.along_paths`).
     """
-    # If the file stores no pairs, those of the problem are used, and these cannot be wrong.
+    # If the file stores no pairs, the problem's pairs are used, which cannot be wrong.
     if release.follow is not None:
         return []
     pairs, distances = release.pairs, release.distances
-    # The pairs that `solve` stores: all required pairs or, if paths imply pairs, only those that imply all others.
+    # These are the pairs that `solve` stores. Those in `standing` are usually a subset of the required pairs that
+    # implies the others.
     implying = data.standing if along_paths else data.required
     recomputed = implying[1] if np.array_equal(pairs, implying[0]) else data.between(pairs)
     lower_bounds = data.not_above(pairs, distances)
@@ -444,7 +452,7 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
     ]
     if lines:
         return lines
-    # If the stored pairs are exactly those that imply all others, no search for paths is needed.
+    # If the stored pairs are exactly those, and no distance is too long, no search for paths is needed.
     if recomputed is implying[1] and (not along_paths or (distances <= recomputed).all()):
         return []
     if along_paths:
@@ -452,7 +460,7 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
         if (distances > recomputed).any():
             missing = _uncovered_pairs(data, pairs, distances, missing)
     else:
-        # Each pair is encoded as one number, so that the required pairs can be looked up among the stored ones.
+        # Each pair is encoded as a single number, so that the required pairs can be looked up among the stored ones.
         n = len(release.records)
         missing = np.flatnonzero(~np.isin(data.pairs @ [n, 1], np.sort(pairs, axis=1) @ [n, 1]))
     implied = "nor implied by a path of stored pairs" if along_paths else "but this notion needs each of them stored"

@@ -1,6 +1,6 @@
 """Releases of metric mechanisms: obfuscation matrices of integer weights, and samplers that take positions.
 
-A released probability is exactly weight / 2**63: the same integers are certified, written, read back and sampled.
+A released probability is exactly weight / 2**63. The same integers are certified, written, read back and sampled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ else:
 __all__ = ["ARTEFACT", "MatrixRelease", "PositionRelease", "matrix_bytes", "matrix_of"]
 
 ARTEFACT: Final = "mechanism.npz"
-"""Name of the file that holds a released matrix."""
+"""The name of the file that contains a released matrix."""
 
 _ARRAY_FORMS: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
     "weights": (np.uint64, ("N", "K")),
@@ -44,15 +44,19 @@ _ARRAY_FORMS: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
     "pairs": (np.int64, ("P", 2)),
     "distances": (np.float64, ("P",)),
 }
-"""Types and shapes of the arrays in mechanism.npz, apart from the arrays that describe a region."""
+"""The types and shapes of the arrays in mechanism.npz, apart from the arrays that describe a region."""
 
 _IMPLIED_FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {"implied": (np.int64, (0,))}
-"""Type and shape of the empty array that marks a file without pairs. The pairs of the release are then all required
-pairs of its problem."""
+"""The type and shape of the empty array that marks a file without pairs.
+
+The pairs of the release are then all required pairs of its problem.
+"""
 
 MAX_STORED_PAIRS: Final = 1_000_000
-"""Maximum number of pairs that mechanism.npz stores; this many take 24 MB. Storing all pairs of 5,000 words took 300 MB
-of a 512 MB file, and reading them took 2 s."""
+"""The maximum number of pairs to store in mechanism.npz, which take 24 MB.
+
+Storing all pairs of 5,000 words took 300 MB of a 512 MB file, and reading them took 2 s.
+"""
 
 
 class PositionRelease(Release):
@@ -67,8 +71,8 @@ class PositionRelease(Release):
         """Draw one report for each position, independently of all other reports.
 
         Args:
-            latitudes, longitudes: Arrays of shape (n,), the positions in degrees, from -90 to 90 and from -180 to 180.
-            source: Source of random bytes. By default, the operating system provides them.
+            latitudes, longitudes: (n,) The positions in degrees, from -90 to 90 and from -180 to 180.
+            source: A source of random bytes. By default, they come from the operating system.
 
         Returns:
             The ids of the n reports, and an array of shape (n, 2) with their latitudes and longitudes in degrees.
@@ -84,9 +88,9 @@ def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
 
     Args:
         records, outputs: The numbers of rows and columns of the matrix.
-        pairs: Number of required pairs.
+        pairs: The number of required pairs.
     """
-    # A pair takes 24 bytes: two record indices and a distance, with 8 bytes each.
+    # A pair takes 24 bytes: two record indices and a distance of 8 bytes each.
     return 8.0 * 27 * records * outputs + 5 * 24.0 * pairs
 
 
@@ -94,11 +98,11 @@ def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
     """Return the lexicographically first pair that is repeated (in either order), or None if all pairs are distinct.
 
     Args:
-        pairs: Array of shape (P, 2), the record indices of each pair.
-        count: Number of records.
+        pairs: (P, 2) The record indices of each pair.
+        count: The number of records.
     """
-    # Each pair is encoded as one number, the same for both directions. The initial values do not affect the result,
-    # because records are numbered from 0 to count - 1.
+    # Each pair is encoded as a number that is the same in both directions. The initial values have no effect, because
+    # records are numbered from 0 to count - 1.
     keys = pairs.min(axis=1, initial=count) * count + pairs.max(axis=1, initial=0)
     if (keys[1:] > keys[:-1]).all():  # solve writes pairs in order, so sorting is usually unnecessary
         return None
@@ -110,7 +114,7 @@ def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
 def _raise_no_problem() -> tuple[Ints, Floats]:
     """Raise an InputError, because mechanism.npz omits the pairs and was read without the problem.
 
-    A release that was read without its problem has this function as its ``follow`` attribute.
+    This function is the ``follow`` attribute of a release that was read without its problem.
 
     Raises:
         InputError: Always.
@@ -121,7 +125,7 @@ def _raise_no_problem() -> tuple[Ints, Floats]:
 
 def _freeze_array(array: NDArray[Any]) -> NDArray[Any]:
     """Return a read-only view of an array."""
-    # The view shares the array's memory, but only the view becomes read-only.
+    # The view shares the array's memory, but the array itself stays writable.
     view = np.asarray(array).view()
     view.setflags(write=False)
     return view
@@ -132,19 +136,18 @@ class MatrixRelease(Release):
     """An obfuscation matrix, whose row i is the distribution of the output that is released for record i.
 
     Attributes:
-        weights: Array of shape (N, K) and type uint64, in which each row sums to 2**63.
-        records: Array of shape (N,), the ids of the records, which are the secrets.
-        outputs: Array of shape (K,), the ids of the values that may be released.
-        pairs: Array of shape (P, 2) and type int64, the pairs (i, j) with i < j that the certificate checks, sorted.
-            They are the required pairs or, for a notion in which paths imply pairs, a subset that implies all other
-            required pairs. A release with a region has no pairs.
-        distances: Array of shape (P,), the distance between the two records of each pair. The doubles are taken as
-            exact.
-        follow: Function that returns the problem's required pairs and their distances, or None if mechanism.npz stores
-            them. The file may omit them only if the certificate checks all required pairs.
-        region: The region whose vertices are the records, or None. A release has a region if its guarantee holds
-            between any two points in it.
-        repaired: Details of the repair, or None if the release was not repaired.
+        weights: (N, K) The weights as uint64. Each row sums to 2**63.
+        records: (N,) The ids of the records, which are the secrets.
+        outputs: (K,) The ids of the values that may be released.
+        pairs: (P, 2) The pairs (i, j) with i < j that the certificate checks, sorted, as int64. They are the required
+            pairs or, for a notion in which paths imply pairs, a subset that implies all other required pairs. A release
+            with a region has no pairs.
+        distances: (P,) The distance between the two records of each pair. The doubles are taken as exact.
+        follow: A function that returns the problem's required pairs and their distances. None if mechanism.npz stores
+            them, which it may omit only if the certificate checks all required pairs.
+        region: The region whose vertices are the records, if the guarantee covers any two points in it, and None
+            otherwise.
+        repaired: Details of the repair. None if the release was not repaired.
     """
 
     artefact: ClassVar[str] = ARTEFACT
@@ -163,7 +166,7 @@ class MatrixRelease(Release):
         """Create a release by repairing a nearly feasible matrix of probabilities.
 
         Args:
-            z: Array of shape (N, K), the probabilities, which may violate the constraints slightly.
+            z: (N, K) The probabilities, which may violate the constraints slightly.
             data: The problem's data.
             context: The context of the solve, which provides the requested gap and records how long the repair takes.
 
@@ -171,7 +174,7 @@ class MatrixRelease(Release):
             CertificationError: No repaired matrix could be certified.
         """
         with context.time_phase("repair"):
-            # Only the pairs that imply all other required pairs are passed to the repair.
+            # `standing` has the pairs that the certificate checks, which imply all other required pairs.
             pairs, distances = data.standing
             repaired = repair(
                 z,
@@ -189,16 +192,15 @@ class MatrixRelease(Release):
 
         Args:
             data: The problem's data.
-            weights: Array of shape (N, K) and type uint64, in which each row sums to 2**63.
-            along_paths: Whether to store only a subset of the required pairs that implies the others. Use it for
-                notions in which paths imply pairs
-                (:attr:`privopt_metric_dp.matrix.privacy.MatrixConstraint.along_paths`).
+            weights: (N, K) The weights as uint64. Each row sums to 2**63.
+            along_paths: Whether to store only a subset of the required pairs that implies the others, for notions in
+                which paths imply pairs (see :attr:`privopt_metric_dp.matrix.privacy.MatrixConstraint.along_paths`).
         """
         pairs, distances = data.standing if along_paths else data.required
-        # With a region, the certificate checks simplices rather than pairs, so no pairs are stored.
+        # For a region, the certificate checks simplices rather than pairs, so no pairs are stored.
         if data.region is not None:
             pairs, distances = pairs[:0], distances[:0]
-        # Pairs may be omitted from the file only if a reader can recompute them as the problem's required pairs.
+        # The file may only omit pairs that a reader can recompute, which are the problem's required pairs.
         all_required = not along_paths or data.metric.implying(data.within) is None
         follow = all_required and len(pairs) > MAX_STORED_PAIRS
         return cls(
@@ -221,24 +223,24 @@ class MatrixRelease(Release):
         """
         names = [part.name.lstrip("_") for part in fields(MatrixRelease)]
         parts: dict[str, Any] = {name: getattr(matrix, name) for name in names}
-        # `pairs` and `distances` were read through the properties, so the new release stores them and needs no problem.
+        # `pairs` and `distances` were read through the properties, so the copy stores them and needs no problem.
         return cls(**{**parts, "follow": None, **more})
 
     @property
     def pairs(self) -> NDArray[np.int64]:
-        """Pairs that the certificate checks: an array of shape (P, 2) and type int64, sorted, with i < j in each pair.
+        """(P, 2) The pairs that the certificate checks, as int64. They are sorted, and i < j in each pair.
 
         Raises:
-            InputError: The file does not store the pairs, and the problem that determines them was not read.
+            InputError: The file does not store the pairs, and it was read without the problem that determines them.
         """
         return self._pairs if self.follow is None else self.follow()[0]
 
     @property
     def distances(self) -> NDArray[np.float64]:
-        """Distances between the two records of each of the :attr:`pairs`: an array of shape (P,) and type float64.
+        """(P,) The distance between the two records of each of the :attr:`pairs`, as float64.
 
         Raises:
-            InputError: The file does not store the pairs, and the problem that determines them was not read.
+            InputError: The file does not store the pairs, and it was read without the problem that determines them.
         """
         return self._distances if self.follow is None else self.follow()[1]
 
@@ -248,7 +250,7 @@ class MatrixRelease(Release):
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
-        """The doubles nearest to weight / 2**63, an array of shape (N, K).
+        """(N, K) The doubles nearest to weight / 2**63.
 
         Use them for plots and statistics, never to draw reports.
         """
@@ -263,7 +265,7 @@ class MatrixRelease(Release):
 
     @cached_property
     def _output_ids(self) -> NDArray[np.object_]:
-        """Output ids as an array of K Python strings, so that all reports of an output share one string."""
+        """(K,) The output ids as Python strings, so that all reports of an output share one string."""
         return self.outputs.astype(np.object_)
 
     @property
@@ -292,10 +294,10 @@ class MatrixRelease(Release):
     def write(self, folder: Path) -> None:
         """Write mechanism.npz: the weights, ids, pairs and distances, and the arrays that describe a region."""
         arrays: dict[str, Any] = {} if self.region is None else dict(self.region.arrays())
-        # The properties would compute the pairs from the problem, so the stored arrays are read directly.
+        # The attributes are read directly, because the properties would compute omitted pairs from the problem.
         pairs, distances = self._pairs, self._distances
         if self.follow is not None:
-            # The empty array `implied` marks a file whose pairs follow from the problem.
+            # The empty array `implied` marks a file whose pairs are those of the problem.
             pairs, distances, arrays = pairs[:0], distances[:0], {"implied": np.zeros(0, dtype=np.int64)}
         np.savez(
             folder / ARTEFACT,
@@ -313,7 +315,7 @@ class MatrixRelease(Release):
 
         Args:
             folder: The release folder.
-            problem: The problem, an instance of :class:`MetricInstance`.
+            problem: The problem, which must be a :class:`MetricInstance`.
 
         Raises:
             InputError: The file is missing or malformed.
@@ -349,7 +351,8 @@ class MatrixRelease(Release):
             faults.add(path.name, "pairs", f"{repeated_pair} more than once", "each pair once")
         if not (np.isfinite(distances) & (distances >= 0)).all():
             faults.add(path.name, "distances", "a negative or infinite distance", "distances of at least 0")
-        # A region is optional. `region_of` checks that the arrays present fit together.
+        # A region is optional. If there are some of its arrays, `region_of` checks that they are complete and
+        # consistent.
         region_arrays = {name: arrays[name] for name in ARRAYS if name in arrays}
         is_implied = "implied" in arrays
         if is_implied and (pairs.size or distances.size or region_arrays):
@@ -362,8 +365,8 @@ class MatrixRelease(Release):
         """Draw outputs for one record, with exactly the released probabilities.
 
         Args:
-            input_id: Id of the record.
-            count: Number of outputs to draw.
+            input_id: The id of the record.
+            count: The number of outputs to draw.
 
         Returns:
             The ids of the outputs drawn.
@@ -373,7 +376,7 @@ class MatrixRelease(Release):
         """
         row = np.flatnonzero(self.records == input_id)
         if row.size != 1:
-            # The id is the secret, so the message must not repeat it or suggest ids near it.
+            # The id is the secret, so the message must not repeat it or suggest similar ids.
             raise UnknownNameError("record", input_id, self.records.tolist(), is_secret=True)
         samples: list[str] = self._output_ids.take(self.sampler.draw(int(row[0]), count)).tolist()
         return samples
@@ -386,14 +389,13 @@ class MatrixRelease(Release):
     def channel_over(self, data: MetricData) -> Channel:
         """Return the matrix as a channel with the problem's prior, distances and coordinates.
 
-        The channel has no prior, distances or coordinates if the rows of the release are not the problem's records in
-        the problem's order.
+        These are left out if the rows of the release are not the problem's records in the problem's order.
 
         Args:
             data: The problem's data.
         """
         channel = self.channel()
-        # The prior and the distances are arrays over the problem's records, so they apply only to these records in this
+        # The prior and the distances are arrays over the problem's records, so they only apply to these records in this
         # order.
         if list(data.records.ids) != list(channel.inputs):
             return channel
@@ -412,16 +414,17 @@ class MatrixRelease(Release):
         """Return the record index of each output, for a problem whose outputs are chosen from its records.
 
         Args:
-            whole: The problem's data before the outputs are chosen. Any declared record may still become an output.
+            whole: The problem's data before the outputs are chosen, in which any declared record may still become an
+                output.
 
         Returns:
-            Array of shape (K,), the record indices in ascending order.
+            (K,) The record indices in ascending order.
 
         Raises:
             DoesNotHoldError: The number of outputs differs from the declared one, or the outputs are not distinct
                 records in the order of the records.
         """
-        # Only the declared records can be outputs, and they come first. With a region, further vertices follow them.
+        # Only the declared records can be outputs. They come first, before any further vertices of a region.
         row_by_id = {name: row for row, name in enumerate(whole.records.ids[: len(whole.outputs)])}
         rows = np.array([row_by_id.get(name, -1) for name in self.outputs.tolist()], dtype=np.int64)
         if len(rows) != whole.choose or rows.min(initial=0) < 0 or (np.diff(rows) <= 0).any():

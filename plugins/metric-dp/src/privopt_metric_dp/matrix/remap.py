@@ -3,8 +3,8 @@
 Let p_i be the prior of record i, z_ik the probability of output k for record i, and c_iy the cost of output y for
 record i. A recipient who sees output k and knows the prior minimises the expected loss by replacing k with the output y
 for which the sum over i of p_i z_ik c_iy is smallest. Since y depends only on k, releasing y directly costs no privacy.
-The columns of all outputs that are replaced by y are added as integer weights, so every inequality between two rows
-still holds. Outputs that are no longer released remain as columns of zeros.
+The columns of all outputs that are replaced by y are added as integer weights, so every inequality between two rows is
+preserved. Outputs that are no longer released remain as columns of zeros.
 """
 
 from __future__ import annotations
@@ -24,33 +24,30 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["best_outputs", "improvable_outputs", "remap_outputs"]
 
 LOSS_TOLERANCE: Final = 1e-9
-"""Largest difference at which two expected losses are treated as equal, relative to the largest possible loss.
+"""The difference up to which two expected losses count as equal, relative to the largest possible loss.
 
-When two outputs are merged, both their expected losses and their largest possible losses add up. Replacements that tie
-before the merge therefore still tie after it.
+When two outputs are merged, both their expected losses and their largest possible losses add up. So replacements that
+tie before the merge still tie after it.
 """
 
 BLOCK: Final = 1 << 24
-"""Largest number of expected losses computed at a time."""
+"""The maximum number of expected losses to compute at a time."""
 
 
 def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_TOLERANCE) -> Ints:
     """Return, for each output, the replacement output that minimises the expected loss.
 
     An output is kept if no replacement has a smaller expected loss. If several replacements tie for the smallest loss,
-    the first one is used.
+    the first one is used. The computation takes N K^2 multiplications, in blocks.
 
     Args:
         release: A release with N records and K outputs.
-        weighted: Array of shape (N, K), the prior times the loss, p_i c_ik, for record i and output k.
-        tie: Two replacements for an output tie if their losses differ by at most this fraction of the largest possible
-            loss of that output.
+        weighted: (N, K) The prior times the loss, p_i c_ik, for record i and output k.
+        tie: The difference up to which two replacements for an output tie, as a fraction of the largest possible loss
+            of that output.
 
     Returns:
-        Array of shape (K,), the index of each output's replacement. An output that is never released is kept.
-
-    Notes:
-        The computation takes N K^2 multiplications, in blocks.
+        (K,) The index of each output's replacement. An output that is never released is kept.
     """
     z = release.probabilities
     count = z.shape[1]
@@ -61,7 +58,7 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_
         block_outputs = used_outputs[rows]
         losses = z[:, block_outputs].T @ weighted
         min_losses = losses.min(axis=1)
-        # The second term is the tolerance, `tie` times the largest possible expected loss of each output.
+        # The second term is the tolerance: `tie` times the largest possible expected loss of each output.
         max_tied_losses = min_losses + tie * (z[:, block_outputs].T @ max_losses)
         keeps_output = losses[np.arange(len(block_outputs)), block_outputs] <= max_tied_losses
         best_output[block_outputs] = np.where(
@@ -78,7 +75,7 @@ def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data
     Args:
         release: The release to remap.
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data, used to identify the problem file in error messages.
+        data: The problem's data, which provide the name of the problem file for error messages.
 
     Raises:
         InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.
@@ -96,12 +93,12 @@ def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease],
     Args:
         release: A release that claims to be remapped.
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data, used to identify the problem file in error messages.
+        data: The problem's data, which provide the name of the problem file for error messages.
 
     Raises:
         InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.
     """
-    # The tolerance is wider than in `remap_outputs`, so that a correct release is not refused because another machine
+    # The tolerance is wider than in `remap_outputs`, so that a correct release is not rejected because another machine
     # rounds differently.
     best_output = best_outputs(release, _weighted_costs(loss, data), tie=10 * LOSS_TOLERANCE)
     improvable = np.flatnonzero(best_output != np.arange(len(best_output)))[:5].tolist()
@@ -117,10 +114,10 @@ def _weighted_costs(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Float
 
     Args:
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data, used to identify the problem file in error messages.
+        data: The problem's data, which provide the name of the problem file for error messages.
 
     Returns:
-        Array of shape (N, K), the products p_i c_ik for each record i and output k.
+        (N, K) The products p_i c_ik for each record i and output k.
 
     Raises:
         InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.

@@ -1,9 +1,9 @@
-"""Repair a solver's matrix: turn it into integer weights that can be certified.
+"""Repair a solver's matrix by turning it into integer weights that can be certified.
 
 A solver satisfies its constraints only to about 1e-7. It may return 0 for an entry that should be 1e-9, which makes a
 ratio infinite. The repair turns the matrix into a mechanism whose rows sum to exactly 2**63, and certifies it.
 
-A matrix that satisfies every inequality after rounding is not changed any further (:func:`_round_if_private`). Any
+A matrix that satisfies every inequality after rounding is not changed any further (see :func:`_round_if_private`). Any
 other matrix is repaired in these steps:
 
 1. Two records at a distance d get equal rows if eps d < 1e-6 (:func:`.merge_records`).
@@ -16,7 +16,7 @@ other matrix is repaired in these steps:
 5. The result is certified. If this fails, tau is raised and steps 2 to 5 are repeated.
 
 If too much mass was moved in step 3, or if no tau leads to a certificate, all steps are repeated with a larger merge
-distance (`MERGE_DISTANCES`).
+distance (``MERGE_DISTANCES``).
 
 Steps 2 to 4 rely on three facts. First, the columns that satisfy ``z_i <= exp(eps' d_ij) z_j`` for every pair form a
 cone, which contains the sums, non-negative multiples and maxima of its elements. Second, an entry of a closed matrix
@@ -44,17 +44,17 @@ from privopt_metric_dp.matrix.merge_records import MAX_EXPONENT, merge_matrix, m
 
 __all__ = ["RepairedWeights", "repair", "repair_in_doubles", "round_to_weights"]
 
-#: Thresholds on eps d, below which two records get equal rows. Normally the first threshold is used. The others are
-#: tried if the noise in the matrix exceeds the differences between near records, so that too much mass would have to be
+#: Thresholds on eps d, below which two records get equal rows. Usually only the first one is used. The others are tried
+#: if the noise in the matrix exceeds the differences between nearby records, so that too much mass would have to be
 #: moved.
 MERGE_DISTANCES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-#: No larger merge distance is tried if the repair adds at most this share of any row's mass.
+#: If the repair adds at most this share of any row's mass, no larger merge distance is tried.
 MOVED_MASS = 1e-7
-#: Relative rounding error of sums and products that tau must cover, including a margin.
+#: The relative rounding error of sums and products that tau must cover, including a margin.
 ROUNDING_ERROR = 2e-14
-#: Factor by which tau is raised if the certificate fails, and the largest tau that is tried.
+#: The factor by which tau is raised if the certificate fails, and the largest tau that is tried.
 _TAU_FACTOR, _MAX_TAU = 8.0, 0.5
-#: Largest number of coarse rounds, which bring row sums close to 1 even if they are 0 or far from 1.
+#: The maximum number of coarse rounds, which bring row sums close to 1 even if they are 0 or far from 1.
 _COARSE_ROUNDS = 3
 
 
@@ -63,14 +63,14 @@ class RepairedWeights:
     """Certified integer weights, with details of the repair.
 
     Attributes:
-        weights: Read-only array of shape (N, K) and type uint64, in which each row sums to exactly 2**63.
+        weights: (N, K) The weights, as a read-only array of uint64. Each row sums to exactly 2**63.
         tau: The slack. The closure was computed at eps (1 - tau).
-        merged: Number of records that share the row of an earlier record because the two are too close to each other
-            (usually, eps d < 1e-6).
+        merged: The number of records that share the row of an earlier record because the two are too close to each
+            other (usually, eps d < 1e-6).
         measured: The measurements from the certification of the weights.
-        loss_before: Expected loss of the input matrix, with negative entries set to 0 and each row divided by its sum.
-            None if no loss was given.
-        loss_after: Expected loss of the weights, or None if no loss was given.
+        loss_before: The expected loss of the input matrix, with negative entries set to 0 and each row divided by its
+            sum. None if no loss was given.
+        loss_after: The expected loss of the weights. None if no loss was given.
     """
 
     weights: Unsigned = field(repr=False)
@@ -103,16 +103,14 @@ def repair(
     """Repair a nearly feasible matrix into certified integer weights.
 
     Args:
-        z: Array of shape (N, K) with finite entries. It may be noisy, have small negative entries, and have zeros in
-            place of tiny entries.
-        pairs: Array of shape (P, 2), the record indices of each required pair, in either order. P may be 0.
-        distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact. Records at distance 0
-            get equal rows.
-        epsilon: Exact epsilon, above 0.
-        loss: Array of shape (N, K), the costs times the prior. The repair uses it to decide which entries to lower and
-            which outputs get more mass. None if unknown.
-        gap: Relative optimality gap requested for the release. The slack tau starts at no more than a thousandth of the
-            gap, unless rounding errors require more.
+        z: (N, K) Finite entries, which may be noisy or slightly negative, or 0 where they should be tiny.
+        pairs: (P, 2) The record indices of each required pair, in either order. P may be 0.
+        distances: (P,) The distance of each pair. The doubles are taken as exact. Records at distance 0 get equal rows.
+        epsilon: The exact epsilon, above 0.
+        loss: (N, K) The costs times the prior. They determine which entries to lower and which outputs get more mass.
+            None if they are not known.
+        gap: The relative optimality gap requested for the release. The slack tau starts at no more than a thousandth of
+            the gap, unless rounding errors require more.
 
     Returns:
         The weights, with the measurements that certify them.
@@ -134,7 +132,7 @@ def repair(
     if unchanged is not None:
         rounded_loss = None if loss is None else _total_loss(loss, unchanged.weights, float(TOTAL))
         return evolve(unchanged, loss_before=loss_before, loss_after=rounded_loss)
-    # Larger merge distances are tried as long as each costs less than the one before.
+    # Larger merge distances are tried as long as each one costs less than the one before.
     best_repair, best_price, last_error = None, np.inf, None
     for merge_distance in MERGE_DISTANCES:
         if best_repair is not None and clock().left == 0.0:
@@ -163,7 +161,7 @@ def _check_matrix(z: Floats, loss: Floats | None) -> Floats:
 
     Args:
         z: The matrix to repair.
-        loss: Array of shape (N, K), the costs times the prior, or None.
+        loss: (N, K) The costs times the prior, or None.
 
     Raises:
         SolverError: An entry is not finite.
@@ -183,9 +181,9 @@ def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -
     """Return the expected loss of a matrix after its rows are divided by the given sums.
 
     Args:
-        loss: Array of shape (N, K), the costs times the prior.
-        matrix: Array of shape (N, K), the entries of the matrix, e.g. integer weights.
-        sums: Array of shape (N,) with the divisor of each row, or one divisor for all rows.
+        loss: (N, K) The costs times the prior.
+        matrix: (N, K) The entries of the matrix, such as integer weights.
+        sums: The divisor of each row, of shape (N,), or one divisor for all rows.
     """
     return float((np.einsum("ik,ik->i", loss, matrix) / sums).sum())
 
@@ -193,17 +191,17 @@ def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -
 def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
     """Repair a matrix in floating point, without rounding it to integers or certifying it.
 
-    Entries are raised until the privacy constraints hold. Rows are then made to sum to 1 without violating the
-    constraints. These are steps 2 and 3 in the module docstring.
+    These are steps 2 and 3 in the module docstring: entries are raised until the privacy constraints hold, and then
+    rows are made to sum to 1 without violating the constraints.
 
     Args:
-        z: Array of shape (N, K) with finite, non-negative entries, which nearly satisfies the privacy constraints.
-        cost: Array of shape (N, K), the costs times the prior. The most expensive entries are lowered first.
-        pairs: Array of shape (P, 2), the record indices of distinct required pairs.
-        exponents: Array of shape (P,), epsilon times the distance of each pair, above 0.
+        z: (N, K) Finite, non-negative entries that nearly satisfy the privacy constraints.
+        cost: (N, K) The costs times the prior. The most expensive entries are lowered first.
+        pairs: (P, 2) The record indices of distinct required pairs.
+        exponents: (P,) Epsilon times the distance of each pair, above 0.
 
     Returns:
-        Array of shape (N, K), whose rows sum to 1 and satisfy the privacy constraints at epsilon. A small slack absorbs
+        (N, K) A matrix whose rows sum to 1 and satisfy the privacy constraints at epsilon. A small slack absorbs
         rounding errors.
     """
     graph = Graph(pairs, np.minimum(exponents, MAX_EXPONENT), len(z))
@@ -216,7 +214,7 @@ def round_to_weights(z: Floats) -> Unsigned:
     After rounding, the largest entries of a row are adjusted until the sum is exact.
 
     Args:
-        z: Array of shape (N, K) with non-negative entries. No row may consist of zeros.
+        z: (N, K) Non-negative entries. No row may consist of zeros.
     """
     weights = np.empty(z.shape, dtype=np.uint64)
 
@@ -228,7 +226,8 @@ def round_to_weights(z: Floats) -> Unsigned:
 
     in_threads(round_rows, len(z))
     missing_units = np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
-    # Differences wrap around modulo 2**64. They are read as signed integers, because a row may have too many units.
+    # The differences wrap around modulo 2**64. Read as signed integers, they are negative for a row with too many
+    # units.
     for row, units in zip(weights, missing_units.view(np.int64).tolist(), strict=True):
         _add_units(row, units)
     return weights
@@ -238,10 +237,10 @@ def _round_if_private(matrix: Floats, pairs: Ints, distances: Floats, epsilon: F
     """Normalise and round a matrix, and return the weights if floating-point bounds prove every inequality.
 
     Args:
-        matrix: Array of shape (N, K) with non-negative entries.
-        pairs: Array of shape (P, 2), the record indices of each required pair.
-        distances: Array of shape (P,), the distance of each pair.
-        epsilon: Exact epsilon.
+        matrix: (N, K) Non-negative entries.
+        pairs: (P, 2) The record indices of each required pair.
+        distances: (P,) The distance of each pair.
+        epsilon: The exact epsilon.
 
     Returns:
         The weights with their measurements, or None if a row consists of zeros or an inequality is not proved.
@@ -268,19 +267,19 @@ def _repair_within(
     """Repair a matrix with a given merge distance, raising the slack tau until the result can be certified.
 
     Args:
-        merge_distance: Threshold on epsilon times distance, below which two records get equal rows.
-        matrix: Array of shape (N, K) with non-negative entries.
-        loss: Array of shape (N, K), the costs times the prior, or None if they are not known.
-        pairs: Array of shape (P, 2), the record indices of each required pair.
-        distances: Array of shape (P,), the distance of each pair.
-        epsilon: Exact epsilon.
-        gap: Requested relative optimality gap.
+        merge_distance: The threshold on epsilon times distance, below which two records get equal rows.
+        matrix: (N, K) Non-negative entries.
+        loss: (N, K) The costs times the prior. None if they are not known.
+        pairs: (P, 2) The record indices of each required pair.
+        distances: (P,) The distance of each pair.
+        epsilon: The exact epsilon.
+        gap: The relative optimality gap requested for the release.
 
     Returns:
         The certified weights, and the largest fraction of any row's mass that was added to make the row sum to 1.
 
     Raises:
-        CertificationError: No slack up to `_MAX_TAU` led to a certificate.
+        CertificationError: No slack up to ``_MAX_TAU`` led to a certificate.
         OutOfTime: The time limit expired before an attempt.
     """
     labels, exponents = merge_records(pairs, distances, epsilon, len(matrix), merge_distance)
@@ -290,7 +289,7 @@ def _repair_within(
         check("the matrix was repaired")
         rows, moved_mass = _to_sum_one(start_matrix.copy(), cost, graph, tau)
         merged_weights = _to_integers(rows, graph, tau)
-        # Every record gets its class's row.
+        # `labels` maps each record to its class of merged records, whose row it gets.
         weights = merged_weights[labels]
         measurements = certify(weights, pairs, distances, epsilon)
         if measurements.holds:
@@ -298,7 +297,7 @@ def _repair_within(
             return RepairedWeights(
                 weights=read_only(weights), tau=tau, merged=merged_count, measured=measurements
             ), moved_mass
-        # The certificate is exact, so too small a slack cannot lead to a wrong release; it only costs another attempt.
+        # The certificate is exact, so too small a slack cannot lead to a wrong release, but only costs another attempt.
         tau *= _TAU_FACTOR
     raise CertificationError(
         f"no slack up to {_MAX_TAU} made the repaired matrix certify: {measurements.failed} of {len(pairs)} pairs fail"
@@ -306,17 +305,16 @@ def _repair_within(
 
 
 def _first_tau(graph: Graph, gap: float) -> float:
-    """Return the first slack tau to try: small compared with the gap, but large enough to cover rounding errors.
+    """Return the first slack tau to try, which is small compared with the gap but covers rounding errors.
 
     A slack of tau raises the loss by a small multiple of tau, in relative terms.
 
     Args:
         graph: The required pairs, with epsilon times the distance of each pair.
-        gap: Requested relative optimality gap.
+        gap: The relative optimality gap requested for the release.
     """
     shortest = float(graph.exponents.min()) if len(graph.exponents) else 1.0
-    # Rounding changes a log-ratio by up to `ROUNDING_ERROR`, so tau times the shortest pair's eps d must be at least
-    # that.
+    # Rounding changes a log-ratio by up to `ROUNDING_ERROR`, so tau times eps d must be at least that for every pair.
     return min(_MAX_TAU, max(min(1e-9, 1e-3 * gap), ROUNDING_ERROR / shortest))
 
 
@@ -326,12 +324,12 @@ def _max_drift(sums: Floats, graph: Graph) -> float:
     For a pair of rows i and j at distance d, this fraction is |log sum_i - log sum_j| / (eps d).
 
     Args:
-        sums: Array of shape (N,), the row sums, above 0.
+        sums: (N,) The row sums, above 0.
         graph: The required pairs, with epsilon times the distance of each pair.
     """
     if not len(graph.first):
         return 0.0
-    # Dividing rows i and j by their sums changes their log-ratio by the difference of these logarithms.
+    # Dividing two rows by their sums changes their log-ratio by the difference of the sums' logarithms.
     logs = np.log(sums)
     return float((np.abs(logs[graph.first] - logs[graph.second]) / graph.exponents).max())
 
@@ -345,15 +343,15 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
     covers.
 
     Args:
-        z: Array of shape (N, K) with non-negative entries, which may be changed.
-        cost: Array of shape (N, K), the cost of each entry. The most expensive entries are lowered first.
+        z: (N, K) Non-negative entries, which may be changed.
+        cost: (N, K) The cost of each entry. The most expensive entries are lowered first.
         graph: The required pairs.
         tau: The slack, as a fraction of epsilon.
 
     Returns:
-        Array of shape (N, K), the new rows; and the largest fraction of any new row that is added mass.
+        The new rows, of shape (N, K), and the largest fraction of any new row that is added mass.
     """
-    # Coarse rounds raise entries to the closure and normalise rows, until all sums are within 1 % of 1.
+    # Coarse rounds raise entries to the closure and normalise rows until all sums are within 1 % of 1.
     for remaining_rounds in reversed(range(_COARSE_ROUNDS)):
         close_matrix(z, graph, tau, is_integer=False)
         _fill_empty_components(z, graph)
@@ -361,21 +359,21 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
         if not remaining_rounds or np.abs(sums - 1.0).max() <= 0.01:
             break  # the steps below need a closed matrix, so rows are not normalised after the last closure
         z = _normalize_rows(z, sums)
-    # There are two rounds. Once rows are lowered, their sums may differ so little that rows can be divided by them.
-    # Otherwise, the matrix is scaled and lowered again.
+    # Lowering rows may leave sums that differ so little that rows can be divided by them. If not, the matrix is scaled
+    # and lowered once more.
     for _ in range(2):
         sums = z.sum(axis=1)
         # Dividing by sums that differ by so little uses up at most a quarter of the slack.
         if _max_drift(sums, graph) <= tau / 4:
             return _normalize_rows(z, sums), 0.0
-        # After this division, every row sums to at least 1, and the excess over 1 can be subtracted.
-        z /= _min_sums_by_component(sums, graph)[:, None]  # one factor for each component keeps z in the cone
+        # After this division, every row sums to at least 1, so that the excess over 1 can be subtracted.
+        z /= _min_sums_by_component(sums, graph)[:, None]  # with one factor per component, z stays in the cone
         lower_rows(z, z.sum(axis=1) - 1.0, cost, graph, tau)
     return _share_deficits(z, cost, graph, tau)
 
 
 def _normalize_rows(z: Floats, sums: Floats) -> Floats:
-    """Return a matrix with each row divided by its sum, given the sums as an array of shape (N,)."""
+    """Return a matrix with each row divided by its sum. The sums are given as an array of shape (N,)."""
     rows: Floats = z / sums[:, None]
     return rows
 
@@ -392,8 +390,8 @@ def _fill_empty_components(z: Floats, graph: Graph) -> None:
     """Set all entries of a component to 1 if they are all 0, because a row of zeros cannot be normalised."""
     mass = np.zeros(graph.components)
     np.add.at(mass, graph.labels, z.sum(axis=1))
-    # In a closed matrix, one positive entry makes its column positive in the whole component. So all other components
-    # have no row of zeros.
+    # In a closed matrix, a positive entry makes its column positive in the whole component. So no other component has a
+    # row of zeros.
     z[mass[graph.labels] == 0] = 1.0
 
 
@@ -404,26 +402,26 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
     common sum S, the deficits S - s_i satisfy the privacy constraints. The smallest such S is used for each component.
 
     Args:
-        z: Array of shape (N, K), the closed matrix, which is changed.
-        cost: Array of shape (N, K), the cost of each entry.
+        z: (N, K) The closed matrix, which is changed.
+        cost: (N, K) The cost of each entry.
         graph: The required pairs.
         tau: The slack, as a fraction of epsilon.
 
     Returns:
-        Array of shape (N, K), the new rows; and the largest fraction of any new row that is added mass.
+        The new rows, of shape (N, K), and the largest fraction of any new row that is added mass.
     """
     sums = z.sum(axis=1)
     if _max_drift(sums, graph) <= tau / 4:
         return _normalize_rows(z, sums), 0.0
     steps = np.expm1((1.0 - tau) * graph.exponents)
     i, j = graph.first, graph.second
-    # S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1), for both directions of each pair.
+    # S must be at least s_j + (s_j - s_i) / (exp(eps' d_ij) - 1), for both directions of each pair.
     required_scale = np.maximum(sums[j] + (sums[j] - sums[i]) / steps, sums[i] + (sums[i] - sums[j]) / steps)
     scale = np.zeros(graph.components)
     np.maximum.at(scale, graph.labels, sums)
     np.maximum.at(scale, graph.labels[i], required_scale)
     deficits = scale[graph.labels] - sums
-    # A component's deficits are added to the output with the smallest additional cost.
+    # A component's deficits are added to the output for which this costs the least.
     output_costs = np.zeros((graph.components, z.shape[1]))
     np.add.at(output_costs, graph.labels, cost * deficits[:, None])
     z[np.arange(len(z)), output_costs.argmin(axis=1)[graph.labels]] += deficits
@@ -434,11 +432,11 @@ def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
     """Round a matrix to integer weights that satisfy the privacy constraints, and make each row sum to exactly 2**63.
 
     Args:
-        z: Array of shape (N, K), whose rows sum to 1 and satisfy the constraints with a slack.
+        z: (N, K) Rows that sum to 1 and satisfy the constraints with a slack.
         graph: The required pairs.
         tau: The slack, as a fraction of epsilon.
     """
-    # Few rounds are needed. If the errors are still too large after the last one, the certificate decides whether they
+    # Few rounds are needed. If errors are still too large after the last one, the certificate decides whether they
     # matter.
     for _ in range(6):
         units = np.rint(z * float(TOTAL))
@@ -461,8 +459,8 @@ def _add_units(row: Unsigned, missing: int) -> None:
     """Add ``missing`` units to the largest entries of a row, in proportion to these entries.
 
     Args:
-        row: Array of shape (K,) and type uint64, which is changed in place.
-        missing: Number of units to add, which may be negative.
+        row: (K,) The weights as uint64, which are changed in place.
+        missing: The number of units to add, which may be negative.
     """
     greatest = int(row.argmax())
     # Only entries that are at least a sixteenth of the largest one are changed, so that each relative change is small.

@@ -1,11 +1,12 @@
 """Fixed-width SIMD vectors for compiled loops: eight doubles, or sixteen single-precision floats.
 
 Compilers do not vectorise the loops over a batch of outputs, because these loops are short and their arrays might
-overlap. The types below make the vectors explicit. On a machine with narrower registers, each vector takes several
-registers. ``a - b * c`` becomes a single fused instruction if the machine has one.
+overlap. The types below make the vectors explicit. On a machine with narrower registers, each vector takes several of
+them. ``a - b * c`` becomes a single fused instruction if the machine has one.
 
-The functions below are numba intrinsics. Each takes numba's typing context (unused) and the types of its arguments, and
-returns a signature and a function that generates LLVM code. Intrinsics can be called only in compiled functions:
+The functions below are numba intrinsics. Each takes numba's typing context (which it ignores) and the types of its
+arguments, and returns a signature and a function that generates LLVM code. Intrinsics can only be called in compiled
+functions:
 
     from privopt_metric_dp.matrix.simd import load, spread, store
 
@@ -31,16 +32,16 @@ from numba.extending import intrinsic, overload, register_model
 __all__ = ["DOUBLE_LANES", "SINGLE_LANES", "greatest", "highest", "least", "load", "lowest", "spread", "store", "total"]
 
 DOUBLE_LANES = 8
-"""Number of lanes in a vector of doubles."""
+"""The number of lanes in a vector of doubles."""
 SINGLE_LANES = 16
-"""Number of lanes in a vector of single-precision floats."""
+"""The number of lanes in a vector of single-precision floats."""
 
 _WORD = ir.IntType(32)  # LLVM's type for the index of a lane
 _Values: TypeAlias = Sequence[ir.Value]
 _Typed: TypeAlias = tuple[Signature, Callable[..., ir.Value]]
-"""Return type of an intrinsic: numba's signature, and the function that generates the LLVM code."""
+"""What an intrinsic returns: numba's signature, and the function that generates the LLVM code."""
 _FUSED = ("contract",)
-"""Flags that allow LLVM to fuse a product and a sum into one instruction with a single rounding."""
+"""The flags that allow LLVM to fuse a product and a sum into one instruction with a single rounding."""
 
 
 class _Lanes(types.Type):  # type: ignore[misc]
@@ -48,11 +49,11 @@ class _Lanes(types.Type):  # type: ignore[misc]
 
     Attributes:
         element: Numba's type for a lane.
-        count: Number of lanes.
+        count: The number of lanes.
     """
 
     def __init__(self, element: types.Float) -> None:
-        """Create the type of a vector whose lanes are of a given floating-point type."""
+        """Create the type of a vector whose lanes have a given floating-point type."""
         self.element = element
         self.count = DOUBLE_LANES if element == types.float64 else SINGLE_LANES
         super().__init__(name=f"Lanes({element} x {self.count})")
@@ -60,7 +61,7 @@ class _Lanes(types.Type):  # type: ignore[misc]
 
 @register_model(_Lanes)
 class _LanesModel(PrimitiveModel):  # type: ignore[misc]
-    """Numba's data model for `_Lanes`, which stores values of this type as LLVM vectors."""
+    """Numba's data model for :class:`_Lanes`, which stores values of this type as LLVM vectors."""
 
     def __init__(self, manager: object, kind: _Lanes) -> None:
         """Create the data model for a vector type. Numba's data model manager calls this."""
@@ -74,13 +75,13 @@ def _address(
     """Return the address of a vector in a flat array, as a pointer to LLVM's vector type.
 
     Args:
-        context, builder: Numba's target context, and the builder to which code is added.
-        signature: Signature of the intrinsic, whose first two arguments are the array and the vector's index.
-        values: LLVM values of the arguments.
+        context, builder: Numba's target context, and the builder to add code to.
+        signature: The signature of the intrinsic, whose first two arguments are the array and the vector's index.
+        values: The LLVM values of the arguments.
         vector: LLVM's type for the vector.
     """
     array = context.make_array(signature.args[0])(context, builder, values[0])
-    # The index may have any integer type, but an address needs numba's word-sized one.
+    # The index may have any integer type, but an address needs numba's word-sized type.
     place = context.cast(builder, values[1], signature.args[1], types.intp)
     first = builder.gep(array.data, [builder.mul(place, ir.Constant(place.type, vector.count))])
     return builder.bitcast(first, vector.as_pointer())
@@ -94,7 +95,7 @@ def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
         """Generate the code that loads a vector from an array at a given vector index."""
         vector = context.get_value_type(kind)
-        # NumPy aligns arrays to their elements rather than to vectors, so no stricter alignment can be assumed.
+        # NumPy aligns arrays to their elements, not to vectors, so no stricter alignment can be assumed.
         return builder.load(_address(context, builder, signature, values, vector), align=kind.element.bitwidth // 8)
 
     return kind(array, place), generate
@@ -121,7 +122,8 @@ def spread(typing: object, value: types.Float) -> _Typed:
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
         """Generate the code that copies a number to all lanes."""
         nothing = ir.Constant(context.get_value_type(kind), ir.Undefined)
-        # LLVM's idiom for a broadcast: the number is put into lane 0, and a shuffle copies lane 0 into every lane.
+        # This is LLVM's idiom for a broadcast: put the number into lane 0, and copy lane 0 into every lane by a
+        # shuffle.
         one = builder.insert_element(nothing, values[0], ir.Constant(_WORD, 0))
         return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_WORD, kind.count), [0] * kind.count))
 
@@ -132,9 +134,9 @@ def _make_lane_operation(name: str, compare: str | None = None) -> Callable[...,
     """Return an intrinsic that combines two vectors lane by lane.
 
     Args:
-        name: LLVM's name for an arithmetic operation. It is unused if ``compare`` is given.
-        compare: LLVM's comparison operator. Each lane of the result is the lane of the first vector if the comparison
-            holds, and the lane of the second vector if not. None for an arithmetic operation.
+        name: LLVM's name for an arithmetic operation. It is not used if ``compare`` is given.
+        compare: LLVM's comparison operator. Each lane of the result is taken from the first vector if the comparison
+            holds there, and from the second one otherwise. None for an arithmetic operation.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -145,7 +147,7 @@ def _make_lane_operation(name: str, compare: str | None = None) -> Callable[...,
             """Generate the code that combines two vectors lane by lane."""
             if compare is None:
                 return getattr(builder, name)(*values, flags=_FUSED)
-            # An ordered comparison with NaN is false, so it selects the second operand.
+            # An ordered comparison with NaN is false, so the second operand is selected.
             return builder.select(builder.fcmp_ordered(compare, *values), *values)
 
         return a(a, b), generate
@@ -175,7 +177,8 @@ def _make_reduction(compare: str | None = None) -> Callable[..., float]:
             """Generate the code that reduces a vector to a number by combining its lanes pairwise in a binary tree."""
             lanes = [builder.extract_element(values[0], ir.Constant(_WORD, k)) for k in range(a.count)]
             while len(lanes) > 1:
-                # Combining neighbouring lanes gives a tree with a fixed order and short chains of dependent operations.
+                # Combining lanes in pairs fixes the order of the operations, and keeps chains of dependent operations
+                # short.
                 pairs = zip(lanes[::2], lanes[1::2], strict=True)
                 if compare is None:
                     lanes = [builder.fadd(x, y) for x, y in pairs]
@@ -202,7 +205,7 @@ def _register_operator(symbol: Callable[..., object], operation: Callable[..., o
 
     @overload(symbol, strict=False)  # type: ignore[untyped-decorator]
     def type_operation(a: object, b: object) -> Callable[..., object] | None:
-        """Return the operator's implementation if both arguments are vectors of the same type, and otherwise None."""
+        """Return the operator's implementation if both arguments are vectors of the same type, or None otherwise."""
         if isinstance(a, _Lanes) and a == b:
             return lambda a, b: operation(a, b)
         return None

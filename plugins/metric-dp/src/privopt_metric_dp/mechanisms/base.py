@@ -63,8 +63,8 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return sentences that explain the guarantee of a release.
 
-        They state how much a report changes the odds between nearest neighbours, how often an attacker's best guess is
-        correct with and without the report, and what the expected loss costs in the unit from ``per_km``, if declared.
+        They say how much a report changes the odds between nearest neighbours, how often an attacker's best guess is
+        correct with and without the report, and, if ``per_km`` is declared, what the expected loss costs in that unit.
         """
         return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 
@@ -79,17 +79,17 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Interpretation:
         """Return sentences and warnings about what an attacker can learn under the guarantee.
 
-        The odds between nearest neighbours are stated only for metric DP, because other notions do not bound them by
+        The odds between nearest neighbours are only given for metric DP, because other notions do not bound them by
         distance.
         """
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
         return interpret_guarantee(release, problem.data, by_distance=by_distance)
 
     def channel(self, problem: MetricInstance[D], release: MatrixRelease) -> Channel:
-        """Return the matrix as a channel: the probability of each output given each input.
+        """Return the matrix as a channel, that is, the probability of each output given each input.
 
-        Attacks and estimates use the channel. If the release contains a row for each record, the channel includes the
-        prior, the distances and the places.
+        Attacks and estimates use the channel. If the release has one row per record, the channel includes the prior,
+        the distances and the places.
         """
         return release.channel_over(problem.data)
 
@@ -109,8 +109,8 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     ) -> Mapping[str, Any] | None:
         """Return quantiles of an attacker's error after observing up to ``reports`` reports about one place.
 
-        The attacker guesses the record with the largest likelihood given all reports. The result contains quantiles of
-        the distance from the guess to the true place. Returns None unless the release has exactly one row per record.
+        The attacker guesses the record with the largest likelihood given all reports. The error is the distance from
+        the guess to the true place. The result is None unless the release has exactly one row per record.
         """
         from privopt_metric_dp.attacks.many_reports import over_time
 
@@ -121,14 +121,14 @@ def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: b
     """Return functions that each offer a private matrix found without a search.
 
     The first matrix reports the same output for all records, so it is private for any distances. The second is the
-    exponential mechanism with half of epsilon in its exponents. It is included only if distances to outputs are known.
+    exponential mechanism with half of epsilon in its exponents. It is only included if distances to outputs are known.
 
     Args:
         data: The data of the problem.
-        incumbent: The search that receives the offers.
+        incumbent: The search to make the offers to.
         bounds: Whether to offer a trivial lower bound as well: the loss if each record reports its cheapest output.
     """
-    # Neither matrix needs a solver, so a run under a time limit has a certified release almost from the start.
+    # Neither matrix needs a solver, so a run with a time limit has a certified release almost from the start.
     weighted, (records, outputs) = data.weighted, data.shape
 
     def offer_one_output() -> None:
@@ -138,7 +138,7 @@ def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: b
             "one output",
             candidate=Later(_one_output_matrix, records, outputs, k),
             value=float(weighted[:, k].sum()),
-            # If all multipliers are 0, the Lagrangian bound is the loss if every record reports its cheapest output.
+            # With all multipliers 0, the Lagrangian bound is the loss if every record reports its cheapest output.
             bound=float(weighted.min(axis=1).sum()) if bounds else None,
             proof=Dual(Multipliers.zero(), (np.zeros((0, 2), dtype=np.int64), np.zeros(0))) if bounds else None,
         )
@@ -147,11 +147,12 @@ def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: b
         """Offer the exponential mechanism, unless some record has no output at a finite distance."""
         try:
             z = exponential(data.to_outputs, float(data.epsilon))
-        except InputError as error:  # a record has no output at a finite distance, so there is no such mechanism
+        except InputError as error:  # a record has no output at a finite distance
             incumbent.note(f"exponential ({error})")
             return
         incumbent.offer("exponential", candidate=z, value=float(np.vdot(weighted, z)))
 
+    # `data.crossed` says whether the distances from records to outputs are known.
     return [offer_one_output, offer_exponential] if data.crossed else [offer_one_output]
 
 
@@ -163,16 +164,18 @@ def _one_output_matrix(records: int, outputs: int, k: int) -> Floats:
 
 
 CHOSEN: Final = "chosen"
-"""The scope of a lower bound that holds only for mechanisms with the outputs that were chosen among the records."""
+"""The scope of a lower bound that is only valid for mechanisms with the outputs chosen among the records."""
 PROPOSED_OUTPUTS: Final = 120
-"""Number of outputs that an error message proposes if using all records as outputs takes too much memory."""
+"""The number of outputs that an error message proposes if using all records as outputs takes too much memory."""
 ALL: Final = "all"
-"""The scope of a lower bound that holds for all mechanisms, including those that may report any record."""
+"""The scope of a lower bound that is valid for all mechanisms, including those that may report any record."""
 MIN_BOUND_SHARE: Final = 0.9
 """A bound with scope :data:`ALL` is stated if it is at least this fraction of the bound with scope :data:`CHOSEN`."""
 SOLVER_GAP_SHARE: Final = 0.95
-"""The fraction of the requested gap that solvers must reach. The rest allows for the increase of the loss by the repair
-and for the rounding of the bound."""
+"""The fraction of the requested gap that solvers must reach.
+
+The rest allows for the increase of the loss by the repair and for the rounding of the bound.
+"""
 
 
 class MetricMechanism(MatrixWords[D]):
@@ -197,7 +200,7 @@ class MetricMechanism(MatrixWords[D]):
     reporting: ClassVar[str] = "privopt_metric_dp.report.reporting:MetricReporting"
 
     chooses: ClassVar[bool] = False
-    """Whether the mechanism can choose outputs among the records (:meth:`choose`), as ``[outputs] choose`` requests."""
+    """Whether the mechanism can choose outputs among the records, for ``[outputs] choose`` (see :meth:`choose`)."""
 
     falls_back: ClassVar[bool] = False
     """Whether the matrices from :func:`make_first_offers` are valid releases of the mechanism."""
@@ -221,7 +224,7 @@ class MetricMechanism(MatrixWords[D]):
             role: "distance", "loss" or "notion".
             name: The name of the kind.
         """
-        # The problem handles distances and losses, so every mechanism over MetricProblem accepts them.
+        # Distances and losses are handled by the problem, so every mechanism over MetricProblem accepts all of them.
         if role != "notion" or self.any_notion:
             return True
         return issubclass(registry().kind(role, name).load(), MetricDP)
@@ -242,8 +245,7 @@ class MetricMechanism(MatrixWords[D]):
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
         """Load the problem and the release from a release folder.
 
-        The sizes of the two are compared before anything else is computed, because the folder may have been tampered
-        with.
+        Their sizes are compared before anything else is computed, because the folder may have been tampered with.
 
         Args:
             declared: The parsed problem file from the folder.
@@ -255,13 +257,13 @@ class MetricMechanism(MatrixWords[D]):
         """
         release = MatrixRelease.load(folder / ARTEFACT)
         shape = release.weights.shape
-        # The problem file has not been checked yet, and a few numbers in it can declare millions of places. The problem
-        # cannot have more places than the matrix has rows or columns, so a file that was tampered with is refused
-        # before its places are computed.
+        # The problem file has not been checked yet, and a few numbers in it can declare millions of places. An honest
+        # problem has no more places than the matrix has rows or columns, so any other file is rejected before its
+        # places are computed.
         with places_at_most(max(shape)):
             problem = self.load(declared, file)
         if problem.whole.choose is not None:
-            # The problem file says only how many outputs are chosen. The matrix's columns say which.
+            # The problem file only says how many outputs are chosen. The matrix's columns say which ones.
             problem.choose(release.rows_of_outputs(problem.whole))
         if problem.data.shape != shape:
             problem_shape = " x ".join(map("{:,}".format, problem.data.shape))
@@ -282,22 +284,22 @@ class MetricMechanism(MatrixWords[D]):
 
         Raises:
             InfeasibleError: No matrix satisfies the constraints.
-            OutOfTime: The time limit passed before a matrix was found.
+            OutOfTime: The time limit expired before a matrix was found.
         """
         raise ModelError(f"{type(self).__name__} defines neither matrix nor search")
 
     def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
         """Choose outputs among the records, and pass them to :meth:`MetricInstance.choose`.
 
-        Called only if the problem requests chosen outputs. The base implementation does nothing.
+        This is only called if the problem requests chosen outputs. The base implementation does nothing.
         """
 
     def prove_over_all(
         self, problem: MetricInstance[D], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
-        """Prove a lower bound on the loss that holds even for mechanisms that may report any record.
+        """Prove a lower bound on the loss that is valid even for mechanisms that may report any record.
 
-        Called after outputs have been chosen.
+        This is called after outputs have been chosen.
 
         Args:
             problem: The problem with the chosen outputs.
@@ -338,7 +340,7 @@ class MetricMechanism(MatrixWords[D]):
     def solve(self, problem: MetricInstance[D], context: SolveContext) -> Outcome[MatrixRelease]:
         """Search for a release with a small loss, certify it, and prove a lower bound on the loss.
 
-        The bound holds for every mechanism with the same guarantee.
+        The bound is valid for every mechanism with the same guarantee.
 
         Args:
             problem: The loaded problem.
@@ -352,7 +354,7 @@ class MetricMechanism(MatrixWords[D]):
             SolverError: No method found a matrix.
         """
         self.check_problem(problem, context.method)
-        # Outputs are chosen before `problem.data` is read, which would otherwise choose some by their distances alone.
+        # This must come before `problem.data` is read, which would otherwise choose outputs by their distances alone.
         if problem.whole.choose is not None:
             with context.time_phase("solve"):
                 self.choose(problem, context)
@@ -362,12 +364,11 @@ class MetricMechanism(MatrixWords[D]):
         context.report("distances")
         begins_held = _begins_held(self, problem, context)
         with context.time_phase("build"), within(context.search_time), clock().hold() if begins_held else nullcontext():
-            # Both are cached properties. They are computed here so that the time counts as building. The costs come
-            # first, because the distances that they need are used for the pairs too.
+            # Both are cached properties, which are computed here so that the time counts as building. The costs come
+            # first, because the pairs reuse the distances that they need.
             data.weighted, data.standing  # noqa: B018
         certifier = MatrixCertifier(data, self.privacy(problem, context.method), loss, context)
-        # Losses that differ by less than `noise` count as equal, because this is about the rounding error in a sum over
-        # N records.
+        # Losses that differ by less than `noise`, roughly the rounding error in a sum over N records, count as equal.
         noise = 1e-14 * data.shape[0] * float(max(data.weighted.max(), -data.weighted.min()))
         incumbent: MatrixIncumbent = Incumbent(
             certifier, SOLVER_GAP_SHARE * context.gap, final_gap=context.gap, noise=noise, progress=context.report
@@ -383,8 +384,8 @@ class MetricMechanism(MatrixWords[D]):
         outcome = _make_outcome(self, answer, problem)
         if problem.whole.choose is None or outcome.stopped:
             return outcome
-        # More outputs can only lower the optimum, so a bound over all records is usually the smaller one. It is stated
-        # if it is close, because it covers more mechanisms.
+        # More outputs can only lower the optimum, so a bound over all records is usually the smaller one. If it is not
+        # much smaller, it is stated instead, because it covers more mechanisms.
         wider_proof = self.prove_over_all(problem, answer.release.release, context)
         if wider_proof is None or wider_proof[1] < MIN_BOUND_SHARE * (outcome.lower_bound or 0.0):
             return outcome
@@ -395,7 +396,7 @@ class MetricMechanism(MatrixWords[D]):
     ) -> Sequence[Callable[[], None]]:
         """Return functions that offer candidates for the release before the search begins.
 
-        These functions are fast, so even a run that is stopped early has a release. The sequence is empty unless
+        They are fast, so even a run that is stopped early has a release. The sequence is empty unless
         :attr:`falls_back` is True and the notion is metric DP.
         """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
@@ -412,7 +413,7 @@ class MetricMechanism(MatrixWords[D]):
         Raises:
             ModelError: The result of :meth:`matrix` contains multipliers, but the loss is not an :class:`ExpectedLoss`.
                 Multipliers prove no bound on other losses.
-            OutOfTime: The time limit has passed. Earlier offers remain valid.
+            OutOfTime: The time limit has expired. Earlier offers remain valid.
         """
         answer = self.matrix(problem, context)
         loss, proof = self.utility(problem, context.method), None
@@ -423,11 +424,11 @@ class MetricMechanism(MatrixWords[D]):
                 raise ModelError(f"multipliers can bound only an ExpectedLoss, not {type(loss).__name__}; return none")
             proof = Dual(answer.multipliers, answer.over, answer.bound)
         has_right_shape = np.shape(answer.z) == problem.data.shape  # otherwise the repair explains the fault
-        # Value and bound are estimates. Before a release states them, the certifier repairs the matrix and evaluates
-        # the multipliers exactly. If the method gave no estimate of the bound, the value is offered as the bound: no
-        # bound can be better, so the proof will be tried.
+        # Value and bound are estimates. Before they are stated, the certifier repairs the matrix and evaluates the
+        # multipliers exactly. If the method gave no estimate of the bound, the value is offered as the bound. No bound
+        # can be better, so the proof will be tried.
         value = float(np.vdot(problem.data.weighted, answer.z)) if has_right_shape else None
-        # _make_outcome() and describe_solver() look the answer up under this name.
+        # _make_outcome() and describe_solver() look up the answer by the name `matrix`.
         incumbent.note("", matrix=answer)
         incumbent.offer(
             answer.name,
@@ -447,8 +448,8 @@ class MetricMechanism(MatrixWords[D]):
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return two mappings for the outcome: a description of the solver, and the details of the search.
 
-        The first describes the solver that :meth:`matrix` used if its result is the best offer. If not, the origin of
-        the best offer is named instead.
+        The first describes the solver used by :meth:`matrix`, if its result is the best offer. If not, it names the
+        origin of the best offer instead.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:
@@ -459,8 +460,8 @@ class MetricMechanism(MatrixWords[D]):
     def memory_advice(self, problem: MetricInstance[D]) -> str:
         """Return a phrase that suggests fewer outputs, for the error message of a run that needs too much memory.
 
-        The phrase is empty unless every record is an output, there are many records, and the mechanism can choose
-        outputs from among them.
+        It is empty unless every record is an output, there are many records, and the mechanism can choose outputs among
+        them.
         """
         records, outputs = problem.shape
         if not (self.chooses and records == outputs > PROPOSED_OUTPUTS):
@@ -471,14 +472,14 @@ class MetricMechanism(MatrixWords[D]):
         )
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
-        """Estimate the memory in bytes for the matrix (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
+        """Estimate the memory in bytes for the matrix (see :func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
         return matrix_bytes(*problem.shape, problem.whole.most_pairs)
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
         """Compare a release's records, outputs, pairs and distances with those recomputed from the problem.
 
         Returns:
-            A sentence about each difference. The list is empty if the release belongs to the problem.
+            A sentence about each difference, or an empty list if the release belongs to the problem.
         """
         data = problem.data
         ids = {"records": (release.records, data.records.ids), "outputs": (release.outputs, data.outputs.ids)}
@@ -487,7 +488,7 @@ class MetricMechanism(MatrixWords[D]):
             for name, (stored, expected_ids) in ids.items()
             if stored.tolist() != list(expected_ids)
         ]
-        # The comparisons below use row and column indices, which refer to the problem's places only if the ids agree.
+        # The comparisons below use row and column indices, which only refer to the problem's places if the ids agree.
         if data.remap and not lines:
             lines += improvable_outputs(release, self.utility(problem, result.method), data)
         if release.region is not None or data.region is not None:
@@ -541,11 +542,11 @@ def _make_outcome(
     matrix: Matrix | None = answer.details.get("matrix")
     stopped = answer.stopped
     if matrix is not None:
-        # A method that offers a single matrix counts as complete even if the limit was reached while the matrix was
-        # being certified.
+        # A method that offers a single matrix counts as complete, even if the time limit was reached while it was being
+        # certified.
         lacks_proof = matrix.multipliers is not None and answer.proof is None
         stopped = matrix.stopped or lacks_proof or (answer.stopped and answer.origin != matrix.name)
-    # What was done, in words: the solver's own description, then the search's steps.
+    # `path` says in words what was done: first the solver's own description, and then the steps of the search.
     path = ", ".join(part for part in (str(solver.get("path", "")), answer.path) if part)
     return Outcome(
         release=mechanism.release_of(answer.release.release, problem),

@@ -1,9 +1,9 @@
 """Compiled kernels for shortest paths with exact lengths.
 
-A pair of records may be dropped only if a path between the two is no longer than the distance between them. The sum of
-two doubles is seldom a double. Each length is therefore stored as an integer multiple of a common power of two, divided
-into limbs (digits) of 62 bits. Sums and comparisons of these integers are exact. Doubles are used only to order the
-heap in Dijkstra's algorithm.
+A pair of records may only be dropped if a path between the two is no longer than the distance between them. As the sum
+of two doubles is seldom a double, each length is stored as an integer multiple of a common power of two, divided into
+limbs (digits) of 62 bits. Sums and comparisons of these integers are exact. Doubles are only used to order the heap in
+Dijkstra's algorithm, and to skip paths that are clearly too long.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privopt.execution.compiled import jit
 
 __all__ = ["limbs", "short_enough"]
 
-_LIMB_BITS = 62  # bits in a limb: two limbs and a carry add up to less than 2^63, which fits a signed 64-bit integer
+_LIMB_BITS = 62  # bits in a limb: two limbs and a carry add up to less than 2^63, the limit of a signed 64-bit integer
 _HEADROOM_BITS = 16  # bits above the largest distance, so that sums of many distances do not overflow
 
 
@@ -29,25 +29,25 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
         values: Any number of one-dimensional arrays, which get a common unit.
 
     Returns:
-        A list with one array of shape (M, L) for each array of M values: the L limbs of each value, least significant
-        first; and an array of shape (L,), the units of the limbs. Each unit is a power of two, 2^62 times the previous
+        For each array of M values, an array of shape (M, L) with the L limbs of each value, least significant first.
+        Then an array of shape (L,) with the units of the limbs. Each unit is a power of two, 2^62 times the previous
         one, so value = sum_l limb[l] unit[l] exactly.
     """
     fractions, exponents = zip(*(np.frexp(v) for v in values), strict=True)
     wholes = [np.ldexp(f, 53).astype(np.int64) for f in fractions]
     shifts = [e.astype(np.int64) - 53 for e in exponents]
-    # Each value is mantissa times 2^shift, where the mantissa is a 53-bit integer. The lowest bit that any value uses
-    # is the common unit, and the highest bit determines the number of limbs.
+    # Each value is a 53-bit integer mantissa times 2^shift. The lowest bit that any value uses is the common unit, and
+    # the highest bit determines the number of limbs.
     lowest_bit, highest_bit = 0, 0
     nonzero_parts = [(w[w > 0], s[w > 0]) for w, s in zip(wholes, shifts, strict=True)]
     mantissas, shift = (np.concatenate([u[part] for u in nonzero_parts]) for part in (0, 1))
     if mantissas.size:
-        # mantissa & -mantissa isolates the lowest set bit, whose exponent is the number of trailing zeros.
+        # mantissa & -mantissa is the lowest set bit, whose exponent is the number of trailing zeros.
         trailing = np.frexp((mantissas & -mantissas).astype(np.float64))[1].astype(np.int64) - 1
         lowest_bit = int((shift + trailing).min())
         highest_bit = int(shift.max()) + 53
     count = (highest_bit - lowest_bit + _HEADROOM_BITS) // _LIMB_BITS + 1
-    # 1023 is the largest exponent of a double. The last limb, which only sums use, may have a larger unit.
+    # 1023 is the largest exponent of a double. The last limb, which is only used by sums, may have a larger unit.
     units = np.ldexp(1.0, np.minimum(lowest_bit + _LIMB_BITS * np.arange(count), 1023))
     return [_split_into_limbs(w, s - lowest_bit, count) for w, s in zip(wholes, shifts, strict=True)], units
 
@@ -58,12 +58,12 @@ def _split_into_limbs(
     """Return mantissa * 2^shift as limbs of 62 bits, least significant first.
 
     Args:
-        mantissas: Array of shape (M,), integers from 0 to 2^53.
-        shift: Array of shape (M,), the exponents. A negative shift removes only trailing zeros from the mantissa.
-        count: L, the number of limbs.
+        mantissas: (M,) Integers from 0 to 2^53.
+        shift: (M,) The exponents. A negative shift only removes trailing zeros from the mantissa.
+        count: The number L of limbs.
 
     Returns:
-        Array of shape (M, L), the limbs, each from 0 to 2^62 - 1.
+        (M, L) The limbs, each from 0 to 2^62 - 1.
     """
     mantissas = np.where(mantissas > 0, mantissas >> np.maximum(-shift, 0).clip(max=62), 0)
     shift = np.where(mantissas > 0, np.maximum(shift, 0), 0)
@@ -71,7 +71,7 @@ def _split_into_limbs(
     result = np.zeros((len(mantissas), count), dtype=np.int64)
     rows = np.arange(len(mantissas))
     result[rows, limb_index] = (mantissas & ((1 << (_LIMB_BITS - offset)) - 1)) << offset
-    # A mantissa has at most 53 bits, so it extends into at most one further limb.
+    # A mantissa has at most 53 bits, so it extends into at most one more limb.
     carry = mantissas >> (_LIMB_BITS - offset)
     has_carry = carry > 0
     result[rows[has_carry], limb_index[has_carry] + 1] = carry[has_carry]
@@ -99,7 +99,7 @@ def _add_rows(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no
     carry = 0
     for limb in range(a.shape[1]):
         value = a[i, limb] + b[j, limb] + carry
-        # A sum of two limbs and a carry is below 2^63, so it fits. 4611686018427387903 is 2^62 - 1, the mask for a
+        # The sum of two limbs and a carry is below 2^63, so it fits. 4611686018427387903 is 2^62 - 1, the mask for a
         # limb.
         carry = value >> 62
         total[0, limb] = value & 4611686018427387903
@@ -125,9 +125,9 @@ def _to_double(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compi
     """Return the number in row i of a, rounded to a double, for use as a key in the heap.
 
     Args:
-        a: Array of shape (n, L), with limbs in ascending order of significance.
-        i: Index of the row.
-        units: Array of shape (L,), the units of the limbs, which are powers of two.
+        a: (n, L) The numbers' limbs, least significant first.
+        i: The index of the row.
+        units: (L,) The units of the limbs, which are powers of two.
     """
     total = 0.0
     for limb in range(a.shape[1] - 1, -1, -1):
@@ -140,11 +140,11 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
     """Insert a node into a binary min-heap, or move it up after its key has decreased.
 
     Args:
-        heap: Node indices in heap order. Only the first ``size`` entries are used.
-        slots: Array of shape (n,), the position of each node in the heap, or -1.
-        key: Array of shape (n,), the key of each node, by which the heap is ordered.
-        size: Number of nodes in the heap.
-        node: Index of the node.
+        heap: The node indices in heap order. Only the first ``size`` entries are used.
+        slots: (n,) The position of each node in the heap, or -1.
+        key: (n,) The key of each node, by which the heap is ordered.
+        size: The number of nodes in the heap.
+        node: The index of the node.
 
     Returns:
         The new size of the heap.
@@ -153,7 +153,7 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
     if slot < 0:
         slot = size
         size += 1
-    # Parents with larger keys move down until the position of the node is found.
+    # Parents with larger keys move down until the node's position is found.
     while slot > 0:
         parent = (slot - 1) >> 1
         if key[heap[parent]] <= key[node]:
@@ -171,10 +171,10 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
     """Remove the node with the smallest key from a binary min-heap and return it. The caller decrements the size.
 
     Args:
-        heap: Node indices in heap order. Only the first ``size`` entries are used.
-        slots: Array of shape (n,), the position of each node in the heap, or -1.
-        key: Array of shape (n,), the key of each node, by which the heap is ordered.
-        size: Number of nodes in the heap before the removal, at least 1.
+        heap: The node indices in heap order. Only the first ``size`` entries are used.
+        slots: (n,) The position of each node in the heap, or -1.
+        key: (n,) The key of each node, by which the heap is ordered.
+        size: The number of nodes in the heap before the removal, at least 1.
     """
     nearest: int = heap[0]
     slots[nearest] = -1
@@ -201,10 +201,10 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
 
 @jit()
 def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
-    """Add node j to the list of touched nodes, unless it is already there, and return the new length of the list.
+    """Add node j to the list of touched nodes if it is not there yet, and return the new length of the list.
 
-    The list consists of the first ``count`` elements of ``touched``. The boolean array ``is_touched`` of shape (n,) is
-    true for the nodes in the list.
+    The list consists of the first ``count`` elements of ``touched``. The array ``is_touched``, of shape (n,), says for
+    each node whether it is in the list.
     """
     if is_touched[j]:
         return count
@@ -219,8 +219,8 @@ def _reset_nodes(
 ) -> None:  # pragma: no cover
     """Reset the state of the nodes that a search has touched, before the search from the next source.
 
-    Resetting the state of all nodes for each source would take quadratic time. Comments in :func:`short_enough`
-    describe the arrays.
+    If the state of all nodes were reset for each source, it would take quadratic time. The comments in
+    :func:`short_enough` describe the arrays.
     """
     for j in nodes:
         _set_infinite(best, j)
@@ -244,17 +244,17 @@ def short_enough(
         ask, goal, bound, exact_bound: The questions in CSR form. The questions about source i have the indices ask[i]
             to ask[i + 1] - 1. For each question, the other three arrays contain the goal, the bound as a double and the
             exact bound as limbs. Their shapes are (Q,), (Q,) and (Q, L).
-        units: Array of shape (L,), the units of the limbs.
-        two_edges: Whether only paths with at least two edges are considered.
+        units: (L,) The units of the limbs.
+        two_edges: Whether only paths with at least two edges count.
 
     Returns:
-        Boolean array of shape (Q,), the answers.
+        (Q,) The answers.
     """
     # For each node, `best` is the exact length of the shortest path so far, and `length` is the same length as a
     # double, which is the key in the heap. `detour` is the exact length of the shortest path with at least two edges.
     # `longest_bound` is the largest bound in a question about the node. Paths longer than `give_up` need no exact
-    # comparison. With `two_edges`, `give_up` is at least `longest_bound`, because a path that is longer than the best
-    # one may still be the shortest detour.
+    # comparison. If `two_edges` is set, `give_up` is at least `longest_bound`, because a path that is longer than the
+    # best one may still be the shortest detour.
     n, width = len(start) - 1, exact.shape[1]
     answer = np.zeros(len(goal), dtype=np.bool_)
     best = np.empty((n, width), dtype=np.int64)
@@ -265,12 +265,12 @@ def short_enough(
     total = np.empty((1, width), dtype=np.int64)
     longest_bound[:], slots[:] = -1.0, -1
     _reset_nodes(np.arange(n), best, detour, length, give_up, is_touched)
-    # Far above the keys' relative rounding errors, and small enough to cause few extra comparisons.
+    # The margin is far above the keys' relative rounding errors, but small enough to cause few extra comparisons.
     margin = 1.0 + 1e-12
     for source in range(n):
         if ask[source] == ask[source + 1]:
             continue
-        # Paths longer than this source's largest bound cannot answer any question.
+        # Paths longer than this source's largest bound answer no question.
         limit = 0.0
         for q in range(ask[source], ask[source + 1]):
             longest_bound[goal[q]] = max(longest_bound[goal[q]], bound[q] * margin)
@@ -296,7 +296,7 @@ def short_enough(
                     break  # the remaining edges of r are even longer
                 j = node[e]
                 # give_up[j] exceeds the best length so far by more than the keys' rounding errors. So this comparison
-                # of doubles discards only paths that are also longer in exact arithmetic.
+                # of doubles only discards paths that are longer in exact arithmetic as well.
                 if reach > give_up[j] or j == source:
                     continue
                 _add_rows(best, r, exact, e, total)

@@ -1,12 +1,12 @@
 """Enclose exact distances in balls (``flint.arb``), to any precision.
 
-A ball is an interval that contains a real number. The functions here represent a ball as a function that evaluates the
-interval at the current precision, so that callers can increase the precision.
+A ball is an interval that contains a real number. Here it is represented by a function that evaluates the interval at
+the current precision, so that callers can raise the precision.
 
 A metric returns exact distances, rounded down to doubles. If a limit may lie between the double and the exact distance,
-a ball is used for the comparison. A comparison that remains undecided at the highest precision is treated as not
-proved. A Euclidean distance is the square root of a rational, the length of a path is a rational, and the length of a
-great circle can be enclosed to any precision.
+a ball is used for the comparison. A comparison that is still undecided at the highest precision counts as not proved. A
+Euclidean distance is the square root of a rational, the length of a path is a rational, and the length of a great
+circle can be enclosed to any precision.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ else:
 __all__ = ["Ways", "at_most", "between_bounds", "decimal_of", "great_circle_of", "is_above", "place_of", "root_of"]
 
 MAX_DECIMAL_DIGITS: Final = 999
-"""Largest number of characters, and largest absolute exponent, of a decimal that is converted to a rational.
+"""The maximum number of characters, and the maximum absolute exponent, of a decimal that is converted to a rational.
 
 The stand-alone checker has the same limit.
 """
 
 
 def decimal_of(text: str) -> Fraction | None:
-    """Convert a decimal or a fraction "p/q" to a rational. Return None for decimals that are too long.
+    """Convert a decimal or a fraction "p/q" to a rational, or return None if a decimal is too long.
 
     A decimal is too long if its length or its exponent exceeds :data:`MAX_DECIMAL_DIGITS`.
     """
     if "/" in text:
         return Fraction(text)
-    # A decimal such as 1e999999999 is short as text but would take gigabytes as a rational, hence the limit.
+    # A decimal such as 1e999999999 is a short text, but would take gigabytes as a rational. Hence the limit.
     number = Decimal(text)
     power = number.as_tuple().exponent
     if len(text) > MAX_DECIMAL_DIGITS or not isinstance(power, int) or abs(power) > MAX_DECIMAL_DIGITS:
@@ -56,8 +56,8 @@ def place_of(space: Space, i: int) -> list[Fraction] | None:
     They are in the space's unit or in degrees. In a geographic grid, they are the distances in km north and east of the
     grid's corner.
     """
-    # Without declared texts, the doubles are the declared coordinates if none of them was rounded, that is, if the
-    # largest rounding error `off` is 0.
+    # `written` has the coordinates as declared texts. Without these, the doubles are exact if none was rounded, that
+    # is, if the largest rounding error `off` is 0.
     if space.written is None:
         return None if space.coordinates is None or space.off else [Fraction(x) for x in space.coordinates[i].tolist()]
     coordinates = [decimal_of(text) for text in space.written[i].tolist()]
@@ -69,7 +69,7 @@ def at_most(distance: float | Fraction, ball: Ball) -> bool:
 
     Args:
         distance: The rational, as a double or a fraction.
-        ball: Function that returns an enclosing interval (``flint.arb``) at the current precision.
+        ball: A function that returns an enclosing interval (``flint.arb``) at the current precision.
     """
     return sign_of(lambda: ball() - ball_of(Fraction(distance))) in (0, 1)
 
@@ -78,7 +78,7 @@ def is_above(ball: Ball, limit: Fraction) -> bool:
     """Return whether the number that a ball encloses is proved to be above a rational limit.
 
     Args:
-        ball: Function that returns an enclosing interval (``flint.arb``) at the current precision.
+        ball: A function that returns an enclosing interval (``flint.arb``) at the current precision.
         limit: The limit.
     """
     return sign_of(lambda: ball() - ball_of(limit)) == 1
@@ -104,15 +104,15 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
 
     For a distance d, the haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms, so the
     formula is well conditioned both for close points and for antipodal ones. In a geographic grid, all steps have
-    exactly the declared length; steps to the east have it at the latitude of the grid's corner.
+    exactly the declared length. Steps to the east have it at the latitude of the grid's corner.
 
     Args:
         space: The space that contains the places.
-        i, j: Indices of the places.
+        i, j: The indices of the places.
         radius: The earth's radius R, which determines the unit of the distance.
 
     Returns:
-        Function that returns an enclosing interval (``flint.arb``) at the current precision. None if the exact
+        A function that returns an enclosing interval (``flint.arb``) at the current precision, or None if the exact
         coordinates are not known.
     """
     a, b = place_of(space, i), place_of(space, j)
@@ -124,7 +124,7 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
         """Evaluate the haversine formula in interval arithmetic, at the current precision."""
         import flint
 
-        # All angles are in radians: `north` and `east` are the differences in latitude and longitude.
+        # All angles are in radians. `north` and `east` are the differences in latitude and longitude.
         degree = flint.arb.pi() / 180
         if space.corner is None:
             lat, other_lat = (ball_of(point[0]) * degree for point in (a, b))
@@ -147,19 +147,20 @@ class Ways:
     """Shortest paths over undirected roads, in exact integer arithmetic.
 
     Attributes:
-        unit: Common denominator of all lengths. Lengths are stored as integer multiples of 1 / unit.
+        unit: The common denominator of all lengths, which are stored as integer multiples of 1 / unit.
         after: For each node, a mapping from its neighbours to the lengths of the connecting roads.
     """
 
     def __init__(self, roads: Sequence[tuple[int, int, Fraction]], size: int) -> None:
-        """Build the mappings from each node to its neighbours.
+        """Build the mapping from each node to its neighbours.
 
         Args:
             roads: The undirected roads, each given by the indices of its two nodes and a non-negative rational length.
                 If several roads connect two nodes, the shortest one is used.
-            size: Number of nodes.
+            size: The number of nodes.
         """
-        # In units of 1 / (common denominator of all lengths), every length is an integer, so sums need no fractions.
+        # In multiples of 1 / (common denominator of all lengths), every length is an integer, so sums need no
+        # fractions.
         self.unit = lcm(*{length.denominator for _, _, length in roads})
         self.after: list[dict[int, int]] = [{} for _ in range(size)]
         for tail, head, length in roads:
@@ -171,7 +172,7 @@ class Ways:
     def shortest_lengths(self, pairs: Sequence[Sequence[int]]) -> list[Fraction | None]:
         """Return the exact length of the shortest path for each pair of nodes, or None if no path connects them.
 
-        Pairs with the same first node share one search. Lengths are in the unit of the roads.
+        Pairs with the same first node share a search. Lengths are in the unit of the roads.
         """
         goals: dict[int, set[int]] = {}
         for start, end in pairs:
@@ -185,11 +186,11 @@ class Ways:
         Lengths are in the unit of the roads. Goals that no path reaches are omitted.
         """
         lengths, queue, settled = dict[int, Fraction](), [(0, start)], set[int]()
-        # Dijkstra's algorithm in integers. It ends as soon as all goals are settled.
+        # This is Dijkstra's algorithm in integers, which ends as soon as all goals are settled.
         while queue and len(lengths) < len(goals):
             length, node = heappop(queue)
             if node in settled:
-                continue  # an outdated queue entry: the node was reached by a shorter path
+                continue  # an outdated queue entry, because the node was reached by a shorter path
             settled.add(node)
             if node in goals:
                 lengths[node] = Fraction(length, self.unit)

@@ -1,9 +1,9 @@
 """Metrics: distances between records, and from records to outputs.
 
 The distance between two records is always the same double, in both directions, on every machine, and however the pairs
-are divided into blocks. It is never above the exact distance (`privopt.numbers.distances`). Certificates, pairs and
-tables therefore use identical doubles. `privopt_metric_dp.space.road_metric` defines the metric for shortest paths, and
-`privopt_metric_dp.space.distance_table` the metric for a distance table.
+are divided into blocks. It is never above the exact distance (see :mod:`privopt.numbers.distances`). So certificates,
+pairs and tables use identical doubles. The metric for shortest paths is in :mod:`privopt_metric_dp.space.road_metric`,
+and the one for a distance table in :mod:`privopt_metric_dp.space.distance_table`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ from privopt_metric_dp.space.places import Space, check_resolution, rests_of
 __all__ = ["EuclideanMetric", "HaversineMetric", "Metric"]
 
 MAX_SHORTENING: Final = 2.0**-33
-"""Largest fraction by which a planar distance is shortened so that the distances along a line imply the distance
-between its ends."""
-_CHUNK = 1 << 14  # number of distances that are computed at a time, so few that they stay in the processor's cache
-_BLOCK = 1 << 21  # largest number of distances in memory while a table is processed in blocks
+"""The largest fraction by which a planar distance is shortened.
+
+Distances are shortened so that those along a line imply the distance between its ends.
+"""
+_CHUNK = 1 << 14  # the number of distances computed at a time, so few that they stay in the processor's cache
+_BLOCK = 1 << 21  # the maximum number of distances in memory while a table is processed in blocks
 _TREE_WIDTH = 12  # in more dimensions, a k-d tree visits nearly every point, and blocks are faster
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
 """Tables of distances to all outputs, by hash. Metrics over equal places share a table while one of them uses it."""
@@ -52,13 +54,13 @@ KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude
 class Metric(ABC):
     """Distances between N records, and from records to K outputs.
 
-    `between(i, j)` and `between(j, i)` return the same double, which all other methods use too. It is at most the exact
-    distance, so a guarantee stated for the double also holds for the exact distance. Distances from a table need not
-    satisfy the triangle inequality.
+    ``between(i, j)`` and ``between(j, i)`` return the same double, which all other methods use too. It is at most the
+    exact distance, so a guarantee stated for the double also holds for the exact distance. Distances from a table need
+    not satisfy the triangle inequality.
 
     Attributes:
-        size: N, the number of records.
-        output_size: K, the number of outputs.
+        size: The number N of records.
+        output_size: The number K of outputs.
         own_outputs: Whether the outputs are the records themselves.
     """
 
@@ -92,42 +94,40 @@ class Metric(ABC):
         """Return whether each pair's exact distance, rounded down to a double, is proved to be within a limit.
 
         The result may be False even if the double in ``distances`` is within the limit, because the double may be below
-        the exact distance. Lower bounds on losses use only the constraints for pairs with the result True.
+        the exact distance. Lower bounds on losses only use the constraints of pairs for which the result is True.
 
         Args:
-            pairs: Array of shape (P, 2), the record indices of each pair.
-            distances: Array of shape (P,), the rounded-down distances that this metric returns.
+            pairs: (P, 2) The record indices of each pair.
+            distances: (P,) The rounded-down distances that this metric returns.
             limit: The limit, in the metric's unit.
-
-        Returns:
-            Boolean array of shape (P,).
         """
-        # Any number below the double that follows the limit is rounded down to at most the limit.
+        # Any number below the next double after the limit is rounded down to at most the limit.
         return self.upper_distances(distances) < math.nextafter(limit, math.inf)
 
     def exactly(self, pairs: Ints) -> list[Ball]:
         """Return balls that enclose the exact, finite distances of pairs, given as an array of shape (P, 2).
 
-        A ball is a function that returns an interval (``flint.arb``). By default, doubles are treated as exact.
+        A ball is a function that returns an interval (``flint.arb``). By default, doubles are taken as exact.
         """
         return [partial(ball_of, Fraction(x)) for x in self.between(pairs[:, 0], pairs[:, 1]).tolist()]
 
     @property
     def exactness(self) -> str:
-        """Description, for use in reports, of the distances that :meth:`exactly` encloses."""
+        """A description, for use in reports, of the distances that :meth:`exactly` encloses."""
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, with those that may exceed the exact distance replaced by this metric's own.
+        """Return the given distances, with this metric's own in place of those that may exceed the exact distance.
 
-        Used for distances stored in a release, where a distance above the exact one would make the guarantee too weak.
+        This is used for distances stored in a release. If they were above the exact ones, the guarantee would be too
+        weak.
 
         Args:
-            pairs: Array of shape (P, 2), the record indices of each pair.
-            distances: Array of shape (P,), the distances to check, in the metric's unit.
+            pairs: (P, 2) The record indices of each pair.
+            distances: (P,) The distances to check, in the metric's unit.
         """
         safe_distances = np.minimum(distances, computed := self.between(pairs[:, 0], pairs[:, 1]))
-        # Slow exact comparisons are needed only for values between the lower and the upper bound on the distance.
+        # Slow exact comparisons are only needed for values between the lower and the upper bound on the distance.
         undecided = np.flatnonzero((distances > computed) & (distances <= self.upper_distances(computed)))
         for row, ball in zip(undecided.tolist(), self.exactly(pairs[undecided]), strict=True):
             if at_most(float(distances[row]), ball):
@@ -146,13 +146,13 @@ class Metric(ABC):
         """Return the pairs i < j at a distance of at most ``within``, compared as doubles.
 
         Returns:
-            Array of shape (P, 2), the pairs in lexicographic order; and an array of shape (P,), their distances.
-            Computing them takes memory proportional to P and N rather than to N^2.
+            The pairs in lexicographic order, of shape (P, 2), and their distances, of shape (P,). Computing them takes
+            memory proportional to P and N rather than to N^2.
         """
         pair_blocks, records = [], np.arange(self.size)
         for part in slices(self.size, self.size, _BLOCK):
             row, col = np.nonzero(self.rows(records[part]) <= within)
-            # Each pair is listed once, with the smaller record first. `row` counts from the start of the block.
+            # Each pair is listed once, with the smaller index first. `row` counts from the start of the block.
             upper = col > row + part.start
             pair_blocks.append(np.column_stack([row[upper] + part.start, col[upper]]))
         pairs = np.concatenate(pair_blocks).astype(np.int64)
@@ -161,15 +161,14 @@ class Metric(ABC):
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
         """Return a small set of pairs that is known to imply every pair, or every pair within a limit.
 
-        A pair is implied if a path over pairs in the set is no longer than the pair's distance: the constraints along
-        the path then imply the pair's constraint. The base implementation returns None.
+        A pair is implied if a path over pairs in the set is no longer than the pair's distance, because then the
+        constraints along the path imply the pair's constraint. The base implementation returns None.
 
         Args:
-            within: Largest distance of the pairs to imply, or None for all pairs.
+            within: The largest distance of the pairs to imply. If None, all pairs must be implied.
 
         Returns:
-            Array of shape (S, 2), the pairs i < j; and an array of shape (S,), their distances. None if no such set is
-            known.
+            The pairs i < j, of shape (S, 2), and their distances, of shape (S,), or None if no such set is known.
         """
         return None
 
@@ -207,7 +206,7 @@ class _PointMetric(Metric):
         expectation = " or ".join(self._kinds)
         faults = [
             Fault(space.source, "", f"{space.kind} places", f"{expectation} places for {self._name} distance")
-            # The outputs may be the records themselves. dict.fromkeys() then removes the duplicate.
+            # dict.fromkeys() removes the duplicate if the outputs are the records themselves.
             for space in dict.fromkeys((self.records, self.outputs))
             if space.kind not in self._kinds
         ]
@@ -228,7 +227,7 @@ class _PointMetric(Metric):
 
     @property
     def points(self) -> Floats:
-        """Coordinates of the records, as an array of shape (N, dim)."""
+        """The coordinates of the records, as an array of shape (N, dim)."""
         return cast("Floats", self.records.coordinates)
 
     @abstractmethod
@@ -281,8 +280,9 @@ class _PointMetric(Metric):
         the result.
 
         Args:
-            i: Array of record indices.
-            j: Array of output indices if ``outputs`` is True, or else of record indices, that broadcasts with i.
+            i: An array of record indices.
+            j: An array of indices that broadcasts with i: output indices if ``outputs`` is True, and record indices
+                otherwise.
             outputs: Whether the distances lead to outputs rather than to records.
         """
         i, j = np.broadcast_arrays(i, j)
@@ -296,7 +296,7 @@ class _PointMetric(Metric):
         result = np.empty(i.shape)
         step = max(1, _CHUNK // (i.size // len(i)))
         for s in range(0, len(i), step):
-            # A single row is passed on as a one-dimensional array, so that the case above splits it if it is long.
+            # A single row is passed on as a one-dimensional array, so that it is split by the case above if it is long.
             part = slice(s, s + step) if step > 1 else s
             result[part] = self._measure_in_chunks(i[part], j[part], outputs)
         return result
@@ -306,17 +306,17 @@ class _PointMetric(Metric):
         """Return a Euclidean point for each record, and a search radius within which all pairs are found.
 
         Args:
-            within: Largest distance of a pair, in the metric's unit.
+            within: The largest distance of a pair, in the metric's unit.
 
         Returns:
-            Array of shape (N, dim), the points; and the radius. The radius may be slightly too large. The caller
+            The points, of shape (N, dim), and the radius. The radius may be slightly too large, because the caller
             compares the distances of the pairs found with ``within``.
         """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Return the same pairs and distances as :meth:`Metric.neighbours`, found with a k-d tree."""
+        """Return the same pairs and distances as :meth:`Metric.neighbours`, but find them with a k-d tree."""
         points, radius = self._search_tree(within)
-        # In many dimensions, the tree would visit nearly every point, so computing the table in blocks is faster.
+        # In many dimensions, the tree would visit nearly every point, so it is faster to compute the table in blocks.
         if points.shape[1] > _TREE_WIDTH:
             return super().neighbours(within)
         from scipy.spatial import cKDTree
@@ -325,7 +325,7 @@ class _PointMetric(Metric):
         pairs.sort(axis=1)
         distances = self.between(pairs[:, 0], pairs[:, 1])
         pairs, distances = pairs[distances <= within], distances[distances <= within]
-        # The tree returns pairs in any order. The last key of lexsort is its primary one.
+        # The tree returns pairs in no particular order. The last key of lexsort is its primary one.
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         return pairs[order], distances[order]
 
@@ -344,9 +344,9 @@ class _PointMetric(Metric):
 
     @cached_property
     def _table_key(self) -> bytes:
-        """Hash of everything that determines the table of distances to outputs.
+        """A hash of everything that determines the table of distances to outputs.
 
-        Metrics over equal places share one table, stored in ``_TABLES`` under this key.
+        Metrics over equal places share one table, which is stored in ``_TABLES`` under this key.
         """
         digest = hashlib.sha256(f"{type(self).__name__} {self.own_outputs} {self._off}".encode())
         for space in (self.records, self.outputs):
@@ -372,12 +372,12 @@ class _PointMetric(Metric):
         return table
 
     def _square_table(self) -> Floats:
-        """Return the table of distances between records, of shape (N, N). Each distance is computed only once."""
+        """Return the table of distances between records, of shape (N, N). Each distance is only computed once."""
         table = np.zeros((self.size, self.size))
         step = max(1, min(64, _BLOCK // self.size))
         for start in range(0, self.size, step):
             rows, columns = np.arange(start, min(start + step, self.size)), np.arange(start, self.size)
-            # All columns from the diagonal on are computed. Their transpose fills the part below the diagonal.
+            # The columns from the diagonal on are computed. Their transpose fills the part below the diagonal.
             part = self._measure_in_chunks(rows[:, None], columns[None, :], False)
             table[rows[0] : rows[-1] + 1, start:] = part
             table[start:, rows[0] : rows[-1] + 1] = part.T
@@ -390,11 +390,11 @@ class EuclideanMetric(_PointMetric):
     Attributes:
         _points: The coordinates of the records and of the outputs, as doubles.
         _rests: The declared decimal coordinates minus these doubles, or empty arrays if all differences are 0.
-        _proved_errors: The values of ``_off`` before this class increases them, which cover only rounding errors.
+        _proved_errors: The values of ``_off`` before this class increases them, which only cover rounding errors.
 
     Raises:
-        InputError: The records are geographic or plain, the outputs differ from them in kind or dimension, or doubles
-            cannot resolve the distance between two records because it is too small relative to the map's extent.
+        InputError: The records are geographic or plain, the outputs differ from them in kind or dimension, or the
+            distance between two records is too small, relative to the map's extent, for doubles to resolve.
     """
 
     _kinds = ("planar", "vector")
@@ -410,11 +410,11 @@ class EuclideanMetric(_PointMetric):
         super().__init__(records, outputs)
         self._points = [np.ascontiguousarray(x) for x in (self.points, self.outputs.coordinates)]
         self._rests, self._proved_errors = rests_of(self.records, self.outputs), self._off
-        # The same small amount is subtracted from every distance, except between very close places (`_round_down`).
-        # Without this, rounding could make the distance between two places less than the sum of the distances along the
-        # line between them, which would then not imply the pair. With it, the distance is reduced once, and the sum at
-        # least twice. The amount is the distance error for a rounding error of half a unit in the last place of the
-        # map's extent, unless the rounding errors of the coordinates (`off`) are smaller.
+        # The same small amount is subtracted from every distance, except between very close places (see `_round_down`).
+        # Otherwise, rounding could make the distance between two places less than the sum of the distances along the
+        # line between them, which would then not imply the pair. With the subtraction, the distance is reduced once,
+        # and the sum at least twice. The amount is the distance error for a rounding error of half a unit in the last
+        # place of the map's extent, unless the rounding errors of the coordinates (`off`) are smaller.
         all_points = np.concatenate(self._points)
         uniform_error = 2.0 * self._distance_error(self.records, 2.0**-53 * float(np.ptp(all_points, axis=0).max()))
         max_error = 2.0 * max(self._distance_error(space, space.off) for space in (self.records, self.outputs))
@@ -434,8 +434,8 @@ class EuclideanMetric(_PointMetric):
         """Round distances down by a fixed amount, or by a small relative amount if the places are very close.
 
         The fixed amount grows with the extent of the map. For places closer than a few millionths of that extent, it
-        would exceed the relative difference of 1e-9 that ``verify`` and the stand-alone checker allow. Such distances
-        are instead reduced by the proved error and by the fraction ``MAX_SHORTENING``.
+        would exceed the relative difference of 1e-9 that ``verify`` and the stand-alone checker allow. So such
+        distances are reduced by the proved error and by the fraction ``MAX_SHORTENING`` instead.
         """
         shortened = (distances - self._proved_errors[outputs]) * (1.0 - MAX_SHORTENING)
         return np.maximum(super()._round_down(distances, outputs), shortened)
@@ -447,22 +447,21 @@ class EuclideanMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances, for use in reports: square roots of rational numbers."""
+        """A description of the exact distances, for use in reports: square roots of rational numbers."""
         return "exact distances: square roots of rational numbers"
 
     def _square_table(self) -> Floats:
         """Return the table of distances between records, of shape (N, N), computed in parallel threads."""
         points, table = self._points[0], np.empty((self.size, self.size))
-        # The compiled function reads one coordinate of many points at a time, so each coordinate is stored
-        # contiguously.
+        # The compiled function reads one coordinate of many points at a time, so each coordinate must be contiguous.
         across, rests = np.ascontiguousarray(points.T), np.ascontiguousarray(self._rests[0].T)
         in_threads(lambda a, b: distances_of_block(points, across, rests, a, b, table), self.size)
         return self._round_down(table, False)
 
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds on the exact distances, given the rounded-down distances that this metric returns."""
-        # The error is added twice: it was subtracted from the doubles, and the exact places may be farther apart by the
-        # same amount.
+        # The error is added twice, because it was subtracted from the doubles, and the exact places may be farther
+        # apart by the same amount.
         return upper_distances(distances + 2.0 * max(self._off))
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
@@ -472,20 +471,20 @@ class EuclideanMetric(_PointMetric):
         arithmetic.
 
         Args:
-            pairs: Array of shape (P, 2), the record indices of each pair.
-            distances: Array of shape (P,), the rounded-down distances that this metric returns.
+            pairs: (P, 2) The record indices of each pair.
+            distances: (P,) The rounded-down distances that this metric returns.
             limit: The limit. A distance that is rounded down to the limit is within it.
         """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within & (distances <= limit))
-        # If the limit does not exceed the error, `strict_limit` may be negative, and its square would prove nothing.
+        # If the limit does not exceed the error, `strict_limit` might be negative, and its square would prove nothing.
         if not undecided.size or not limit > self._proved_errors[0]:
             return is_within
         # Even with their rests, the coordinates may differ from the declared ones, so that error is subtracted.
         strict_limit = Fraction(math.nextafter(limit, math.inf)) - Fraction(self._proved_errors[0])
         i, j = pairs[undecided].T
         rests = self._rests[0] if len(self._rests[0]) else np.zeros_like(self.points)
-        # The four terms x_i, rest_i, -x_j and -rest_j for each pair and axis, which are added as exact rationals.
+        # For each pair and axis, the four terms x_i, rest_i, -x_j and -rest_j, which are added as exact rationals.
         point_parts = np.stack([self.points[i], rests[i], -self.points[j], -rests[j]], axis=1).tolist()
         squares = [sum(sum(map(Fraction, axis)) ** 2 for axis in zip(*parts, strict=True)) for parts in point_parts]
         is_within[undecided] = [square < strict_limit**2 for square in squares]
@@ -513,7 +512,7 @@ class HaversineMetric(_PointMetric):
     Attributes:
         _parts: Latitudes and longitudes in degrees, and cosines of the latitudes, of the records and of the outputs.
         _rests: The declared decimal coordinates minus their doubles, or empty arrays if all differences are 0.
-        _relative_error: Bound on the relative error of the product of two cosines.
+        _relative_error: A bound on the relative error of the product of two cosines.
 
     Raises:
         InputError: The records or outputs are not geographic.
@@ -544,7 +543,7 @@ class HaversineMetric(_PointMetric):
         if has_rests:
             # The additional error of each cosine is u (2^-53) above 45 degrees, where the rest is part of the angle to
             # the pole. Up to 45 degrees, where the rest is neglected, it is the rest's size in radians. The error of
-            # the product of two cosines is twice that; 2.1 and 2^-51 leave a margin.
+            # the product of two cosines is twice that. 2.1 and 2^-51 leave a margin.
             self._relative_error = 2.1 * math.radians(max(self.records.off, self.outputs.off)) + 2.0**-51
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
@@ -563,7 +562,7 @@ class HaversineMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances, for use in reports: intervals that enclose great-circle distances."""
+        """A description of the exact distances, for use in reports: intervals that enclose great-circle distances."""
         return "distances enclosed as closely as it takes: great circles"
 
     def upper_distances(self, distances: Floats) -> Floats:
@@ -589,7 +588,7 @@ class HaversineMetric(_PointMetric):
         A chord is the straight line between the ends of an arc. Its length grows with that of the arc, so a pair is
         within ``within`` km along the surface if and only if its straight-line distance is at most the chord.
         """
-        # The chord of an angle a on the unit sphere is 2 sin(a / 2). Above half a turn, the diameter is used.
+        # The chord of an angle a on the unit sphere is 2 sin(a / 2). For more than half a turn, the diameter is used.
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))
         error = (self._off[0] + 2.0 * self._distance_error(self.records, self.records.off)) / EARTH_RADIUS_KM
         return directions(self.points), chord * MORE + 1e-14 + error  # 1e-14 covers the directions' rounding

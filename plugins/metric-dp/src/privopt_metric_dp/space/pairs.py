@@ -32,12 +32,12 @@ __all__ = [
 
 _ALL_PAIRS: WeakValueDictionary[int, Ints] = WeakValueDictionary()
 """All pairs of n records, by n. Arrays are shared while in use, so that ``verify`` reuses those that ``solve`` made."""
-_TRIANGLE_TOLERANCE = 1e-9  # relative violation of the triangle inequality that is attributed to rounding
-_BLOCK = 1 << 22  # largest number of distances in memory at a time
-_MIN_SAMPLED_RECORDS = 1_000  # above this number of records, a sample decides whether all pairs are reduced
-_SAMPLE_RECORDS = 16  # number of records in the sample
-_PAIRS_PER_CHECK = 50_000  # number of pairs between two checks of the time limit
-_RARE_SHARE = 1e-2  # if at most this fraction of pairs is implied, a search for them is not worth the time
+_TRIANGLE_TOLERANCE = 1e-9  # the relative violation of the triangle inequality that is attributed to rounding
+_BLOCK = 1 << 22  # the maximum number of distances in memory at a time
+_MIN_SAMPLED_RECORDS = 1_000  # with more records, a sample decides whether it is worthwhile to reduce all pairs
+_SAMPLE_RECORDS = 16  # the number of records in the sample
+_PAIRS_PER_CHECK = 50_000  # the number of pairs between two checks of the time limit
+_RARE_SHARE = 1e-2  # if at most this fraction of the pairs is implied, a search for them is not worth the time
 
 
 def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, Floats]:
@@ -45,13 +45,13 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
     Args:
         metric: The distances between N records.
-        within: Largest distance of a required pair. Distances are compared as the metric returns them. By default,
+        within: The largest distance of a required pair. Distances are compared as the metric returns them. By default,
             every pair is required.
 
     Returns:
-        Array of shape (P, 2), the pairs i < j in lexicographic order; and an array of shape (P,), their distances in
-        the metric's unit. Pairs at an infinite distance, such as places without a connecting road, impose no constraint
-        and are omitted. With ``within``, time and memory grow with P rather than with N^2.
+        The pairs i < j in lexicographic order, of shape (P, 2), and their distances in the metric's unit, of shape
+        (P,). Pairs at an infinite distance, such as places without a connecting road, impose no constraint and are
+        omitted. If ``within`` is given, time and memory grow with P rather than with N^2.
 
     Raises:
         InputError: ``within`` is negative or not a number.
@@ -61,7 +61,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
     if within is not None:
         pairs, distances = metric.neighbours(within)
     else:
-        # A list of all pairs takes 16 bytes per pair, so problems with the same number of records share it.
+        # A list of all pairs takes 16 bytes per pair, so it is shared by problems with the same number of records.
         shared_pairs = _ALL_PAIRS.get(metric.size)
         pairs = read_only(_list_all_pairs(metric.size)) if shared_pairs is None else shared_pairs
         _ALL_PAIRS[metric.size] = pairs
@@ -75,9 +75,9 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
 
     Args:
         metric: The distances between the records.
-        distances: Array of shape (P,), the distances of the pairs within the limit.
+        distances: (P,) The distances of the pairs within the limit.
         within: The limit, ``privacy.neighbours_within``.
-        file, unit: Name of the problem file and unit of distance, for the error message.
+        file, unit: The name of the problem file and the unit of distance, for the error message.
 
     Raises:
         InputError: No record has a neighbour at a positive distance within the limit, although not all records are at
@@ -85,7 +85,8 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
     """
     if distances.any():
         return
-    # All distances within the limit are 0. The smallest positive distance, for the message, is found in blocks of rows.
+    # All distances within the limit are 0. To find the smallest positive distance for the message, blocks of rows are
+    # computed.
     min_distance, limit = np.inf, f"{within!r} {unit}"
     for part in slices(metric.size, metric.size, 1 << 21):
         rows = metric.rows(np.arange(part.start, part.stop))
@@ -108,15 +109,15 @@ def farthest(metric: Metric, count: int) -> Ints:
 
     Args:
         metric: The distances between N records.
-        count: Number of records to select, from 1 to N.
+        count: The number of records to select, from 1 to N.
 
     Returns:
-        Array of shape (count,), the indices of the records in ascending order.
+        (count,) The indices of the records in ascending order.
     """
     min_distances, selected = metric.rows(np.zeros(1, dtype=np.int64))[0], [0]
     while len(selected) < count:
-        # Selected records are set to -1, below the 0 of other records at the same place, so that none is selected
-        # twice.
+        # The distance of a selected record is set to -1, below the 0 of other records at the same place, so that it is
+        # not selected again.
         min_distances[selected[-1]] = -1.0
         selected.append(int(min_distances.argmax()))
         min_distances = np.minimum(min_distances, metric.rows(np.array(selected[-1:]))[0])
@@ -126,42 +127,41 @@ def farthest(metric: Metric, count: int) -> Ints:
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
     """Return a mask of the pairs to keep. The kept pairs imply all others.
 
-    Without slack, a pair is dropped only if a path over kept pairs is no longer than the pair's distance, in exact
+    Without slack, a pair is only dropped if a path over kept pairs is no longer than the pair's distance, in exact
     arithmetic. The kept pairs are then the smallest set that implies all others, up to ties at distance 0. With slack
     s, the path may be (1 + s) times as long. A mechanism that satisfies eps / (1 + s) on the kept pairs then satisfies
     eps on every pair.
 
+    The time per node grows with the number of pairs within the length of its longest pair. For 4,000 records with 60
+    neighbours each, the total is 0.1 s. For all pairs of N records, the time grows roughly with N^3: 0.2 s for 400
+    records, 1.3 s for 800 and 12 s for 1,600.
+
     Args:
-        pairs: Array of shape (P, 2), the indices of the two distinct nodes of each pair.
-        distances: Array of shape (P,) of non-negative numbers. Pairs at an infinite distance are dropped.
+        pairs: (P, 2) The indices of the two distinct nodes of each pair.
+        distances: (P,) The distance of each pair, non-negative. Pairs at an infinite distance are dropped.
         slack: The relative slack s, far below 1.
 
     Returns:
-        Boolean array of shape (P,), true for each pair to keep.
+        (P,) Whether to keep each pair.
 
     Raises:
-        OutOfTime: The time limit has passed.
-
-    Notes:
-        The time per node grows with the number of pairs within the length of its longest pair. For 4,000 records with
-        60 neighbours each, the total is 0.1 s. For all pairs of N records, the time grows roughly with N^3: 0.2 s for
-        400 records, 1.3 s for 800 and 12 s for 1,600.
+        OutOfTime: The time limit has expired.
     """
     pairs, distances = _check_pairs(pairs, distances)
     keep = np.zeros(len(pairs), dtype=np.bool_)
-    # Records at distance 0 form a cluster. The pairs of a spanning tree imply all others within a cluster, and one pair
-    # between two clusters is enough.
+    # Records at distance 0 from each other form a cluster. A spanning tree implies all other pairs within a cluster,
+    # and one pair between two clusters is enough.
     forest, cluster = _merge_zeros(pairs, distances)
     keep[forest] = True
     candidates, joined = _shortest_between_clusters(cluster[pairs], distances)
     if len(candidates):
         weights = distances[candidates]
-        # A detour may use only a quarter of the slack here, because its edges may in turn be dropped in favour of other
+        # A detour may only use a quarter of the slack, because its edges may in turn be dropped in favour of other
         # detours. It must have at least two edges, because each pair is itself an edge.
         has_detour = _has_short_path(joined, weights, joined, _stretch_bounds(weights, slack / 4), two_edges=True)
         keep[candidates[~has_detour]] = True
     if slack > 0:
-        # Even so, nested detours may together exceed the slack. Pairs whose shortest path over kept pairs has become
+        # Even so, nested detours may exceed the slack together. So pairs whose shortest path over kept pairs has become
         # too long are restored.
         keep[not_implied(pairs[keep], distances[keep], pairs, distances, slack=slack)] = True
     return keep
@@ -172,18 +172,18 @@ def needed_pairs(
 ) -> tuple[Ints, Floats]:
     """Reduce the required pairs to a subset that implies the others.
 
-    The reduction starts from the set that :meth:`Metric.implying` returns, if it returns one. For a road metric, the
-    set consists of the pairs connected by a path that passes through no third record. Finding these takes a second for
+    The reduction starts from the set returned by :meth:`Metric.implying`, if there is one. For a road metric, that set
+    consists of the pairs connected by a path that passes through no third record. Finding these takes a second for
     50,000 places.
 
     Args:
         metric: The distances between N records.
-        required: Function that returns the required pairs and their distances. It is called only if
+        required: A function that returns the required pairs and their distances. It is only called if
             :meth:`Metric.implying` returns None.
-        within: Largest distance of a required pair.
+        within: The largest distance of a required pair.
 
     Returns:
-        Array of shape (S, 2), the kept pairs in lexicographic order; and an array of shape (S,), their distances.
+        The kept pairs in lexicographic order, of shape (S, 2), and their distances, of shape (S,).
     """
     candidates = metric.implying(within)
     if candidates is None:
@@ -197,30 +197,30 @@ def needed_pairs(
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
     """Return whether searching for implied pairs is likely to be worthwhile, judging from a sample of records.
 
-    Records are sampled only if there are many of them and every two form a pair; in all other cases, the result is
-    True. Reducing all pairs of, say, 5,000 word vectors takes minutes and finds hardly any implied pairs. Implied pairs
-    that are kept only make the model larger.
+    Records are only sampled if there are many of them and every two form a pair. In all other cases, the result is
+    True. Reducing all pairs of, say, 5,000 word vectors takes minutes and finds hardly any implied pairs. If implied
+    pairs are kept, the model is larger, but no less correct.
 
     Args:
-        pairs: Array of shape (P, 2), the pairs i < j in lexicographic order.
-        distances: Array of shape (P,), the distance of each pair.
-        slack: Relative amount by which a path may exceed the pair's distance.
-        rare: The result is False if at most this fraction of the sampled pairs is implied.
+        pairs: (P, 2) The pairs i < j in lexicographic order.
+        distances: (P,) The distance of each pair.
+        slack: The relative amount by which a path may exceed the pair's distance.
+        rare: The largest fraction of implied pairs in the sample for which the result is False.
     """
     n = int(pairs.max(initial=-1)) + 1
     if n <= _MIN_SAMPLED_RECORDS or len(pairs) != n * (n - 1) // 2:
         return True
-    # The diagonal of the symmetric table is infinite, so that no detour begins with a step from the source to itself.
+    # The table's diagonal stays infinite, so that no detour begins with a step from the source to itself.
     table = np.full((n, n), np.inf)
     table[pairs[:, 0], pairs[:, 1]] = table[pairs[:, 1], pairs[:, 0]] = distances
     implied_count = 0
     for source in np.linspace(0, n - 1, _SAMPLE_RECORDS).astype(np.int64).tolist():
-        detours = np.full(n, np.inf)  # length of the shortest two-edge path from the source to each record
+        detours = np.full(n, np.inf)  # the length of the shortest two-edge path from the source to each record
         for start in range(0, n, 64):  # blocks of middle records keep the sums in the processor's cache
             part = table[start : start + 64] + table[source, start : start + 64, None]
             np.minimum(detours, part.min(axis=0), out=detours)
         detours[source] = np.inf
-        # The source itself is subtracted. It was counted because both of its values are infinite.
+        # 1 is subtracted for the source itself, which is counted because both of its values are infinite.
         implied_count += int((detours <= table[source] * (1.0 + slack)).sum()) - 1
     return implied_count > rare * _SAMPLE_RECORDS * n
 
@@ -229,19 +229,18 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
     """Return the row indices of the ``pairs`` that no path over ``subset`` implies, in exact arithmetic.
 
     Args:
-        subset: Array of shape (S, 2), the pairs that paths may use.
-        subset_distances: Array of shape (S,), the distance of each of these pairs.
-        pairs: Array of shape (P, 2), the pairs that should be implied.
-        distances: Array of shape (P,), the distance of each of these pairs. A pair at an infinite distance is always
-            implied.
-        slack: Relative amount by which a path may exceed the pair's distance.
+        subset: (S, 2) The pairs that paths may use.
+        subset_distances: (S,) The distance of each of these pairs.
+        pairs: (P, 2) The pairs that should be implied.
+        distances: (P,) The distance of each of these pairs. A pair at an infinite distance is always implied.
+        slack: The relative amount by which a path may exceed the pair's distance.
 
     Returns:
-        Sorted array of type int64, the row indices into ``pairs``. It is empty if all pairs are implied.
+        The row indices into ``pairs``, sorted, as int64. Empty if all pairs are implied.
     """
     subset, subset_distances = _check_pairs(subset, subset_distances)
     pairs, distances = _check_pairs(pairs, distances)
-    # A pair of a record and itself is implied, and a pair at an infinite distance imposes no constraint.
+    # A pair of a record with itself is implied, and a pair at an infinite distance imposes no constraint.
     finite = np.flatnonzero(np.isfinite(distances) & (pairs[:, 0] != pairs[:, 1]))
     usable = np.isfinite(subset_distances) & (subset[:, 0] != subset[:, 1])
     implied = _has_short_path(
@@ -258,19 +257,19 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     """Lower the entries of a table just enough to satisfy the triangle inequality with the pairs.
 
     The triangle inequality requires that the rows of a pair's two records differ by at most the pair's distance in
-    every column. If the given table satisfies it up to rounding, the table is returned unchanged. Otherwise, its
-    entries are replaced by the lengths of shortest paths over the pairs.
+    every column. If the table satisfies it up to rounding, it is returned unchanged. Otherwise, its entries are
+    replaced by the lengths of shortest paths over the pairs.
 
     Args:
-        table: Array of shape (N, K), the distances from records to outputs, which may be infinite.
-        pairs: Array of shape (P, 2), the record indices of each pair.
-        lengths: Array of shape (P,), the distance of each pair, in the unit of the table.
+        table: (N, K) The distances from records to outputs, which may be infinite.
+        pairs: (P, 2) The record indices of each pair.
+        lengths: (P,) The distance of each pair, in the unit of the table.
     """
     for part in slices(len(pairs), table.shape[1], _BLOCK):
         i, j = pairs[part].T
         rows, other_rows = table[i], table[j]
         # Infinite entries are replaced by 0 before the subtraction, because inf - inf is NaN. If only one record of a
-        # pair has a finite distance to an output, the condition is violated.
+        # pair has a finite distance to an output, the inequality is violated.
         together = np.isfinite(rows) & np.isfinite(other_rows)
         changes = np.abs(np.where(together, rows, 0.0) - np.where(together, other_rows, 0.0))
         changes[np.isfinite(rows) != np.isfinite(other_rows)] = np.inf
@@ -285,15 +284,16 @@ def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Float
     A path leads from an output to some record, with the length given by the table, and from there along pairs.
 
     Args:
-        table: Array of shape (N, K), the distances from records to outputs, which may be infinite.
-        pairs: Array of shape (P, 2), the record indices of each pair.
-        lengths: Array of shape (P,), the distance of each pair.
+        table: (N, K) The distances from records to outputs, which may be infinite.
+        pairs: (P, 2) The record indices of each pair.
+        lengths: (P,) The distance of each pair.
     """
     from scipy.sparse.csgraph import dijkstra
 
     n, outputs = table.shape
     i, k = np.nonzero(np.isfinite(table))
-    # Outputs are the nodes n to n + K - 1. They have only outgoing edges, because no path may pass through an output.
+    # The outputs are the nodes n to n + K - 1. They only have outgoing edges, because no path may pass through an
+    # output.
     edges = np.concatenate([pairs, pairs[:, ::-1], np.column_stack([n + k, i])])
     graph = edge_matrix(n + outputs, edges, np.concatenate([lengths, lengths, table[i, k]]))
     ways = dijkstra(graph, directed=True, indices=np.arange(n, n + outputs))
@@ -304,7 +304,8 @@ def _list_all_pairs(n: int) -> Ints:
     """Return all pairs i < j of n records in lexicographic order, as an array of shape (n (n - 1) / 2, 2)."""
     pairs = np.empty((n * (n - 1) // 2, 2), dtype=np.int64)
     start, records = 0, np.arange(n)
-    # The array is filled record by record. At 5,000 records, each temporary array over all pairs would take 100 MB.
+    # The array is filled record by record, because at 5,000 records each temporary array over all pairs would take 100
+    # MB.
     for i in range(n):
         stop = start + n - 1 - i
         pairs[start:stop, 0], pairs[start:stop, 1] = i, records[i + 1 :]
@@ -325,7 +326,7 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
         faults.append(Fault("pairs", "", f"{len(lengths)} distances for {len(index)} pairs", "one distance per pair"))
     if index.size and index.min() < 0:
         faults.append(Fault("pairs", f"row {int(index.min(axis=1).argmin())}", str(index.min()), "nodes from 0"))
-    # Every comparison with NaN is false, so the comparison is negated to report NaN as a fault.
+    # Every comparison with NaN is false, so the comparison is negated to count NaN as a fault.
     if not (lengths >= 0).all():
         row = int(np.flatnonzero(~(lengths >= 0))[0])
         faults.append(Fault("pairs", f"row {row}", f"distance {float(lengths[row])!r}", "a number of at least 0"))
@@ -338,8 +339,8 @@ def _stretch_bounds(distances: Floats, slack: float) -> Floats:
     """Return the bounds (1 + slack) d as doubles, rounded down but never below d.
 
     Args:
-        distances: Array of shape (P,), the distances d.
-        slack: Non-negative relative amount by which a path may exceed d.
+        distances: (P,) The distances d.
+        slack: The relative amount by which a path may exceed d, non-negative.
     """
     return np.maximum(distances, distances * (1.0 + slack) * (1.0 - 2.0**-50))
 
@@ -350,12 +351,11 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
     A cluster contains the nodes that are connected by pairs at distance 0.
 
     Args:
-        pairs: Array of shape (P, 2), the node indices of each pair.
-        distances: Array of shape (P,) of non-negative numbers.
+        pairs: (P, 2) The node indices of each pair.
+        distances: (P,) The distance of each pair, non-negative.
 
     Returns:
-        Sorted array of the row indices of the pairs in the forest; and an array of shape (n,), the index of each node's
-        cluster.
+        The row indices of the pairs in the forest, sorted, and the index of each node's cluster, of shape (n,).
     """
     from scipy.sparse.csgraph import minimum_spanning_tree
 
@@ -363,7 +363,8 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
     zero = np.flatnonzero((distances == 0) & (pairs[:, 0] != pairs[:, 1]))
     if not zero.size:
         return zero, np.arange(n)
-    # The weights are row indices plus 1, so that the first of several pairs that connect two components is selected.
+    # The weights are row indices plus 1, so that the first of several pairs that connect the same components is
+    # selected.
     forest = minimum_spanning_tree(edge_matrix(n, np.sort(pairs[zero], axis=1), zero + 1.0))
     return np.sort(forest.data).astype(np.int64) - 1, components(n, pairs[zero])
 
@@ -374,12 +375,12 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
     If several pairs are equally short, the first one is used.
 
     Args:
-        joined: Array of shape (P, 2), the clusters of each pair's two nodes.
-        distances: Array of shape (P,), the distance of each pair. Pairs at infinite distances are ignored.
+        joined: (P, 2) The clusters of each pair's two nodes.
+        distances: (P,) The distance of each pair. Pairs at infinite distances are ignored.
 
     Returns:
-        Sorted array of shape (C,), the row indices; and an array of shape (C, 2), the two clusters of each selected
-        pair, the smaller index first.
+        The row indices of the selected pairs, sorted, of shape (C,), and the two clusters of each of them, the smaller
+        index first, of shape (C, 2).
     """
     clusters = np.sort(joined, axis=1)
     finite = np.flatnonzero(np.isfinite(distances))
@@ -391,21 +392,18 @@ def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *
     """Return, for each goal (a pair of nodes), whether it has a path no longer than its bound, in exact arithmetic.
 
     Args:
-        edges: Array of shape (E, 2), the node indices of each edge. Edges are used in both directions.
-        weights: Array of shape (E,), the length of each edge.
-        goals: Array of shape (Q, 2), the two node indices of each goal.
-        bounds: Array of shape (Q,), the largest allowed length of a path for each goal.
-        two_edges: Whether only paths with at least two edges are considered.
-
-    Returns:
-        Boolean array of shape (Q,), true for each goal with such a path.
+        edges: (E, 2) The node indices of each edge. Edges are used in both directions.
+        weights: (E,) The length of each edge.
+        goals: (Q, 2) The two node indices of each goal.
+        bounds: (Q,) The largest allowed length of a path for each goal.
+        two_edges: Whether only paths with at least two edges count.
     """
     from privopt_metric_dp.space.exact_shortest_paths import limbs, short_enough
 
     if not len(goals):
         return np.zeros(0, dtype=np.bool_)
     n = int(max(edges.max(initial=0), goals.max())) + 1
-    # Questions are grouped by source, because the compiled function performs one search per source. The source is
+    # The questions are grouped by source, because the compiled function performs one search per source. The source is
     # always the smaller node index, so that there are fewer sources.
     source, goal = goals.min(axis=1), goals.max(axis=1)
     order = np.argsort(source, kind="stable")
@@ -413,7 +411,7 @@ def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *
     tail = np.concatenate([edges[:, 0], edges[:, 1]])
     head = np.concatenate([edges[:, 1], edges[:, 0]])
     doubled_weights = np.concatenate([weights, weights])
-    # The function requires each node's edges in ascending order of length, so that it can stop early.
+    # The function needs each node's edges in ascending order of length, so that it can stop early.
     sort = np.lexsort((doubled_weights, tail))
     graph = _row_starts(tail, n), head[sort], doubled_weights[sort], np.concatenate([exact, exact])[sort]
     question_offsets, answer = _row_starts(source, n), np.empty(len(goals), dtype=np.bool_)
@@ -424,7 +422,7 @@ def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *
         if start:
             check("implied pairs were identified")
         rows = order[question_offsets[start] : question_offsets[stop]]
-        # Sources outside the block have no questions in it.
+        # Clipping leaves sources outside the block without questions.
         question_starts = (
             np.clip(question_offsets, question_offsets[start], question_offsets[stop]) - question_offsets[start]
         )
@@ -439,10 +437,10 @@ def _row_starts(rows: Ints, n: int) -> Ints:
     """Return the row pointers of a CSR matrix, given the row indices of its entries.
 
     Args:
-        rows: Array of shape (E,), the row index of each entry, from 0 to n - 1.
-        n: Number of rows.
+        rows: (E,) The row index of each entry, from 0 to n - 1.
+        n: The number of rows.
 
     Returns:
-        Array of shape (n + 1,), offsets: the entries in row r begin at offset[r] and end before offset[r + 1].
+        (n + 1,) The offsets. The entries in row r begin at offset[r] and end before offset[r + 1].
     """
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]).astype(np.int64)

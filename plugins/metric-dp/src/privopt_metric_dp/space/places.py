@@ -39,16 +39,16 @@ __all__ = [
 
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
-MAX_COORDINATE = 1e150  # largest absolute value of a coordinate, so small that squares of differences are finite
+MAX_COORDINATE = 1e150  # the largest absolute value of a coordinate, so small that squares of differences are finite
 
 
-# The limit set by `places_at_most`, or None for no limit.
+# The limit set by `places_at_most`. None if there is no limit.
 _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 
 
 @contextmanager
 def places_at_most(count: int | None) -> Iterator[None]:
-    """Limit the number of places in problems that are loaded within a ``with`` block. None means no limit.
+    """Limit the number of places in problems that are loaded within a ``with`` block. If None, there is no limit.
 
     A few numbers in a problem file can declare millions of places. When a release is verified, the limit is its number
     of rows or columns, so that such a file is rejected before its places are computed.
@@ -86,7 +86,7 @@ def _to_coordinates(values: npt.ArrayLike) -> Floats:
     """Convert coordinates to doubles, for :class:`Space`.
 
     Raises:
-        UsageError: An integer beyond 2^53 has no exact representation as a double.
+        UsageError: A coordinate is an integer beyond 2^53, which a double cannot represent exactly.
     """
     if no_doubles(np.asarray(values)).any():
         raise UsageError("coordinates must be doubles, or whole numbers up to 2^53, got whole numbers beyond")
@@ -102,28 +102,29 @@ class Space:
 
     Attributes:
         ids: N distinct strings.
-        coordinates: For planar places, array of shape (N, 2) with x and y in ``unit``. For geographic places, array of
-            shape (N, 2) with latitudes and longitudes in degrees. For vectors, array of shape (N, dim). None for plain
-            places.
+        coordinates: The coordinates of each place. For planar places, x and y in ``unit``, of shape (N, 2). For
+            geographic places, latitudes and longitudes in degrees, of shape (N, 2). For vectors, an array of shape (N,
+            dim). None for plain places.
         kind: planar, geographic, vector or plain.
-        source: Name of the file, for error messages.
-        off: Upper bound on the difference between a declared coordinate and its double, in the unit of the axis.
+        source: The name of the file, for error messages.
+        off: An upper bound on the difference between a declared coordinate and its double, in the unit of the axis.
             Metrics account for it, so that distances never exceed those between the declared places.
-        rests: The declared coordinates minus their doubles, in an array of the shape of ``coordinates``. None if
-            unknown.
-        written: Array of shape (N, dim), the declared coordinates as strings that contain decimals or fractions. None
-            if they are unknown, or if they equal the doubles (``off`` is 0).
+        rests: The declared coordinates minus their doubles, in an array of the shape of ``coordinates``. None if they
+            are not known.
+        written: (N, dim) The declared coordinates as strings that contain decimals or fractions. None if they are not
+            known, or if they equal the doubles (``off`` is 0).
         corner: For a geographic grid, the latitude and longitude of its first place in degrees. ``written`` then
             contains the distances in km north and east of the corner. None for other places.
-        triangles: Array of shape (S, 3), the place indices of each triangle's corners, counter-clockwise. None unless
-            the places form a mesh or a grid.
-        projection: The projection from degrees that produced the planar coordinates, or None without projection.
-        names: N names of the places for display, or None.
+        triangles: (S, 3) The place indices of each triangle's corners, counter-clockwise. None unless the places form a
+            mesh or a grid.
+        projection: The projection from degrees that produced the planar coordinates. None if they were not projected.
+        names: The N places' names for display, or None.
         unit: The unit of planar coordinates, in the singular.
 
     Raises:
-        InputError: Ids are repeated, the shape is wrong, or a coordinate is not finite or out of range (latitudes
-            beyond 90 degrees, longitudes outside [-180, 360] degrees). All faults are reported together.
+        InputError: There are no ids, ids are repeated, the shape is wrong, or a coordinate is not finite or out of
+            range (latitudes beyond 90 degrees, longitudes outside [-180, 360] degrees). All faults are reported
+            together.
         UsageError: The shape of ``rests`` differs from that of the coordinates, or integers are too large for doubles.
     """
 
@@ -141,7 +142,7 @@ class Space:
     unit: str = "km"
 
     def __attrs_post_init__(self) -> None:
-        """Check ids and coordinates, and raise the errors that the class docstring lists."""
+        """Check ids and coordinates, and raise the errors listed in the class docstring."""
         faults = list(self._id_faults())
         if self.coordinates is None:
             if self.kind != "plain":
@@ -172,11 +173,11 @@ class Space:
 
     @property
     def on_map(self) -> Floats | None:
-        """Coordinates of geographic or planar places, as an array of shape (N, 2). None for vectors and plain ids."""
+        """The (N, 2) coordinates of geographic or planar places. None for vectors and plain ids."""
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def description(self, index: int) -> str:
-        """Return a place's name or, if it has none, its position as a string; an empty string if it has neither."""
+        """Return a place's name or, if it has none, its position as a string, or an empty string if it has neither."""
         if self.names is not None and self.names[index]:
             return self.names[index]
         if self.on_map is None:
@@ -193,17 +194,17 @@ class Space:
         """Return the indices of the places with the given ids, in the order of the ids.
 
         Raises:
-            KeyError: An id does not belong to any place.
+            KeyError: There is no place with one of the ids.
         """
         index_by_id = {name: index for index, name in enumerate(self.ids)}
         return np.array([index_by_id[name] for name in ids], dtype=np.int64)
 
     @property
     def remaining_error(self) -> float:
-        """Upper bound on the difference between a declared coordinate and the sum of its double and its rest."""
+        """An upper bound on the difference between a declared coordinate and the sum of its double and its rest."""
         if self.rests is None or self.coordinates is None or self.off == 0.0:
             return self.off
-        # Rests are also rounded to doubles. The bound covers this and the rounding of differences between two places.
+        # Rests are rounded to doubles too. The bound covers this and the rounding of differences between two places.
         return 2.0**-50 * self.off + 2.0**-103 * float(np.abs(self.coordinates).max())
 
     def _id_faults(self) -> Iterator[Fault]:
@@ -217,7 +218,10 @@ class Space:
         yield from Faults(faults).listed
 
     def _coordinate_faults(self, points: Floats) -> list[Fault]:
-        """Return the faults in the coordinates: a wrong shape or, if the shape is right, one fault per invalid place.
+        """Return the faults found in the coordinates.
+
+        If places of this kind have no coordinates, or if the shape is wrong, that is the only fault. Otherwise there is
+        one fault per place with an invalid coordinate.
 
         Args:
             points: The given coordinates. A valid array has one row per id, and two columns unless the kind is vector.
@@ -233,7 +237,7 @@ class Space:
         limit = f"finite numbers, at most {MAX_COORDINATE:g}"
         if self.kind == "geographic":
             is_invalid[:, 0] |= np.abs(points[:, 0]) > 90.0
-            # Longitudes up to 360 are accepted, because some data sets use longitudes from 0 to 360.
+            # Longitudes up to 360 are accepted, because some data sets count them from 0 to 360.
             is_invalid[:, 1] |= (points[:, 1] < -180.0) | (points[:, 1] > 360.0)
             limit = "a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
         return Faults(
@@ -257,22 +261,21 @@ def grid_points(
     [[0.0, 0.0], [0.5, 0.0], [0.0, 0.5], [0.5, 0.5]]
 
     Args:
-        rows, cols: Number of rows and number of columns, each at least 1.
-        cell_km: Side length of a cell in km.
-        south_west: Latitude and longitude in degrees of the centre of "r0c0". Steps to the east are ``cell_km`` long at
-            this latitude, with R = 6371.0 km. By default, the grid is planar, with "r0c0" at (0, 0).
-        source, key: Names of the file and the key, for error messages.
+        rows, cols: The number of rows and the number of columns, each at least 1.
+        cell_km: The side length of a cell in km.
+        south_west: The latitude and longitude of the centre of "r0c0", in degrees. Steps to the east are ``cell_km``
+            long at this latitude, with R = 6371.0 km. By default, the grid is planar, with "r0c0" at (0, 0).
+        source, key: The names of the file and the key, for error messages.
 
     Raises:
         InputError: A size is not positive, or the grid crosses a pole or extends around the earth.
-        DoesNotHoldError: The grid has more places than the release that is being verified; see :func:`check_places`.
+        DoesNotHoldError: The grid has more places than the release that is being verified (see :func:`check_places`).
     """
     if faults := list(_grid_faults(rows, cols, cell_km, south_west, source, key)):
         raise InputError(faults)
     check_places(rows * cols, f"{source}: {key}")
     ids = tuple(f"r{r}c{c}" for r in range(rows) for c in range(cols))
-    # The declared side is exact, so a cell's position is a rational, and `rests` contains its difference from the
-    # double.
+    # The declared side is exact, so a cell's position is a rational. `rests` contains its difference from the double.
     steps = [Fraction(cell_km) * step for step in range(max(rows, cols))]
     offsets = np.array([float(step) for step in steps])
     # texts[s] is the exact position after s steps in either direction, such as "3/10", for the `written` attribute.
@@ -300,7 +303,7 @@ def grid_points(
         raise InputError([Fault(source, key, "a grid that passes a pole or goes round the earth", "a smaller grid")])
     residuals = np.concatenate([north_rests, east_rests])
     span = max(float(north[-1]) - float(south_west[0]), float(east[-1]) - float(south_west[1]))
-    # A grid may cross the meridian of 180 degrees. Longitudes beyond it continue from -180; the difference is exact.
+    # A grid may cross the 180th meridian, beyond which longitudes continue from -180. The subtraction is exact.
     east = np.where(east > 180.0, east - 360.0, east)
     return Space(
         ids=ids,
@@ -308,8 +311,7 @@ def grid_points(
         kind="geographic",
         source=source,
         triangles=triangles,
-        # The bound is at least 2^-50 times the span, so that it also covers the rounding of the rests if these are
-        # tiny.
+        # The bound is at least 2^-50 times the span, which covers the rounding of the rests if these are tiny.
         off=max(float(np.abs(residuals).max()) * (1.0 + 2.0**-50), 2.0**-50 * span),
         rests=np.column_stack([np.repeat(north_rests, cols), np.tile(east_rests, rows)]),
         written=np.column_stack(east_first[::-1]),  # north before east, because latitudes come before longitudes
@@ -324,8 +326,8 @@ def _degrees_of_steps(
 
     Args:
         steps: The exact distances from the corner in km after 0, 1, 2, ... steps, max(rows, cols) in number.
-        rows, cols: Number of rows and number of columns.
-        south_west: Latitude and longitude of the corner in degrees.
+        rows, cols: The number of rows and the number of columns.
+        south_west: The latitude and longitude of the corner in degrees.
 
     Returns:
         Four arrays in degrees: the doubles nearest to the latitudes of the rows, the exact latitudes minus these
@@ -333,7 +335,7 @@ def _degrees_of_steps(
     """
     import flint
 
-    # A double and its rest hold 106 bits. A precision of 192 bits is enough for all of them, even if the degrees are
+    # A double and its rest hold 106 bits. 192 bits are enough for all of them to be correct, even if the degrees are
     # far below 1.
     with flint.ctx.workprec(192):
         degree = flint.arb.pi() / 180
@@ -359,10 +361,10 @@ def _grid_faults(
 ) -> Iterator[Fault]:
     """Yield a fault for each argument of :func:`grid_points` that is out of range.
 
-    The formulas for a grid are invalid outside these ranges. For example, a step to the east has length 0 at a pole.
+    Outside these ranges, the formulas for a grid are invalid. For example, a step to the east has length 0 at a pole.
     """
     for name, value in (("rows", rows), ("cols", cols)):
-        # In Python, True is an int, but it is not a valid number of rows.
+        # True is an int in Python, but not a valid number of rows.
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             yield Fault(source, f"{key}.{name}", repr(value), "a whole number of at least 1")
     if not (math.isfinite(cell_km) and cell_km > 0):
@@ -380,7 +382,7 @@ def _split_squares(rows: int, cols: int) -> Ints:
     Place r * cols + c is the centre in row r and column c. A single row or column has no squares.
 
     Returns:
-        Array of shape (S, 3), the place indices of the corners of each triangle, counter-clockwise.
+        (S, 3) The place indices of the corners of each triangle, counter-clockwise.
     """
     indices = np.arange(rows * cols, dtype=np.int64).reshape(rows, cols)
     # The corners of each square: a is south-west, b south-east, c north-west and d north-east.
@@ -389,7 +391,7 @@ def _split_squares(rows: int, cols: int) -> Ints:
 
 
 def rests_of(records: Space, outputs: Space) -> list[Floats]:
-    """Return the rests of the records and of the outputs: their declared coordinates minus the doubles.
+    """Return the rests of the records and of the outputs, which are their declared coordinates minus the doubles.
 
     Returns:
         Two arrays of shapes (N, dim) and (K, dim), in the unit of the coordinates. If all rests are unknown or zero,
@@ -408,14 +410,14 @@ def check_resolution(space: Space, error: float) -> None:
 
     Args:
         space: The places, with coordinates.
-        error: Proved upper bound on the error of a distance, in the unit of the space.
+        error: A proved upper bound on the error of a distance, in the unit of the space.
 
     Raises:
         InputError: Two distinct places are too close to each other.
     """
     assert space.coordinates is not None  # the caller measures distances between them
-    # The checkers also allow an absolute difference of 1e-24. Both limits are slightly stricter here (factors 0.9 and
-    # 0.8), because rounding distances down uses a small part of the allowed difference.
+    # The checkers also allow an absolute difference of 1e-24. The factors 0.9 and 0.8 make both limits slightly
+    # stricter, because rounding distances down uses up a small part of the allowed difference.
     if 2.0 * error <= 0.9e-24:
         return
     from scipy.spatial import cKDTree

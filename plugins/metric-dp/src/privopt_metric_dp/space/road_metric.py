@@ -32,8 +32,8 @@ class RoadMetric(Metric):
     Attributes:
         roads: The roads. Paths may pass through nodes that are not records.
         _places, _outputs: The node indices of the records and of the outputs.
-        _implying: Cached results of :meth:`implying`, keyed by the argument ``within``.
-        _rounding: Bound on the relative error of a sum along a path, or 0 if sums are exact.
+        _implying: The cached results of :meth:`implying`, keyed by the argument ``within``.
+        _rounding: A bound on the relative error of a sum along a path, or 0 if sums are exact.
     """
 
     def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
@@ -41,8 +41,8 @@ class RoadMetric(Metric):
 
         Args:
             roads: Undirected roads.
-            records, outputs: Places whose ids are nodes of the roads. Coordinates are ignored. By default, the outputs
-                are the records.
+            records, outputs: Places whose ids are nodes of the roads. Their coordinates are ignored. By default, the
+                outputs are the records.
 
         Raises:
             InputError: The roads are directed, or an id is not a node.
@@ -69,13 +69,13 @@ class RoadMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return the distances in km between records i and j, which are broadcastable arrays of record indices.
 
-        Runs one search for each record that has the smaller index in some pair.
+        This runs one search for each record that has the smaller index in some pair.
         """
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
-        # Rounded sums may depend on the direction. Every search starts at the record with the smaller index, so that a
+        # Rounded sums may depend on the direction. So every search starts at the record with the smaller index, and a
         # pair's double is the same in both directions.
         lower, upper = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
-        # Pairs are grouped by their smaller record index: `order[bounds[g] : bounds[g + 1]]` are the pairs for start g.
+        # The pairs are grouped by their smaller record index. Those for start g are `order[bounds[g] : bounds[g + 1]]`.
         starts, group = np.unique(lower, return_inverse=True)
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(len(starts) + 1))
@@ -96,7 +96,7 @@ class RoadMetric(Metric):
 
     @property
     def road_pairs(self) -> Ints:
-        """Pairs of records that are joined directly by a road, as an array of shape (E, 2).
+        """The pairs of records that are joined directly by a road, as an array of shape (E, 2).
 
         Roads to nodes that are not records are omitted.
         """
@@ -107,8 +107,8 @@ class RoadMetric(Metric):
 
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds on the exact shortest-path lengths, given the distances that this metric returns."""
-        # The metric's doubles are rounded sums from which an error bound was subtracted, so the exact sums may be
-        # larger by twice that bound. The factor 4 leaves a margin, and 2^-51 covers the rounding of the products below.
+        # The metric's doubles are rounded sums minus an error bound, so the exact sums may be larger by twice that
+        # bound. The factor 4 leaves a margin, and 2^-51 covers the rounding of the products below.
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
         return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
 
@@ -116,10 +116,10 @@ class RoadMetric(Metric):
         """Return balls that enclose the exact distances of pairs of records.
 
         The exact distances are sums of the declared decimals. If these are not known, a ball extends from the lower to
-        the upper bound on the distance. Runs one search for each record that comes first in some pair.
+        the upper bound on the distance. This runs one search for each record that comes first in some pair.
 
         Args:
-            pairs: Array of shape (P, 2), the record indices of each pair.
+            pairs: (P, 2) The record indices of each pair.
         """
         ways = self.roads.meant  # shortest paths over the declared decimals
         if ways is None:
@@ -133,7 +133,9 @@ class RoadMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances, for use in reports: sums of decimals or, if unknown, intervals."""
+        """A description of the exact distances, for use in reports: sums of decimals, or intervals if these are not
+        known.
+        """
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
@@ -142,23 +144,20 @@ class RoadMetric(Metric):
         If all road lengths are multiples of a common unit, integer path lengths decide the pairs near the limit.
 
         Args:
-            pairs: Array of shape (P, 2), the record indices of each pair.
-            distances: Array of shape (P,), the distances in km that this metric returns.
+            pairs: (P, 2) The record indices of each pair.
+            distances: (P,) The distances in km that this metric returns.
             limit: The limit in km.
-
-        Returns:
-            Boolean array of shape (P,).
         """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within)
         if undecided.size and self.roads.integer_roads is not None:
             roads, unit = self.roads.integer_roads
-            # The largest integer length below the double that follows the limit. Such a length is rounded down to at
+            # The largest integer length below the next double after the limit, which is therefore rounded down to at
             # most the limit. The factor 1 - 2^-90 allows for a relative difference of at most 2^-100 between the
             # declared lengths and the integers.
             max_units = math.ceil(Fraction(math.nextafter(limit, math.inf)) / unit * (1 - Fraction(1, 2**90))) - 1
             starts, group = np.unique(pairs[undecided, 0], return_inverse=True)
-            # Nodes have the same indices in both networks, as both list the edges in the same order.
+            # Nodes have the same indices in both networks, because both list the edges in the same order.
             for part, block in roads.lengths(self._places[starts], limit=float(max_units)):
                 rows = np.flatnonzero((group >= part.start) & (group < part.stop))
                 lengths = block[group[rows] - part.start, self._places[pairs[undecided[rows], 1]]]
@@ -173,13 +172,13 @@ class RoadMetric(Metric):
         """Return the distances in km from B given records to all records, as an array of shape (B, N)."""
         records = np.asarray(i, dtype=np.int64)
         if not self.roads.exact:
-            return super().rows(records)  # uses between(), which returns the same double for a pair in both directions
+            return super().rows(records)  # it uses between(), which returns the same double in both directions
         return self.roads.table(self._places[records], self._places)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return the distances in km from B given records to all K outputs, as an array of shape (B, K).
 
-        By default, the distances from all records are returned.
+        By default, these are the distances from all records.
         """
         records = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
         return (
@@ -190,7 +189,7 @@ class RoadMetric(Metric):
 
     def towards(self, rows: Ints) -> RoadMetric:
         """Return this metric with the K records at the indices ``rows`` as outputs."""
-        # The copy is shallow, so that both metrics share the roads and the cached pairs.
+        # The copy is shallow, so both metrics share the roads and the cached pairs.
         metric = copy(self)
         metric._outputs, metric.output_size, metric.own_outputs = self._places[rows], len(rows), False
         return metric
@@ -198,11 +197,11 @@ class RoadMetric(Metric):
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Return the pairs i < j with a distance of at most ``within`` km, and their distances.
 
-        Runs one search per record, limited to that distance. See :meth:`Metric.neighbours` for the shapes and the order
-        of the results.
+        This runs one search per record, limited to that distance. :meth:`Metric.neighbours` describes the shapes and
+        the order of the results.
         """
         pairs, distances = [], []
-        # The search goes slightly farther than the limit, because error bounds are subtracted from the sums afterwards.
+        # The search goes slightly beyond the limit, because error bounds are subtracted from the sums afterwards.
         for part, block in self.roads.lengths(self._places, limit=within * (1.0 + 4.0 * self._rounding)):
             lengths = self._round_down(block[:, self._places])
             row, col = np.nonzero(lengths <= within)
@@ -216,11 +215,11 @@ class RoadMetric(Metric):
         """Return the pairs connected by a path that passes through no third record. They imply all other pairs.
 
         The shortest path between the records of any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI
-        2024) applies. Returns None if sums along paths are not exact, because a rounded distance may then be less than
-        the sum of the distances along the path.
+        2024) applies. If sums along paths are not exact, the result is None, because a rounded distance may then be
+        less than the sum of the distances along the path.
 
         Args:
-            within: Largest distance in km of the pairs to imply, or None for all pairs.
+            within: The largest distance, in km, of the pairs to imply. If None, all pairs must be implied.
         """
         if not self.roads.exact:
             return None
