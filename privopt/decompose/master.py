@@ -190,8 +190,7 @@ class Master:
         return bool(self._has_cut.all())
 
     def _make_form(self) -> StandardForm:
-        """Return the master without cuts, whose columns are the complicating columns and then one column ``w`` per
-        block.
+        """Return the master without cuts. Its columns are the complicating columns and then a column ``w`` per block.
 
         A column ``w`` is fixed at 0 until its block has a cut.
         """

@@ -133,9 +133,7 @@ class RoadMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """A description of the exact distances, for use in reports: sums of decimals, or intervals if these are not
-        known.
-        """
+        """A description of the exact distances for reports: sums of decimals, or intervals if these are not known."""
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
