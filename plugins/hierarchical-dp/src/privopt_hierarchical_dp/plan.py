@@ -48,16 +48,16 @@ With more counts, a split only gets one trial.
 FRESH_SEED: Final = 1000
 """The first seed for comparing the best split with the problem's own. Smaller seeds are used to find the best split."""
 JUDGE_TRIALS: Final = 30
-"""The number of trials for this comparison if there are at most :data:`SMALL_COUNTS` leaf counts.
+"""The number of trials for comparing the best split with the problem's own.
 
-With more counts, there are :data:`BUDGET_TRIALS`.
+If there are more than :data:`SMALL_COUNTS` leaf counts, :data:`BUDGET_TRIALS` is used instead.
 """
 SURE_DEVIATIONS: Final = 2.0
 """The number of standard errors of the paired difference by which a split must beat the problem's own to replace it."""
 ENOUGH_SHARE: Final = 0.995
 """A split is only proposed if its errors are below this fraction of those with the problem's own split."""
 WASTED: Final = 1.1
-"""``solve`` warns if the errors expected with a file's split exceed those with the default split by this factor."""
+"""``solve`` warns if the errors expected with a file's split are more than this many times those with the default."""
 SPARSE: Final = "Before cells are made non-negative: if most are empty, releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: if most sizes are empty, releases "

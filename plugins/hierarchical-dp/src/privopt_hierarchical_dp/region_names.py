@@ -128,7 +128,7 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
 
 
 def _normalize_codes(names: pl.Series) -> pl.Series:
-    """Return each region's own name, with leading zeros, a decimal point and zeros after it removed from integers."""
+    """Return each region's own name. If it is an integer, leading zeros and zero decimals are removed."""
     own_names = _own_names(names)
     code = own_names.str.extract(_CODE, 1).str.strip_chars_start("0")
     return code.replace("", "0").zip_with(code.is_not_null(), own_names)

@@ -42,7 +42,7 @@ UNSCORED: Final = NoGuarantee(
 )
 
 BYTES_PER_SCORE: Final = 150.0
-"""The peak memory of a run in bytes per score of the album, as measured over a whole run including its last steps."""
+"""The measured peak memory of a run in bytes per score of the album. It covers the steps after the search as well."""
 
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):

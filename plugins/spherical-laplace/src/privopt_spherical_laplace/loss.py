@@ -138,7 +138,7 @@ def loss_over_points(problem: SphereInstance, remap: Ints | None) -> float:
 
     Args:
         problem: The problem, whose outputs are N points.
-        remap: (N,) The index of the point to report if each point is the nearest. None if points are not remapped.
+        remap: (N,) The index of the point to report in place of each nearest point. None if points are not remapped.
     """
     points, boxes = unit_vectors(problem), _Boxes.of(problem.epsilon)
     count = len(points)

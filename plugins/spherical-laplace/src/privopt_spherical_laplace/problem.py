@@ -72,7 +72,7 @@ class Outputs:
 class Records:
     """The ``[records]`` table of a problem file, which may list the points instead of ``[outputs]``.
 
-    It is there because other metric mechanisms list their points in a table of this name.
+    Other metric mechanisms list their points in a table of this name.
     """
 
     points: File = key(help="CSV: id,lat,lon; the nearest is reported, as with outputs.points")
@@ -135,7 +135,7 @@ class SphereInstance:
     def is_remapped(self) -> bool:
         """Whether the best guess under the prior is reported instead of the nearest point.
 
-        By default, it is if the problem declares a prior.
+        By default, this is so if the problem declares a prior.
         """
         remap = self.declared.utility.remap
         return self.points is not None and (self.prior is not None if remap is None else remap)
@@ -212,7 +212,7 @@ def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
 
 
 def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) -> None:
-    """Check that no two points are at the same place, where neither of them would be the nearest point.
+    """Check that no two points are at the same place, where the nearest point would not be unique.
 
     Args:
         places: The latitude and longitude of each point, as returned by :func:`_canonical`.

@@ -69,8 +69,7 @@ class SphereRelease(PositionRelease):
         problem: The problem, which provides the rule for rounding and, if reports are points, the N points.
         epsilon: The rate of the noise, per km.
         radius_km: The radius of the sphere, in km.
-        remap: (N,) The index of the point to report if each point is nearest to the drawn position. None if points are
-            not remapped.
+        remap: (N,) The index of the point to report in place of each nearest point. None if points are not remapped.
     """
 
     problem: SphereInstance

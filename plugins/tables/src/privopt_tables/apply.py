@@ -48,7 +48,7 @@ _OPTION_NAMES: Final = {
     "positions": "--position",
     "forms": "--time-format and --null-names",
 }
-"""What messages call the attributes of :class:`ApplyOptions` that are not named like their options."""
+"""The names used in messages for attributes of :class:`ApplyOptions` that are not named like their options."""
 
 
 def apply(

@@ -188,7 +188,7 @@ def apply_parts(
         parts = _iter_parts(source, protector, at_once=options.time is not None and walker is not None)
         rows = _protect_parts(parts, source, protector, write, second_digest, progress)
         if digest is not None and second_digest is not None and digest.text != second_digest.text:
-            # A repeated run of the batch would draw other reports for the rows that have changed.
+            # A repeated run of the batch would draw second reports for the rows that have changed.
             raise DoesNotHoldError(f"{source.place}: changed while it was read; nothing written")
         remaining_names = [name for name in source.columns if name not in (*secret.columns, *protector.secret.omitted)]
         # A column to hash may have been dropped because it contains the secret, so only the remaining ones count as

@@ -63,7 +63,7 @@ class CellNumbers:
         cells: (R,) The index of the cell in which each number occurs, ascending.
         ranks: (R,) The index of each number within its cell, or -1 for an alternative reading, such as an angle, of
             digits that are also read as plain numbers.
-        counts: (R,) The number of numbers of the same kind in each number's cell.
+        counts: (R,) How many numbers of the same kind each number's cell contains.
     """
 
     values: Floats

@@ -144,7 +144,7 @@ class MatrixRelease(Release):
             with a region has no pairs.
         distances: (P,) The distance between the two records of each pair. The doubles are taken as exact.
         follow: A function that returns the problem's required pairs and their distances. None if mechanism.npz stores
-            them, which it may omit only if the certificate checks all required pairs.
+            them. The file may only omit them if the certificate checks all required pairs.
         region: The region whose vertices are the records, if the guarantee covers any two points in it, and None
             otherwise.
         repaired: Details of the repair. None if the release was not repaired.

@@ -257,9 +257,9 @@ class MetricMechanism(MatrixWords[D]):
         """
         release = MatrixRelease.load(folder / ARTEFACT)
         shape = release.weights.shape
-        # The problem file has not been checked yet, and a few numbers in it can declare millions of places. An honest
-        # problem has no more places than the matrix has rows or columns, so any other file is rejected before its
-        # places are computed.
+        # The problem file has not been checked yet, and a few numbers in it can declare millions of places. The problem
+        # cannot have more places than the matrix has rows or columns, so a file that was tampered with is rejected
+        # before its places are computed.
         with places_at_most(max(shape)):
             problem = self.load(declared, file)
         if problem.whole.choose is not None:

@@ -194,7 +194,7 @@ class Space:
         """Return the indices of the places with the given ids, in the order of the ids.
 
         Raises:
-            KeyError: There is no place with one of the ids.
+            KeyError: An id does not belong to any place.
         """
         index_by_id = {name: index for index, name in enumerate(self.ids)}
         return np.array([index_by_id[name] for name in ids], dtype=np.int64)

@@ -169,7 +169,10 @@ def _has_position(exif: Image.Exif) -> bool:
 
 
 def _block_has_position(block: bytes) -> bool:
-    """Return whether an Exif block, which may be malformed, contains a position. If in doubt, the answer is True."""
+    """Return whether an Exif block, which may be malformed, contains a position.
+
+    If it cannot be parsed, it counts as containing one if the tag that points to GPS data occurs in it.
+    """
     exif = Image.Exif()
     try:
         exif.load(block)

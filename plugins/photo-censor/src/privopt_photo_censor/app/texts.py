@@ -23,9 +23,9 @@ from privopt_photo_censor.app.xmp_texts import xmp_texts
 __all__ = ["Text", "list_texts"]
 
 MAX_CHARACTERS: Final = 2_000
-"""The number of characters listed per text. Of a longer text, only the number of further characters is listed."""
+"""The maximum number of characters to list of a text. If it is longer, the number of further characters is appended."""
 MAX_TEXTS: Final = 200
-"""The number of texts listed per photo. If there are more, only the number of further texts is listed."""
+"""The maximum number of texts to list per photo. If there are more, the last entry gives the number of the others."""
 MAX_UNPACKED_BYTES: Final = 2**22
 """The maximum number of bytes to unpack from a compressed text, so that a small file cannot exhaust the memory."""
 
@@ -423,7 +423,7 @@ def _decode(data: bytes) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     even_zeros, odd_zeros = data[::2].count(0), data[1::2].count(0)
-    # In Latin text in UTF-16, every other byte is zero, which is half of all bytes.
+    # In UTF-16, every other byte of Latin text is zero, so the share is close to one half.
     zero_share = max(even_zeros, odd_zeros) / max(1, len(data))
     if zero_share > 0.4:
         return data.decode("utf-16-le" if odd_zeros > even_zeros else "utf-16-be", "replace")

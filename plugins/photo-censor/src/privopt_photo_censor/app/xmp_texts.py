@@ -81,7 +81,7 @@ class _Reader:
         self._parts[-1].append(text)
 
     def end(self, _: str) -> None:
-        """Close an element and record its text, which for a list item is done under the name of the list's property."""
+        """Close an element, and record its text under the name of the property to which it belongs."""
         text = "".join(self._parts.pop())
         # The property is the innermost open element that does not belong to RDF. List elements (rdf:Bag, rdf:li) may
         # lie between the property and its text.

@@ -1,4 +1,4 @@
-"""Check a proof that no choice of photos is better than a stated bound, which consists of a tree of cases.
+"""Check a proof by cases that no choice of photos is better than a stated bound.
 
 The format is described in docs/reference/proof.md, "Cases of a photo folder".
 """

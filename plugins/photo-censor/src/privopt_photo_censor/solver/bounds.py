@@ -35,7 +35,7 @@ LARGEST_POWER: Final = 700
 BLOCK_ENTRIES: Final = 100_000
 """The maximum number of (photo, location) pairs processed at once. Each pair takes about 120 bytes."""
 MANY_PHOTOS: Final = 1_000
-"""The number of photos from which bounds are computed by Newton's method.
+"""With at least this many photos, bounds are computed by Newton's method.
 
 It takes 0.6 ms for 1,000 photos and 5 locations, and 0.8 ms for 10,000, where HiGHS takes 2 and 26 ms.
 """
@@ -95,7 +95,7 @@ class Certificate:
 
 
 def _max_rounding_error(photos: int, locations: int, size: Floats) -> Floats:
-    """Return the largest possible rounding error of each Lagrangian sum.
+    """Return an upper bound on the rounding error of each Lagrangian sum.
 
     The sum is over photos, and each of its terms is a sum over locations. That makes ``photos + locations`` rounding
     operations and a few more. The factor 8 is a safety margin.

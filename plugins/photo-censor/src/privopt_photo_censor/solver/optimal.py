@@ -20,7 +20,7 @@ from privopt_photo_censor.solver.search import Search
 __all__ = ["Plan", "describe_clash", "prove_bound", "solve", "solve_easy_case"]
 
 FIRST_WORK: Final = 2_000_000
-"""The work on linear programs, as in :attr:`Program.work`, after which weaker bounds are proved first.
+"""The work on linear programs, as in :attr:`Program.work`, after which the search pauses to prove weaker bounds.
 
 200 programs of 10,000 photos take 5 s, and 16,000 programs of 128 photos take 8 s.
 """
