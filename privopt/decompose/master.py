@@ -142,7 +142,8 @@ def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: F
         upper: The right-hand side.
         duals: (m,) Multipliers of the form's rows.
     """
-    # The maximum of slope z is minus the minimum of -slope z, for which the multipliers prove a lower bound.
+    # The maximum of slope z is minus the minimum of -slope z, for which the multipliers prove a lower bound. `outer`
+    # has the indices of the complicating columns.
     cost = np.zeros_like(split.form.c)
     np.add.at(cost, split.outer[places], -slope)
     lower_bound, _ = weak_duality(split.form, cost, duals, split.lower, split.upper, slack=REDUCED_COST_TOLERANCE)
@@ -338,6 +339,7 @@ class Master:
         if (np.abs(weight_sums - 1) > 1e-6).any():
             return None
         duals = np.zeros(self.split.form.shape[0])
+        # `outer_rows` are the form's rows that contain only complicating columns.
         duals[self.split.outer_rows] = outer
         for row, weight in zip(self.rows, weights.tolist(), strict=True):
             if weight <= 0:

@@ -463,6 +463,7 @@ def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Float
         levels = add_up(design.tree, leaf_counts)
         # Every design uses the same seeds, so that two splits can be compared trial by trial.
         noisy, _ = design.draw([levels], seed=trial)
+        # The fit is given the true totals of the levels whose totals are published exactly.
         fitted = design.fit(noisy, [level.sum(axis=1) for level in levels[: design.exact]])
         errors.append([float(np.abs(a - b).sum()) for a, b in zip(fitted.counts[0], levels, strict=True)])
     return np.array(errors)

@@ -182,6 +182,7 @@ def read_rows(
         listing = tree.listing
         if not (region.equals(listing["region"]) and parent.equals(listing["parent"], null_equal=True)):
             raise InputError([Fault(str(path), "", "other rows", "the problem's regions, sorted by name")])
+        # `ranks` has each region's position in the list of all regions by name, which is the order of the file.
         rows = list(tree.ranks)
     # A leaf that is repeated on several levels occurs once in the file, and is used on each of them.
     numbers = [table[name].to_numpy().reshape(regions, count) for name in columns]

@@ -186,6 +186,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             plan = self._make_plan(album, task, context)
             bound_and_proof = prove_bound(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
         copies = copy_retained(problem, plan.retained, context)
+        # `context.copies` is the folder to which the copies have been written.
         scores = None
         if copies is not None and context.copies is not None:
             scores = score_copies(problem, plan.retained, [context.copies / copy.name for copy in copies])

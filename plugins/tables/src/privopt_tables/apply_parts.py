@@ -190,6 +190,7 @@ def apply_parts(
         if digest is not None and second_digest is not None and digest.text != second_digest.text:
             # A repeated run of the batch would draw second reports for the rows that have changed.
             raise DoesNotHoldError(f"{source.place}: changed while it was read; nothing written")
+        # `omitted` has the columns that are left out in addition to those replaced by reports.
         remaining_names = [name for name in source.columns if name not in (*secret.columns, *protector.secret.omitted)]
         # A column to hash may have been dropped because it contains the secret, so only the remaining ones count as
         # hashed.
@@ -351,6 +352,7 @@ def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], optio
         if leak.name not in options.keep
         and (leak.name not in positions_in_names or leak.rows >= MIN_DROPPED_SHARE * leak.sampled)
     )
+    # Columns in `also` are left out of the protected table, like those that hold the secret.
     return evolve(protector, secret=evolve(protector.secret, also=(*protector.secret.also, *dropped)), leaks=leaks)
 
 

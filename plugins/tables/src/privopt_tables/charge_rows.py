@@ -325,6 +325,7 @@ class RowCharger:
             periods: The calendar period of each row, which is None if the ledger has no calendar limit.
             times: The multiple of ``cost`` to charge for each row. If None, it is 1 for every row.
         """
+        # The ledger may list its accounts under keyed hashes of the subjects' names.
         ledger_names = {name: self._ledger.name_of(name) for name in dict.fromkeys(subjects)}
         unit = self.cost.account
         accounts = [

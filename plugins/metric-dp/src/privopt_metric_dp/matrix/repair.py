@@ -380,6 +380,7 @@ def _normalize_rows(z: Floats, sums: Floats) -> Floats:
 
 def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
     """Return, for each record, the smallest row sum in its connected component, as an array of shape (N,)."""
+    # `graph.labels` has the connected component of each record.
     min_sums = np.full(graph.components, np.inf)
     np.minimum.at(min_sums, graph.labels, sums)
     sums_of_records: Floats = min_sums[graph.labels]

@@ -363,6 +363,7 @@ class MetricMechanism(MatrixWords[D]):
             raise RegistryError(f"utility() must return a privopt.interfaces.UtilityLoss, got {type(loss).__name__}")
         context.report("distances")
         begins_held = _begins_held(self, problem, context)
+        # If a closed form is evaluated first, the clock is held, because the closed form is exempt from time limits.
         with context.time_phase("build"), within(context.search_time), clock().hold() if begins_held else nullcontext():
             # Both are cached properties, which are computed here so that the time counts as building. The costs come
             # first, because the pairs reuse the distances that they need.

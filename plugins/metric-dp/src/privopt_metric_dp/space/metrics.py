@@ -199,6 +199,7 @@ class _PointMetric(Metric):
         """
         self.records = records
         self.outputs = records if outputs is None else outputs
+        # `remaining_error` bounds how far the coordinates in use are from the declared ones.
         record_error = self._distance_error(self.records, self.records.remaining_error)
         output_error = self._distance_error(self.outputs, self.outputs.remaining_error)
         self._off = (2.0 * record_error, record_error + output_error)

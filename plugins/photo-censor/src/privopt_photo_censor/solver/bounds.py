@@ -169,7 +169,8 @@ def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos:
     # The bound is convex and piecewise linear in the multiplier: the sum of max(0, base + multiplier * diff). Its slope
     # changes (a turn) where a term changes sign. Its minimum is the first turn after which the slope is not negative.
     # `base` (N,) has the weights of the photos with the known multipliers. `counts` says which terms are positive just
-    # above a multiplier of 0. `turn` (c, N) is the multiplier at which a term changes sign, infinite if there is none.
+    # above a multiplier of 0. `data.kills` marks the photos that rule a location out. `turn` (c, N) is the multiplier
+    # at which a term changes sign, infinite if there is none.
     base = 1.0 + certificate.force @ data.diff[certificate.rows]
     diff, may = data.diff[rows], photos.may & ~data.kills[rows]
     free = may & ~photos.must

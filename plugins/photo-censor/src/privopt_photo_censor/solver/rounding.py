@@ -74,6 +74,7 @@ def round_core(
     # In HiGHS, 1 stands for an integer variable.
     solver.changeColsIntegrality(n, columns, np.ones(n, dtype=np.uint8))
     for row, total, size in zip(diff[:, core], diff[:, retained].sum(axis=1), scale, strict=True):
+        # The photos fixed as retained contribute `total` to the row, so the core must make up for it.
         solver.addRow(ROW_MARGIN - total / size, np.inf, n, columns, row / size)
     solver.addRow(float(least - fixed_count), np.inf, n, columns, np.ones(n))
     solver.run()
