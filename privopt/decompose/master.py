@@ -222,8 +222,8 @@ class Master:
     def add_cuts(self, cuts: Sequence[Cut]) -> None:
         """Append cuts that blocks have proved.
 
-        An optimality cut ``constant + slope z <= w`` bounds the block's cost w from below. A feasibility cut ``constant
-        + slope z <= 0`` excludes values z for which the block has no solution.
+        An optimality cut ``constant + slope z <= w`` bounds the block's cost w from below. A feasibility cut, which is
+        ``constant + slope z <= 0``, excludes values z for which the block has no solution.
         """
         none = np.zeros(0, dtype=np.int64)
         self._append_rows(

@@ -267,8 +267,8 @@ def _replaced_unit(household: int) -> str:
 def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
     """Return a sentence about the privacy loss of a household with more persons than the budget covers.
 
-    For a household of k persons, k - 1 cumulative counts change by 1 each, whereas the noise is calibrated for max(1, m
-    - 1) changes. The loss therefore increases by the factor (k - 1) / (m - 1), which is greater than k / m. Under
+    For a household of k persons, k - 1 cumulative counts change by 1 each. The noise, however, is calibrated for max(1,
+    m - 1) changes. The loss therefore increases by the factor (k - 1) / (m - 1), which is greater than k / m. Under
     Gaussian notions, rho increases by the same factor, which is less than (k / m)^2.
 
     Args:

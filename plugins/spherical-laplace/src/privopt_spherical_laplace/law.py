@@ -69,8 +69,8 @@ def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
         curvature = (rate + (-pi * rate / 2).exp()) / (1 + (-pi * rate).exp())
         cell = ball_of(side) * pi / 180
         # An upper bound on E[s^2]. Within a cell, latitude and longitude are uniform or closer to the centre, so each
-        # has a variance of at most cell^2 / 12. The caps within half a side of the poles have the probability 1 -
-        # cos(cell / 2), and positions in them are reported as the poles.
+        # has a variance of at most cell^2 / 12. Positions in the caps within half a side of the poles are reported as
+        # the poles. The probability of these caps is 1 - cos(cell / 2).
         square = cell * cell / 6 + (1 - (cell / 2).cos()) * cell * cell / 4
         shifts = square.sqrt(), curvature * square / 2
         losses = [((angle + shift) * ball_of(RADIUS_KM)).upper() for shift in shifts]

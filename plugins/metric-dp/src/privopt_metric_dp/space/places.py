@@ -102,9 +102,8 @@ class Space:
 
     Attributes:
         ids: N distinct strings.
-        coordinates: The coordinates of each place. For planar places, x and y in ``unit``, of shape (N, 2). For
-            geographic places, latitudes and longitudes in degrees, of shape (N, 2). For vectors, an array of shape (N,
-            dim). None for plain places.
+        coordinates: The coordinates of each place: for planar places, (N, 2) x and y in ``unit``; for geographic
+            places, (N, 2) latitudes and longitudes in degrees; for vectors, (N, dim) components. None for plain places.
         kind: planar, geographic, vector or plain.
         source: The name of the file, for error messages.
         off: An upper bound on the difference between a declared coordinate and its double, in the unit of the axis.

@@ -121,8 +121,8 @@ def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
 class Digits(Rounding):
     """The rule that rounds latitude and longitude to ``digits`` decimal places of a degree.
 
-    An output consists of the latitude and longitude in units of the last decimal place. The longitude is in [-180,
-    180), and 0 if the latitude is rounded to a pole.
+    An output is the latitude and longitude in units of the last decimal place. The longitude is in [-180, 180), and 0
+    if the latitude is rounded to a pole.
     """
 
     digits: int
