@@ -40,21 +40,23 @@ __all__ = [
 ]
 
 NOISY: Final = "noisy.npz"
-"""The file of noisy values, noise scales and exact totals."""
+"""The name of the file that contains the noisy values, the noise scales and the exact totals."""
 LEVELS: Final = "level_{}"
 TOTALS: Final = "totals_{}"
-"""Names of arrays in noisy.npz, with a placeholder for the level. The name of a table, if any, precedes LEVELS."""
+"""Templates for the names of arrays in noisy.npz, to be filled in with the level. A table's name, if any, precedes
+LEVELS.
+"""
 SPLIT: Final = ("split_levels", "split_tables")
-"""The names of the arrays of budget shares in noisy.npz. They are missing if the problem file gives the shares."""
+"""The names of the arrays of budget shares in noisy.npz. They are absent if the problem file determines the shares."""
 PUBLICATION: Final = "publish"
-"""The folder of tables for readers, in which noisy cells are marked or suppressed."""
+"""The folder of the tables for readers, in which cells that are too noisy are marked or suppressed."""
 ENDS: Final = ("low", "high")
-"""The names of the columns with the lower and upper ends of intervals."""
+"""The names of the columns with the lower and upper ends of the intervals."""
 ERRORS: Final = "l1_error_by_table_and_level"
 INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
-"""Keys in private/truth.json."""
+"""Keys in private/truth.json. The value of each key lists, for every table, one number per level."""
 Tables: TypeAlias = list[list[Ints]]
-"""Arrays of shape (regions, ...), by table and level."""
+"""One array of shape (regions, ...) for each table and level. The outer list contains the tables."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -65,22 +67,22 @@ class HierarchyRelease(Release):
         tree: The region tree.
         layout: The files and the published form of the tables.
         counts: For each table and level, an array of shape (regions, ...) with the counts of all cells.
-        noisy: For each table and level, an array of shape (regions, ...) with the noisy values. Values that were not
-            measured are derived from noisy values and exact totals.
+        noisy: For each table and level, an array of shape (regions, ...) with the noisy values. If a table was not
+            measured on a level, its values there are derived from other noisy values and exact totals.
         totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,) with
             these totals. Empty if there are no such levels.
-        scales: The exact noise scales by table and level (variances for Gaussian noise). None if the table was not
-            measured on the level.
+        scales: The exact noise scale of each table on each level (a variance for Gaussian noise), or None where a table
+            was not measured.
         law: The noise distribution.
         bounds: For each table and level, the lower and upper ends of the intervals, of shape (regions, cells), at the
-            problem's confidence level. They are computed from public values. None for methods without intervals.
-        truth: The true counts, in the same form as ``counts``. They are written only to ``private/``. None if the
+            problem's confidence level, computed from public values. None if the method provides no intervals.
+        truth: The true counts, in the same form as ``counts``, which are written only to ``private/``. None if the
             release was read from files.
-        publication: The tables for readers, in which noisy cells are marked, as file contents by path. Empty if the
-            problem file requests no such tables.
-        split: The budget shares of the levels and of the tables, if the search in :mod:`.plan` found them. They are
-            part of the release because another machine may find different ones. None if the problem file determines
-            them.
+        publication: The contents of the tables for readers, in which noisy cells are marked or suppressed, by path.
+            Empty if the problem file requests no such tables.
+        split: The budget shares of the levels and of the tables, if the search in :mod:`.plan` chose them. They are
+            stored with the release because the search may give other shares on another machine. None if the problem
+            file determines the shares.
     """
 
     tree: Tree
@@ -96,20 +98,20 @@ class HierarchyRelease(Release):
     split: tuple[Split, Split] | None = None
 
     def write(self, folder: Path) -> None:
-        """Write each table and its intervals as CSV files, and the noisy values as ``noisy.npz``, into a folder.
+        """Write the tables with their intervals as CSV files, and the noisy values as ``noisy.npz``, to a folder.
 
-        In ``noisy.npz``, each array has one row per region on a level, sorted by name.
+        In ``noisy.npz``, each level's array has one row per region, sorted by the region's name.
         """
         for number, form in enumerate(self.layout.forms):
             files = {form.file: {form.count: self.counts[number]}}
             if self.bounds is not None:
                 bound_columns = {name: [level[k] for level in self.bounds[number]] for k, name in enumerate(ENDS)}
-                # The intervals are columns in the file of counts, or they have a separate file.
+                # Intervals are written to the same file as the counts or to a separate file.
                 files[form.intervals] = files.get(form.intervals, {}) | bound_columns
             for name, columns in files.items():
                 (folder / name).parent.mkdir(exist_ok=True)
                 write_rows(folder / name, self.tree, form.cells, columns)
-        # A single archive contains all noisy values. The names of its arrays begin with the names of the tables.
+        # All noisy values go into a single archive, whose array names begin with the table's name.
         arrays = _by_name(TOTALS, self.tree, self.totals)
         for form, noisy, scales in zip(self.layout.forms, self.noisy, self.scales, strict=True):
             arrays |= _by_name(form.prefix + LEVELS, self.tree, noisy)
@@ -124,14 +126,14 @@ class HierarchyRelease(Release):
             (folder / name).write_bytes(contents)
 
     def write_private(self, folder: Path) -> None:
-        """Write the true counts into the owner's private folder, in tables like those of the released counts."""
+        """Write the true counts to the owner's private folder, in the same format as the released counts."""
         for form, truth in zip(self.layout.forms if self.truth else (), self.truth or (), strict=True):
             (folder / form.private).parent.mkdir(exist_ok=True)
             write_rows(folder / form.private, self.tree, form.cells, {form.count: truth})
 
     @property
     def numbers(self) -> list[Ints]:
-        """For each level, an array of shape (regions,) with the released totals, computed from the first table."""
+        """The released total of every region on each level, computed from the first table."""
         return numbers_of(self.counts)
 
     @classmethod
@@ -140,11 +142,11 @@ class HierarchyRelease(Release):
 
         Args:
             folder: The release folder.
-            problem: The contents of either mechanism's problem file, and the region tree. If the tree is None, it is
-                built from the released counts.
+            problem: The contents of the problem file, of either mechanism, and the region tree. If the tree is None, it
+                is built from the released counts.
 
         Raises:
-            InputError: A file is missing or malformed, or its rows do not match the regions and values of the problem.
+            InputError: A file is missing or malformed, or its rows do not match the problem's regions and values.
         """
         declared, tree = problem
         layout: Layout = declared.layout
@@ -159,7 +161,7 @@ class HierarchyRelease(Release):
             if not has_intervals_inside and (folder / form.intervals).exists():
                 _, bound_levels = read_rows(folder / form.intervals, form.cells, ENDS, tree)
             counts.append([level.reshape(len(level), *form.shape) for level in count_levels])
-            # Methods without intervals write no intervals.
+            # A method without intervals has written none.
             bounds += [list(zip(*bound_levels, strict=True))] if bound_levels else []
         assert tree is not None  # there is at least one table
         noisy, scales, totals, split = _read_noisy(folder / NOISY, tree, layout, declared.privacy.law)
@@ -177,14 +179,14 @@ class HierarchyRelease(Release):
         )
 
     def past_sums(self) -> list[str]:
-        """Return a message for each file and level with numbers so large that sums could overflow 64-bit integers.
+        """Return a message for each file and level whose numbers are so large that sums could overflow 64-bit integers.
 
         Call this before any other check, because other checks would give wrong results after an overflow.
         """
         levels_by_file = [(f"{NOISY}: {TOTALS}", [past_sums(level) for level in self.totals])]
         for form, counts, noisy in zip(self.layout.forms, self.counts, self.noisy, strict=True):
             levels_by_file.append((form.file, [past_sums(level) for level in counts]))
-            # Noisy values are only added up within a region.
+            # The checks add up noisy values within a region, but never across regions.
             levels_by_file.append((f"{NOISY}: {form.prefix}{LEVELS}", [past_sums(level, rows=True) for level in noisy]))
         complaint = f"has numbers that add up to 2^61 or more; no release has as many {self.layout.noun}"
         return [
@@ -195,7 +197,7 @@ class HierarchyRelease(Release):
         ]
 
     def complaints(self) -> list[str]:
-        """Return a message for each condition violated by a table on a level, naming the first region affected.
+        """Return a message for each condition that a table violates on a level, naming the first affected region.
 
         Counts must be non-negative, children must add up to their parent, tables must agree on shared attributes, and
         exact totals must be preserved.
@@ -206,12 +208,13 @@ class HierarchyRelease(Release):
         forms, tree = self.layout.forms, self.tree
         for number, (form, levels) in enumerate(zip(forms, self.counts, strict=True)):
             for level, counts in enumerate(levels):
-                # Each region has one row, which contains its cells.
+                # One row per region, with one column per cell.
                 rows = counts.reshape(len(counts), -1)
                 if rows.min(initial=0) < 0:
                     name = tree.name_of(level, int(np.argmin(rows.min(axis=1))))
                     lines.append(f"{form.file}: region {name!r} has a negative count")
-                # Exact totals exist on the first levels: all levels, the root alone, or none.
+                # Exact totals exist for the first levels, counted from the root. There may be none, or one for every
+                # level.
                 if level < len(self.totals):
                     for region in np.flatnonzero(rows.sum(axis=1) != self.totals[level])[:1].tolist():
                         actual = f"has {int(rows[region].sum())} {self.layout.noun}"
@@ -237,7 +240,7 @@ class HierarchyRelease(Release):
 
 
 def _read_publication(folder: Path) -> dict[str, bytes]:
-    """Read the tables for readers in a release folder, by path relative to the folder.
+    """Read the tables for readers from a release folder, and return their contents by path relative to the folder.
 
     Raises:
         InputError: A file cannot be read.
@@ -253,7 +256,7 @@ def _read_publication(folder: Path) -> dict[str, bytes]:
 
 
 def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
-    """Return a mapping from array names to arrays, one for each level, with rows sorted by region name.
+    """Return one named array per level, with the rows sorted by region name as in the release's files.
 
     Args:
         name: The name of each array, with a placeholder for the level, which is counted from 1.
@@ -275,8 +278,8 @@ def _read_noisy(
         law: The noise distribution, which determines the names of the arrays of scales.
 
     Returns:
-        The noisy values by table and level; the scales by table and level; the exact totals by level, from the root
-        down; and the budget shares of levels and tables, or None if the file has none.
+        The noisy values and the scales, each by table and level; the exact totals by level, from the root down; and the
+        budget shares of levels and tables, or None if the file does not contain any.
 
     Raises:
         InputError: The file cannot be read, or an array is missing, unknown, or has the wrong type or shape.
@@ -290,7 +293,8 @@ def _read_noisy(
     split_arrays: dict[str, Any] = dict(
         zip(SPLIT, ((np.str_, (tree.depth,)), (np.str_, (len(layout.forms),))), strict=True)
     )
-    # An array has at most 8 bytes per value, and the archive has some headers. Larger files are refused unread.
+    # An array has at most 8 bytes per value, and the archive has some headers. A larger file is rejected without being
+    # read.
     values = 1 + max(int(np.prod(form.shape)) for form in layout.forms)
     headers = 4096 * (len(required_arrays) + len(total_arrays) + len(split_arrays))
     optional_arrays = total_arrays | split_arrays
@@ -307,11 +311,14 @@ def _read_noisy(
 
 
 def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
-    """Parse the budget shares of levels and tables from arrays of strings, or return None if there are none.
+    """Parse the budget shares of levels and tables, which are stored as arrays of strings.
 
     Args:
         path: The path of the file that contains the arrays, for error messages.
-        texts: The array of the levels' shares and the array of the tables' shares. None for a missing array.
+        texts: The array of the levels' shares and the array of the tables' shares, each None if it is missing.
+
+    Returns:
+        The shares of the levels and of the tables, or None if both arrays are missing.
 
     Raises:
         InputError: Only one of the two arrays exists, or shares are not non-negative rationals that add up to 1.
@@ -329,12 +336,12 @@ def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
 
 
 def numbers_of(counts: Tables) -> list[Ints]:
-    """Return the totals for each level as an array of shape (regions,), computed from the first table."""
+    """Return the total of every region, computed from the first table, as one array of shape (regions,) per level."""
     return [level.reshape(len(level), -1).sum(axis=1) for level in counts[0]]
 
 
 def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]:
-    """Return three measures of the errors of released counts on one level, summed over its regions.
+    """Measure the errors of the released counts on one level in three ways, summed over its regions.
 
     Args:
         released: Array of shape (regions, sizes) with the released counts.
@@ -342,13 +349,13 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
         first_size: The size that belongs to column 0.
 
     Returns:
-        ``l1_error``: the sum of absolute errors of the counts, in groups. ``earth_movers``: the smallest total change
-        in group sizes that turns the released counts into the true ones, ignoring errors in the totals.
-        ``individuals``: the absolute error in the number of individuals implied by the counts, where each group of size
-        N or more counts N individuals.
+        ``l1_error``, the sum of the absolute errors of the counts; ``earth_movers``, the smallest total change in group
+        sizes that turns the released counts into the true ones, ignoring errors in the totals; and ``individuals``, the
+        absolute error in the number of individuals that the counts imply, taking every group in the last class, N or
+        more, to have N individuals.
     """
     errors = released - true
-    # The last class is N or more. Each group in it counts N individuals here.
+    # A group in the last class has N or more individuals. It counts as N here.
     individuals = np.abs(errors @ np.arange(first_size, errors.shape[1] + first_size))
     # In one dimension, the earth mover's distance is the sum of absolute differences between cumulative counts. The
     # last difference is that of the totals, which moves between sizes cannot correct.
@@ -361,7 +368,7 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
 
 
 def violations(tree: Tree, counts: Tables) -> int:
-    """Return the number of cells whose count differs from the sum of the children's counts (#CV in the paper).
+    """Count the cells whose value differs from the sum of the children's values (#CV in the paper).
 
     Args:
         tree: The region tree.

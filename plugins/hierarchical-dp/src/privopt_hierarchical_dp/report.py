@@ -1,6 +1,6 @@
 """The body of a report: the region tree, tables with intervals, the noise, and a methods paragraph.
 
-Only :meth:`CountsReport.report_truth`, which is for the owner, uses values that were computed from true counts.
+Only :meth:`CountsReport.report_truth`, whose sections are for the owner alone, uses values computed from true counts.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ NOTIONS: Final = {
     "zcdp": "zero-concentrated differential privacy with rho",
     "approx-dp": "(epsilon, delta)-differential privacy with epsilon",
 }
-"""The words that precede the budget in the methods paragraph, by privacy notion."""
+"""For each privacy notion, the words that introduce the budget in the methods paragraph."""
 SCOPES_IN_WORDS: Final = {
     "one individual moves one existing group by one size": "one person belongs to a group that exists without them",
     "one individual joins or leaves": "one individual is in the data",
 }
-"""Plain wordings of a guarantee's scope, by scope, for a headline whose readers may not know the technical terms."""
+"""Plain wordings of some scopes, for the headline, whose readers may not know the technical terms."""
 SHOWN_ROWS: Final = 10_000
-"""The maximum number of rows of a table on the page. If a table has more, the page says so and names the file."""
+"""The maximum number of rows shown of a table. If there are more, the page says so and names the file."""
 SHOWN_CELLS: Final = 60
-"""The maximum number of cells that are drawn as bars."""
+"""The maximum number of cells in a table that is drawn as a bar chart."""
 UPRIGHT_CHARACTERS: Final = 10
-"""The maximum length of a label that fits into the height of a region when it is rotated by 90 degrees."""
+"""The maximum number of characters in a label that still fits when it is rotated by 90 degrees."""
 NARROW_SHARE: Final = 2e-4
 """Regions narrower than this fraction of the tree's width are not drawn."""
 
 
 @use_theme
 def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figure:
-    """Draw the region tree with one row per level, and with widths proportional to the regions' released totals.
+    """Draw the region tree with one row per level, in which each region's width is proportional to its released total.
 
     Args:
         tree: The region tree.
@@ -96,14 +96,14 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figu
 
 @use_theme
 def size_figure(release: HierarchyRelease) -> Figure:
-    """Draw the numbers of groups by size in the whole hierarchy as a step line with intervals.
+    """Draw the number of groups of each size in the whole hierarchy as a step line with intervals.
 
     This figure replaces the bar chart of :func:`cells_figure` if there are too many sizes.
     """
     figure, axes = axes_of(7.6, 3.8)
     sizes = np.array(list(release.layout.forms[0].cells["size"]))
     if release.bounds is not None:
-        # Table 0 is the only one, level 0 the root, and row 0 its only region.
+        # Table 0 is the only table, level 0 is the root's, and row 0 is the root, its only region.
         lower, upper = (edge[0] for edge in release.bounds[0][0])
         axes.fill_between(sizes, lower, upper, step="mid", color=LINE, label="interval of the true count")
     axes.step(sizes, release.counts[0][0][0], where="mid", color=MARK, label="released")
@@ -119,7 +119,7 @@ def size_figure(release: HierarchyRelease) -> Figure:
 
 @use_theme
 def cells_figure(release: HierarchyRelease, number: int) -> Figure:
-    """Draw a table's counts for the whole hierarchy as bars with intervals.
+    """Draw a table's counts for the whole hierarchy as a bar chart with intervals.
 
     Args:
         release: The release.
@@ -155,10 +155,10 @@ def _cell_labels(form: Form) -> list[tuple[str, ...]]:
 
 
 class CountsReport(Reporting[Instance, HierarchyRelease]):
-    """The report for both mechanisms. The owner's version also states the true errors of the release."""
+    """The report of both mechanisms, whose version for the owner also shows the true errors of the release."""
 
     def figures(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
-        """Draw the region tree, and every table with at most `SHOWN_CELLS` cells as bars.
+        """Draw the region tree, and a bar chart of every table with at most `SHOWN_CELLS` cells.
 
         A larger table of groups by size is drawn as a step line. Other larger tables have no figure.
 
@@ -174,11 +174,11 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return figures
 
     def headline(self, problem: Instance, release: HierarchyRelease, result: Result) -> str:
-        """Describe what was counted, how wide the intervals are, and how often an attacker's guess can be right."""
+        """Summarise what was counted, how wide the intervals are, and how often an attacker's guess can be right."""
         tree, noun = release.tree, release.layout.noun
         regions = sum(int(tree.first_here(level).sum()) for level in range(tree.depth))
         total = format_digits(float(release.numbers[0].sum()))
-        # The whole is named, because "in 3 regions" would be read as three parts of it.
+        # The root is named, because a bare "in 3 regions" would be read as three parts of the whole.
         where = tree.name_of(0, 0)
         if tree.depth > 1:
             within = number_of(regions - 1, "region")
@@ -203,7 +203,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return " ".join([*sentences, notion.describe_attack(in_words)])
 
     def report(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
-        """Return the sections on the tree, noise, tables and methods, which show only published values."""
+        """Return the sections on the region tree, the noise, the tables and the methods, from published values only."""
         figures, noun = self.figures(problem, release, result), release.layout.noun
         lead = (
             f"Each region is as wide as its released number of {noun}; regions add up to the one above. Those too "
@@ -232,20 +232,20 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
     def report_truth(
         self, problem: Instance, release: HierarchyRelease, result: Result, private: Path
     ) -> Sequence[Section]:
-        """Return the owner's sections: the true errors, and the fractions of intervals that contain the true count.
+        """Return the sections for the owner, on the true errors and on how many intervals contain the true count.
 
         Args:
             problem: The problem.
             release: The release.
             result: The contents of the release's result.json.
-            private: The folder of files for the owner only. If it has no ``truth.json``, the result is empty.
+            private: The owner's private folder. If it has no ``truth.json``, there are no sections.
         """
         path = private / "truth.json"
         if not path.is_file():
             return []
         truth, noun = json.loads(path.read_text("utf-8")), release.layout.noun
         header = ["table", *(f"level {level}" for level in range(1, release.tree.depth + 1))]
-        # Each row is a table, and each column a level.
+        # One row per table, and one column per level.
         errors, hold_rates = ([[name, *values] for name, values in truth[key].items()] for key in (ERRORS, INSIDE))
         lead = f"Summed over all cells, in {noun}; there are {truth[noun]:,} in the input."
         promised = f"Of all intervals between low and high; {problem.declared.confidence:g} is promised."
@@ -255,16 +255,16 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return sections
 
     def _methods(self, design: Design, release: HierarchyRelease, result: Result) -> Section:
-        """Return the section with a methods paragraph that the owner can copy into a publication.
+        """Return a section with a methods paragraph that the owner can copy into a publication.
 
-        The paragraph states the neighbouring relation, the budget for each measured part, the exact totals, and the
-        meaning of the intervals.
+        The paragraph states the neighbouring relation, the budget spent on each measurement, which totals are exact,
+        and what the intervals mean.
         """
         privacy, law = design.problem.privacy, release.law
         measured_tables, invariant = design.in_words
         budget, amount = NOTIONS[privacy.kind], privacy.rho if privacy.epsilon is None else privacy.epsilon
         delta_clause = "" if privacy.delta is None else f" and delta = {exact_text(privacy.delta)}"
-        # The measured parts with their budgets, and the parts that are sums over the level below.
+        # The measured parts with their budgets, and the unmeasured parts, which are sums over the level below.
         spent, sums = [], []
         for level in range(release.tree.depth):
             for form, scales, budgets in zip(release.layout.forms, release.scales, design.budgets, strict=True):
@@ -291,7 +291,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
 
 
 def _noise_section(design: Design, release: HierarchyRelease) -> Section:
-    """Return the section with noise scales, budgets and mean interval widths by table and level."""
+    """Return a section with the noise scale, budget and mean interval width for each table and level."""
     law = release.law
     header = ["table", "level", "regions", "cells a region", law.budget, f"share of {law.budget}", f"noise {law.word}"]
     rows: list[list[Any]] = []
@@ -300,7 +300,7 @@ def _noise_section(design: Design, release: HierarchyRelease) -> Section:
             part, scale = design.budgets[number][level], release.scales[number][level]
             percentage = f"{format_digits(100 * float(part / design.problem.privacy.budget))} %"
             cells = int(np.prod(form.shape))
-            # A scale of 0 would mean that exact values were published.
+            # An unmeasured part is not shown as a scale of 0, which would mean that exact values were published.
             noise = "none: a sum" if scale is None else float(scale)
             row: list[Any] = [form.title, level + 1, width, cells, float(part), percentage, noise]
             if release.bounds is not None:
@@ -317,13 +317,13 @@ def _noise_section(design: Design, release: HierarchyRelease) -> Section:
 
 
 def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[Ends] | None, declared: Any) -> Section:
-    """Return the section that lists the cells of a table for every region, up to `SHOWN_ROWS` rows.
+    """Return a section that lists the cells of a table in every region, up to `SHOWN_ROWS` rows.
 
     Args:
         release: The release.
         number: The index of the table.
-        level_ends: For each level, the intervals before rounding. None if the method has no intervals.
-        declared: The contents of the problem file, which may define when a cell is too noisy to use.
+        level_ends: For each level, the intervals before rounding. None if the method provides no intervals.
+        declared: The contents of the problem file, which may say when a cell is too noisy to use.
     """
     form, tree, rules = release.layout.forms[number], release.tree, declared.publish
     cells, rows = _cell_labels(form), list[list[Any]]()
@@ -331,7 +331,7 @@ def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[
     # Whether the table has a column "quality" because cells may be marked as too noisy.
     is_ruled = level_ends is not None and rules.coefficient_of_variation is not None
     for level, counts in enumerate(release.counts[number]):
-        # A mask of the regions that are not repeated leaves.
+        # True for the regions that do not repeat a leaf from the level above.
         once = tree.first_here(level)
         is_noisy = None
         if level_ends is not None and is_ruled:

@@ -1,11 +1,10 @@
 """Search for the best budget shares by continuous optimisation from several starting points. Shares may be 0.
 
 Under zCDP, precisions are linear in rho, so the sum of errors is convex in the shares unless the noise is narrower than
-1. If the sum is convex, every starting point leads to the optimum. Under pure DP, the sum is not convex if several
-levels are combined. For example, the error from two levels with budgets e1 and e2 is proportional to
-1 / sqrt(e1^2 + e2^2), which is largest at the even split. The best split is often a corner, at which one share is 1.
-The search therefore starts near each corner as well. After each descent, small shares are set to 0 if this does not
-increase the cost.
+1, and every starting point leads to the optimum. Under pure DP, the sum is not convex if several levels are combined.
+For example, the error from two levels with budgets e1 and e2 is proportional to 1 / sqrt(e1^2 + e2^2), which is largest
+at the even split. The best split is often a corner, where one share of each block is 1. The search therefore also
+starts near each corner. After each descent, small shares are set to 0 if this does not increase the cost.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from privopt.arrays import Floats
 __all__ = ["Point", "Split", "as_split", "best_point", "normalize_shares"]
 
 Point: TypeAlias = tuple[Floats, ...]
-"""One array of shares per block (the levels, and the tables). The shares of a block add up to 1."""
+"""The shares of each block (the levels, and the tables), as one array per block. They add up to 1 in each block."""
 Split: TypeAlias = tuple[Fraction, ...]
 """The shares of one block as exact fractions."""
 
 START_SHARE: Final = 0.9
-"""The weight of a corner, or of the current shares, when they are averaged with the even split to start a descent."""
+"""The weight of a corner, or of the current shares, in its average with the even split, where a descent starts."""
 DIFFERENCE: Final = 1e-8
-"""The step of the finite differences that approximate a gradient, in logarithms of shares."""
+"""The step in a share's logarithm for the finite differences that approximate a gradient."""
 SHARE_PARTS: Final = 1000
-"""Proposed shares are multiples of 1 / SHARE_PARTS."""
+"""The number of parts into which the budget is divided: proposed shares are multiples of 1 / SHARE_PARTS."""
 
 
 def normalize_shares(shares: Sequence[Fraction]) -> Split:
@@ -44,12 +43,12 @@ def best_point(
     current: Point,
     progress: Callable[[int, int], None] = lambda done, count: None,
 ) -> Point:
-    """Return the shares with the lowest cost found by the search.
+    """Search for the shares with the lowest cost, and return the best ones found.
 
     Args:
-        cost: Function that returns the costs of several points at once, with infinity for infeasible points.
+        cost: A function that returns the costs of several points at once. The cost of an infeasible point is infinite.
         current: The current shares, which are returned if no better ones are found.
-        progress: Called before each descent with the number of completed descents and the total number of descents.
+        progress: A function that is called before each descent with the numbers of completed and of all descents.
     """
     even = tuple(np.full(len(block), 1.0 / len(block)) for block in current)
     corners = list(product(*(np.eye(len(block)) for block in current)))
@@ -69,12 +68,12 @@ def best_point(
 
 
 def _least(cost: Callable[[Sequence[Point]], Floats], points: Sequence[Point]) -> Point:
-    """Return the point with the lowest cost, or the first such point if there are several."""
+    """Return the point with the lowest cost. Ties go to the first point."""
     return points[int(np.argmin(cost(points)))]
 
 
 def _drop_shares(cost: Callable[[Sequence[Point]], Floats], point: Point) -> Point:
-    """Set shares to 0, the smallest first, wherever this does not increase the cost, and return the new point.
+    """Set shares to 0, the smallest first, wherever this does not increase the cost, and return the new shares.
 
     Args:
         cost: Function that returns the costs of several points at once.
@@ -92,7 +91,7 @@ def _drop_shares(cost: Callable[[Sequence[Point]], Floats], point: Point) -> Poi
 
 
 def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
-    """Return a local minimum of the cost, found by descent in the logarithms of the positive shares.
+    """Find a local minimum of the cost by descent in the logarithms of the positive shares.
 
     Args:
         cost: Function that returns the costs of several points at once.
@@ -107,7 +106,7 @@ def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
         return start
 
     def to_point(logs: Floats) -> Point:
-        """Return the normalised shares with the given logarithms."""
+        """Return the shares with the given logarithms, normalised within each block."""
         blocks = []
         for positions, block_logs, block in zip(places, np.split(logs, split_points), start, strict=True):
             shares = np.zeros(len(block))
@@ -124,7 +123,7 @@ def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
         values = np.log(np.maximum(cost(points), 1e-300))
         return float(values[0]), (values[1:] - values[0]) / DIFFERENCE
 
-    # The bounds prevent the smallest share from vanishing in doubles.
+    # The bounds keep the smallest share from underflowing to 0.
     solved = minimize(
         value_and_gradient,
         np.concatenate([np.log(block[positions]) for block, positions in zip(start, places, strict=True)]),
@@ -136,7 +135,7 @@ def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
 
 
 def as_split(shares: Floats) -> Split:
-    """Return shares rounded to multiples of 1 / `SHARE_PARTS`. Positive shares remain positive."""
+    """Round shares to multiples of 1 / `SHARE_PARTS`, keeping positive shares positive."""
     # The largest share absorbs the rounding difference, so that the shares add up to 1.
     parts = np.maximum(np.rint(shares * SHARE_PARTS), shares > 0).astype(int)
     parts[int(parts.argmax())] += SHARE_PARTS - int(parts.sum())

@@ -55,38 +55,39 @@ BOUNDS: Final = {
     True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
     False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
 }
-"""Sentences on public bounds, by whether neighbouring inputs always have the same numbers of groups."""
+"""The sentence on public bounds, depending on whether neighbouring inputs always have the same numbers of groups."""
 EXACT_BOUNDS: Final = (
     " Bounds on numbers of groups are public. Inputs whose exact numbers contradict them are refused, with all that "
     "are alike; numbers that are not exact are moved into them, whether or not the input is within."
 )
-"""The sentence on public bounds if neighbouring inputs agree only on the numbers of groups on some levels."""
+"""The sentence on public bounds if neighbouring inputs only have the same numbers of groups on some levels."""
 PROGRAM_SCALE: Final = 1 << 20
-"""The largest noise scale for integer programs, at which squares of noise are still exact in doubles."""
+"""The largest noise scale allowed for integer programs. With wider noise, its squares would not be exact in doubles."""
 
 
 def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """Return the weight of each level in the objective.
 
-    Measured levels have the given weights, or weight 1 by default, as in the paper. Unmeasured levels have weight 0.
+    Measured levels have the given weights or, by default, weight 1 as in the paper. Unmeasured levels have weight 0.
 
-    In experiments, inverse variances gave larger errors. Counts cannot be negative, so a fit cuts off noise below zero
-    and is biased upwards. A large weight on the leaves propagates the sum of these biases up the tree (for results, see
-    plugins/hierarchical-dp/README.md).
+    Weighting by inverse variance gave larger errors in experiments (see plugins/hierarchical-dp/README.md). Because
+    counts cannot be negative, a fit cuts off noise below zero and is biased upwards, and a large weight on the leaves
+    propagates the sum of these biases up the tree.
 
     Args:
         given_weights: The weights in the problem file, from the root down. None if the file has none.
-        budgets: The part of the budget for each level.
+        budgets: The part of the budget that each level gets, which is 0 if the level is not measured.
     """
     weights = given_weights if given_weights is not None else (Fraction(1),) * len(budgets)
     return tuple(weight if budget else Fraction(0) for weight, budget in zip(weights, budgets, strict=True))
 
 
 def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
-    """Return the values on each level to which a method adds noise: counts, cumulative counts or the published chain.
+    """Compute the values to which a method adds noise: counts, cumulative counts, or the chain published in the paper.
 
-    Cumulative counts are numbers of groups of size s or less. If numbers of groups are not public, they are numbers of
-    groups of size s or more, because a new group could change all numbers of groups of size s or less.
+    A cumulative count is the number of groups of size s or less. If the regions' totals may differ between neighbouring
+    inputs, it is the number of groups of size s or more, because a new group could change every number of groups of
+    size s or less.
 
     Args:
         method: The name of the method.
@@ -104,10 +105,10 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
     if query == "chain":
         return chain_query(counts)
     if not relation.exact and not totals:
-        # Reversing twice makes column s the number of groups of size s or more.
+        # Summing from the right makes column s the number of groups of size s or more.
         return [np.cumsum(np.asarray(level)[:, ::-1], axis=1, dtype=np.int64)[:, ::-1].copy() for level in counts]
     cumulative = [np.cumsum(level, axis=1, dtype=np.int64) for level in counts]
-    # If totals are known, the last cumulative count is the total, and measuring it would only add noise.
+    # The last cumulative count is the total. If that is known, measuring it would only add noise.
     return [np.ascontiguousarray(level[:, :-1]) for level in cumulative] if totals else cumulative
 
 
@@ -132,14 +133,14 @@ class SizesDesign(Design):
         file: str = "problem.toml",
         limits: Limits | None = None,
     ) -> SizesDesign:
-        """Return the design for a method.
+        """Build the design for a method, after reading the public bounds.
 
         Args:
             problem: The contents of the problem file.
             method: The name of the method.
             tree: The region tree.
             file: The name of the problem file, for error messages.
-            limits: The public bounds. If None, they are read from the file that the problem names, if any.
+            limits: The public bounds. If None, they are read from the problem's file of bounds, if it names one.
 
         Raises:
             InputError: The table of bounds cannot be read, or an exact level does not exist.
@@ -148,12 +149,14 @@ class SizesDesign(Design):
         table, settings, relation, rule = problem.hierarchy, problem.settings, problem.relation, METHODS[method]
         require_levels(table.exact, tree.depth, file)
         exact_levels = relation.exact_levels
-        # Totals may only be published if they are the same for neighbouring inputs.
+        # Totals may be published only if they are the same for neighbouring inputs.
         wants_totals = rule.totals == "always" or (rule.totals == "option" and bool(settings.region_totals))
         totals = exact_levels == tree.depth if exact_levels else relation.exact and wants_totals
-        # All levels, the levels named in the problem file, the root's level, or none.
+        # How many levels, from the root down, have exact totals: all, those named in the problem file, the root's, or
+        # none.
         exact = tree.depth if totals else exact_levels or int(relation.exact)
-        # A group is only replaced by another one in the same region on the deepest exact level.
+        # A group can be replaced only by a group in the same region on the deepest exact level. The noise hides where
+        # the group is only if that region contains several leaves.
         hides_moves = relation.name == "groups" and (not exact or tree.widths[-1] > tree.widths[exact - 1])
         promise = relation.statement(
             totals=totals,
@@ -167,8 +170,8 @@ class SizesDesign(Design):
         total_sentence = f"The number of all {noun}s is exact." if exact else f"No number of {noun}s is exact."
         if exact > 1:
             total_sentence = f"{describe_exact_levels(exact, noun + 's')}."
-        # The totals on which all neighbours agree are checked against bounds: the totals of all regions, whether or not
-        # they are published, or those on exact levels.
+        # Bounds are checked for the totals on which all neighbours agree: those of all regions, whether or not they are
+        # published, or those on exact levels.
         is_checked_in_part = exact_levels > 0 and not relation.exact
         bounds_sentence = EXACT_BOUNDS if is_checked_in_part else BOUNDS[relation.exact]
         all_totals_sentence = f"Every region's number of {noun}s is exact."
@@ -182,10 +185,11 @@ class SizesDesign(Design):
             delta=sensitivity(method, settings.max_quantity, relation, totals=totals),
             totals=totals,
             exact=exact,
-            # With one size class and exact numbers of groups, neighbours have equal counts, so nothing is hidden.
+            # With a single size class and exact numbers of groups, neighbours have equal counts, so there is nothing to
+            # hide.
             hides=hides_moves or table.classes > 1 or not (exact or relation.exact),
             valid=rule.valid,
-            # Without public bounds, the sentence about them is multiplied by False and therefore omitted.
+            # The sentence about bounds is omitted (multiplied by False) if there are none.
             statement=promise + bounds_sentence * (table.bounds is not None),
             claimed={"region_totals_exact": totals},
             in_words=(
@@ -196,18 +200,18 @@ class SizesDesign(Design):
         )
 
     def with_method(self, method: str) -> SizesDesign:
-        """Return the design for another method on the same problem."""
+        """Return the design for the same problem with another method."""
         is_same_method = method == self.method
         return self if is_same_method else SizesDesign.of(self.problem, method, self.tree, self.file, self.limits)
 
     @property
     def default_split(self) -> tuple[Split, Split]:
-        """The default budget split: the method's default shares of the levels, and a share of 1 for the only table."""
+        """The default split of the budget: the method's shares of the levels, and a share of 1 for the only table."""
         return normalize_shares(default_shares(self.method, self.tree.depth)), (Fraction(1),)
 
     @property
     def rule(self) -> Method:
-        """The registered properties of the method: its query, its fit, and the constraints that it satisfies."""
+        """The method's entry in `METHODS`: its query, its fit, and how it uses region totals."""
         return METHODS[self.method]
 
     @property
@@ -217,18 +221,18 @@ class SizesDesign(Design):
 
     @property
     def order(self) -> Order:
-        """The meaning of the measured columns: counts, or numbers of groups of size s or less, or of size s or more."""
+        """What the measured columns contain: counts, numbers of groups up to size s, or numbers from size s upwards."""
         return order_of(self.method, totals=self.totals, relation=self.relation)
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        """The weight of each level in the loss (0 if unmeasured). For the published chain, all weights are 1."""
+        """The weight of each level in the loss: 0 if it is not measured, and always 1 for the published chain."""
         if self.rule.query == "chain":
             return (Fraction(1),) * self.tree.depth
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
 
     def compute_queries(self, counts: Tables) -> Tables:
-        """Return the true values that the method measures: counts, cumulative counts or the published chain.
+        """Compute the values that the method measures from the true counts.
 
         Args:
             counts: For each level of the single table, an array of shape (regions, sizes) with the true counts.
@@ -238,13 +242,13 @@ class SizesDesign(Design):
     def real_loss(self, release: HierarchyRelease) -> Fraction:
         """Return the exact privacy loss between neighbouring inputs.
 
-        The published chain is one vector of cumulative counts over all regions on a level. One change therefore alters
-        entries in every region on the level, but the paper calibrates the noise for a single region, so the loss
-        exceeds the budget.
+        The loss is the budget, except for the published chain. That is a single vector of cumulative counts over all
+        regions on a level, so one change can alter entries in every region. The paper calibrates the noise for a single
+        region, so the loss exceeds the budget.
         """
         if self.rule.query != "chain":
             return super().real_loss(release)
-        # The loss on a level is its budget times its number of regions. `budgets[0]` belongs to the only table.
+        # The loss on a level is its budget times its number of regions. `budgets[0]` is that of the only table.
         parts = zip(self.budgets[0], self.tree.widths, strict=True)
         return sum((budget * width for budget, width in parts), Fraction(0))
 
@@ -263,15 +267,17 @@ class SizesDesign(Design):
             totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,)
                 with these totals. Empty if there are no such levels.
             how: The options of the fit.
-            root: The estimated total of the whole hierarchy. If None, it is estimated here unless it is public.
+            root: The total of the whole hierarchy, if it was estimated before. If None, it is estimated unless it is
+                public.
         """
         has_totals, offset, has_limits = self.totals, Fraction(0), self.limits is not None
         values, group_totals = list(noisy[0]), list(totals)
-        # If some totals below the root are exact, but not all, the others are estimated and made consistent with them.
+        # If the totals below the root are exact on some levels only, the others are estimated to be consistent with
+        # them.
         has_some_totals = not has_totals and self.exact > 1
         if not has_totals and (not self.relation.exact or has_limits or has_some_totals):
-            # An exact root total must be preserved. If it is estimated, `bound` passes the root total of the checked
-            # release.
+            # An exact root total must be preserved. Otherwise, `bound` passes the root total of the release that is
+            # checked.
             root = int(group_totals[0][0]) if self.exact else root
             scales, limits = self.scales[0], self.limits
             group_totals = estimated_totals(
@@ -284,11 +290,12 @@ class SizesDesign(Design):
                 limits=limits,
                 known=group_totals,
             )
-            # Noisy counts have no column for the total, so without bounds Model 1 only needs the root's total.
+            # Noisy counts have no column for the total, so a fit to counts needs only the root's total if there are no
+            # bounds.
             has_totals = self.order != "counts" or has_limits or has_some_totals
             if self.order != "counts":
-                # The estimated totals replace the measured ones. Their distance from these is a part of the loss that
-                # no fit can change, so it is added to the fit's bound.
+                # The estimated totals replace the measured ones. The distance between the two is a part of the loss
+                # that no fit can change, so it is added to the fit's lower bound.
                 offset = added_by_estimates(group_totals, values, self.order, self.weights)
                 values = (
                     to_cumulative(values, group_totals) if self.order == "more" else [level[:, :-1] for level in values]
@@ -311,35 +318,35 @@ class SizesDesign(Design):
         return evolve(fitted, counts=[fitted.counts], lower_bound=bound)
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Fit the noisy values of a release again, and return the bound on the loss.
+        """Fit the noisy values of a release again, and return the lower bound on the loss that the fit proves.
 
         Args:
             release: The release.
             how: The options of the fit.
 
         Returns:
-            A tuple of the lower bound on the loss, which is None if the method proves no bound, and whether the fit is
-            proved to be optimal.
+            The lower bound, which is None if the method proves none, and whether the fit is proved to be optimal.
         """
-        # The released total of the root is used, so that rounding a half the other way cannot change the bound.
+        # The root's total is taken from the release, because an estimate halfway between two integers may be rounded
+        # differently on another machine, which would change the bound.
         root = int(release.counts[0][0].sum())
         fitted = self.fit(release.noisy, release.totals, how, root=root)
         return fitted.lower_bound, fitted.proved
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a level in the loss, scaled to a maximum of 1. ``table`` is 0, the only table."""
+        """Return the weight of a level in the loss, scaled so that the largest is 1. ``table`` is 0, the only table."""
         return self.weights[level] / max(self.weights)
 
     @property
     def has_intervals(self) -> bool:
-        """Whether the method provides intervals for the counts. All methods except the published chain do."""
+        """Whether the method provides intervals for the counts, which all methods do except the published chain."""
         return self.rule.query != "chain"
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return confidence intervals for the counts, computed by least squares.
+        """Compute confidence intervals for the counts by least squares.
 
         Returns:
-            For the single table, the intervals on each level. None for the published chain, which has no intervals.
+            The intervals of the single table on each level, or None for the published chain, which has no intervals.
         """
         if not self.has_intervals:
             return None
@@ -356,8 +363,9 @@ class SizesDesign(Design):
         return [level_ends]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return least-squares estimates of the regions' totals for each level, with shape (regions, 1)."""
-        # A total is a sum of noisy counts, whose variances and fourth cumulants add up, or one noisy cumulative count.
+        """Estimate the regions' totals on each level by least squares. The estimates have shape (regions, 1)."""
+        # A total is either one noisy cumulative count or a sum of noisy counts, whose variances and fourth cumulants
+        # add up.
         terms = self.relation.classes if self.order == "counts" else 1
         noise = [
             Noise(variance=terms * moments.variance, fourth=terms * moments.fourth)
@@ -366,10 +374,10 @@ class SizesDesign(Design):
         return least_squares_below(self.tree, noisy_totals(release.noisy[0], self.order), noise, release.totals)
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return, for result.json, the number of inconsistent counts and the published chain's real privacy loss."""
+        """Return facts for result.json, such as the number of inconsistent counts and the chain's real privacy loss."""
         facts = {"region_totals_exact": self.totals, "constraint_violations": violations(self.tree, release.counts)}
-        # The chain's vector runs over all regions on a level, so moving one group changes |R_l| entries
-        # (docs/papers/hierarchical-dp.md, "Corrections").
+        # The chain's vector runs over all |R_l| regions of level l, so moving one group changes |R_l| entries (see
+        # "Corrections" in docs/papers/hierarchical-dp.md).
         if self.rule.query != "chain":
             return facts
         changed = [self.problem.settings.max_quantity * width for width in self.tree.widths]
@@ -377,23 +385,23 @@ class SizesDesign(Design):
         return {**facts, "real_epsilon": real, "entries_changed_by_one_individual": changed}
 
     def check(self) -> None:
-        """Check, before anything is drawn, that the method can solve the problem.
+        """Check that the method can solve the problem, before any noise is drawn.
 
         Raises:
-            InputError: The method requires public totals or cannot use them, the paper does not define the method for
-                this noise or relation, or the noise is too wide.
+            InputError: The method requires public totals but has none, or has some but cannot use them; the paper does
+                not define the method for this noise or relation; or the noise is too wide.
             UsageError: The problem is too large for an integer program.
         """
         super().check()
         if self.rule.program:
             qip.refuse(self.tree, self.relation.classes, self.method, self.rule.program)
-            # Solvers for integer programs compute in doubles, in which squares of wider noise would be rounded.
+            # Integer programming solvers compute in doubles, which would round the squares of wider noise.
             self.check_noise(PROGRAM_SCALE, self.method)
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return the key, actual value and expected value of every setting that the method cannot use."""
+        """Return the key, the actual value and the expected value of every setting that the method cannot use."""
         problem, method, rule, relation = self.problem, self.method, self.rule, self.relation
-        # The chain is implemented exactly as in the paper, for comparison.
+        # The chain is kept exactly as the paper printed it, for comparison, so it supports no other noise or relation.
         reason = f"{method} is as it was printed"
         faults = []
         if not self.hides:
@@ -422,10 +430,10 @@ class SizesDesign(Design):
         return [*faults, *self._totals_faults()]
 
     def _totals_faults(self) -> list[tuple[str, str, str]]:
-        """Return a fault if the key ``region_totals`` contradicts the method or the neighbouring relation.
+        """Check that the key ``region_totals`` is compatible with the method and the neighbouring relation.
 
         Returns:
-            At most one tuple of key, actual value and expected value.
+            The key, the actual value and the expected value as one tuple if there is a fault, otherwise an empty list.
         """
         region_totals, key, method = self.problem.settings.region_totals, "hierarchical-dp.region_totals", self.method
         if region_totals and not self.relation.exact:
@@ -439,8 +447,8 @@ class SizesDesign(Design):
         return []
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
-        """Return a message for each level that has more or fewer columns than the method measures."""
-        # If totals are known (order "inner"), the last cumulative count is not measured.
+        """Return a message for each level whose number of columns differs from what the method measures."""
+        # In the order "inner", the totals are known, so the last cumulative count is not measured.
         width = self.relation.classes - (self.order == "inner")
         return super().shape_faults(release) + [
             f"{NOISY}: level_{level + 1} has {number_of(values.shape[1], 'column')}; the method measures {width}"
@@ -449,9 +457,10 @@ class SizesDesign(Design):
         ]
 
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a message for each level on which released totals differ from estimates recomputed from noisy values.
+        """Return a message for each level whose released totals differ from estimates recomputed from the noisy values.
 
-        No totals are estimated if all of them are public, or if the root's total is public and there are no bounds.
+        There is nothing to check if the method's releases need not be consistent, if all totals are public, or if only
+        the root's total is public and there are no bounds.
 
         Returns:
             At most one message for the root, and one for each level.
@@ -466,14 +475,14 @@ class SizesDesign(Design):
             "limits": self.limits,
         }
         known = release.totals if self.exact > 1 else []
-        # The region totals are recomputed for the released total of the root. The latter is checked separately, because
-        # another machine may have rounded a half the other way.
+        # The region totals are recomputed for the root's released total, which is checked separately: if its estimate
+        # lies halfway between two integers, another machine may round it differently.
         root = int(totals[0][0])
         lines = []
         if not self.exact:
             lines = total_complaint(tree, noisy, released=root, **noise_options)
-        # Estimated totals of regions are preserved by methods that always use totals, and by all methods if there are
-        # bounds. Other methods need not preserve them.
+        # Only methods that always use totals are bound to the regions' estimated totals, unless bounds or exact levels
+        # bind all methods to them.
         has_region_totals = self.limits is not None or self.exact > 1 or self.rule.totals == "always"
         recomputed = estimated_totals(tree, noisy, root=root, known=known, **noise_options) if has_region_totals else []
         return lines + [
@@ -484,15 +493,16 @@ class SizesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sum of absolute errors of the counts on each level, for the method's linear fit.
+        """Forecast the sum of absolute errors of the counts on each level, for the method's linear fit.
 
         Args:
-            noise: The moments of the noise on one value, for each level of the single table.
-            tables: Not used, because there is only one table.
+            noise: The moments of the noise on one value of the single table on each level.
+            tables: The budget shares of the tables. Ignored, because there is only one.
         """
         shape, size = self.alike, self.relation.classes
         weights = None
-        # Level weights apply to fits that minimise the weighted objective. Smoothing is least squares.
+        # Level weights apply only to fits that minimise the weighted objective. Smoothing uses least squares instead,
+        # which weights by precision (None).
         if self.rule.fit != "fit_smoothed":
             level_weights = self.problem.settings.level_weights or (Fraction(1),) * self.tree.depth
             weights = [
@@ -507,8 +517,8 @@ class SizesDesign(Design):
         )
 
     def leaves_only(self) -> Floats:
-        """Return the expected sum of absolute errors on each level if only the leaves' counts are measured."""
-        # The baseline always measures counts, regardless of the method, so it uses the sensitivity of counts.
+        """Forecast the sum of absolute errors on each level if only the leaves' counts are measured."""
+        # This baseline measures counts whatever the method, so it uses the sensitivity of counts.
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
         noise = self.law.moments(self.law.ideal_scale(self.problem.privacy.budget, delta))
         return self.relation.classes * errors_of_counts(self.alike, leaves_alone(noise, self.tree.depth))

@@ -25,11 +25,11 @@ __all__ = ["Regions", "Tree", "add_up", "past_sums", "sum_axes", "sum_squares"]
 N = TypeVar("N", bound=np.number[Any])
 """The numeric type of an array."""
 LARGEST_SUM: Final = 2.0**61
-"""If absolute values add up to less than this, all sums of the values and differences of such sums fit into 64 bits."""
+"""If absolute values add up to less than this, any sums of the values and differences of sums fit into 64 bits."""
 
 
 def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
-    """Return read-only int64 copies of the arrays, because a tree is immutable."""
+    """Copy the arrays as read-only int64 arrays, because a tree is immutable."""
     return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
@@ -37,14 +37,14 @@ def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
 class Tree:
     """A hierarchy of regions with L levels. The regions on each level cover the whole hierarchy.
 
-    A leaf above level L is repeated on every level below, as its own only child. It is measured again on these levels
-    with their budget shares, which would otherwise remain unused for this leaf. Files list the leaf only once.
+    A leaf above level L is repeated on every level below, as its own only child. It is measured again on those levels,
+    so that their budget shares are not wasted for this leaf. Files list the leaf only once.
 
     If several regions share a name, each is named by its path below the root, joined by ``/`` (``OR/Washington``). A
     path that starts with the root's own name also includes the root (``Luxembourg/Luxembourg``).
 
-    Within a level, regions are ordered by their parents' order and then by name (Unicode code points). The tree is
-    therefore independent of the order of rows in a file, which may be secret.
+    The regions on a level are ordered by parent and then by name (Unicode code points). The tree therefore does not
+    depend on the order of the rows in a file, which may be secret.
 
     >>> tree = Tree.from_paths([("US", "NY"), ("US", "GA")])
     >>> tree.depth, tree.names, tree.start[0].tolist()
@@ -61,8 +61,8 @@ class Tree:
         start: For each level except the last, an array of shape (regions + 1,) with offsets. The children of region r
             are the regions start[r] to start[r + 1] - 1 on the next level.
         ranks: For each level, an array of shape (regions,) with the position of each region in the list of all regions
-            sorted by name. A repeated leaf occurs only once in this list. In a :meth:`subtree`, positions still refer
-            to the list for the whole tree.
+            sorted by name. A repeated leaf occurs only once in this list. In a :meth:`subtree`, ranks still refer to
+            the list of the whole tree.
     """
 
     columns: tuple[pl.Series, ...]
@@ -71,12 +71,12 @@ class Tree:
 
     @cached_property
     def names(self) -> tuple[tuple[str, ...], ...]:
-        """The names of the regions on each level as Python strings, for small trees and for messages."""
+        """The names of the regions on each level as Python strings, which need too much memory for large trees."""
         return tuple(tuple(column.to_list()) for column in self.columns)
 
     @property
     def depth(self) -> int:
-        """The number L of levels."""
+        """The number of levels."""
         return len(self.columns)
 
     @property
@@ -86,7 +86,7 @@ class Tree:
 
     @property
     def regions(self) -> int:
-        """The number of regions on all levels, counting a repeated leaf on each level."""
+        """The number of regions on all levels together. A repeated leaf counts on each of its levels."""
         return sum(self.widths)
 
     def name_of(self, level: int, place: int) -> str:
@@ -108,7 +108,7 @@ class Tree:
         return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
 
     def first_here(self, level: int) -> Bools:
-        """Return a mask of the regions on a level that do not repeat a leaf from the level above.
+        """Return a mask that is true for the regions on a level that do not repeat a leaf from the level above.
 
         Args:
             level: The index of the level; the root has 0.
@@ -119,7 +119,7 @@ class Tree:
         return np.asarray(self.ranks[level] != self.ranks[level - 1][self.parents(level)])
 
     def leaf_range(self, level: int, place: int) -> tuple[int, int]:
-        """Return the range of the leaves below a region: the position of the first leaf, and one past the last leaf.
+        """Return the position of the first leaf below a region, and one past the position of the last one.
 
         Args:
             level: The index of the region's level; the root has 0.
@@ -131,7 +131,7 @@ class Tree:
         return begin, end
 
     def subtree(self, level: int, place: int) -> tuple[Tree, list[slice]]:
-        """Return the subtree whose root is a given region, and the positions of its regions in this tree.
+        """Return the subtree below a region, and the positions of its regions in this tree.
 
         Args:
             level: The index of the region's level; the root has 0.
@@ -153,11 +153,11 @@ class Tree:
 
     @property
     def root_alone(self) -> Tree:
-        """The tree that consists of the root alone."""
+        """A tree that consists of the root alone."""
         return Tree(columns=self.columns[:1], start=(), ranks=self.ranks[:1])
 
     def labels(self, level: int) -> list[str]:
-        """Return the names of the regions on a level, with the level appended to repeated leaves to make them unique.
+        """Return unique names for the regions on a level, by appending the level to the names of repeated leaves.
 
         Args:
             level: The index of the level; the root has 0.
@@ -172,18 +172,18 @@ class Tree:
     def listing(self) -> pl.DataFrame:
         """A table with one row per region, in the order used in files: by name (Unicode code points).
 
-        The columns are ``region``; ``parent``, the parent's name, which is null for the root; and ``number``, the index
-        of the region when all levels are concatenated from the root down. A repeated leaf has the index of its first
-        occurrence.
+        The columns are ``region``; ``parent``, the parent's name, which is null for the root; and ``number``, the
+        region's index when the levels are concatenated from the root down. A repeated leaf has one row, with the index
+        of its first occurrence.
         """
         offsets = np.cumsum([0, *self.widths])
         numbers = np.concatenate(
             [offsets[level] + np.flatnonzero(self.first_here(level)) for level in range(self.depth)]
         )
-        # The index of each region, in the order of their names.
+        # The index of each region, sorted by name.
         order = np.empty(len(numbers), np.int64)
         order[np.concatenate(self.ranks)[numbers]] = numbers
-        # The root has no parent: -1 marks it until it is replaced by null.
+        # The root has no parent. It is marked by -1 here, and by null in the table.
         parents = np.concatenate(
             [[-1], *(offsets[level - 1] + self.parents(level) for level in range(1, self.depth))]
         ).astype(np.int64)[order]
@@ -195,13 +195,13 @@ class Tree:
         )
 
     def find_regions(self, names: pl.Series) -> tuple[Ints, Ints]:
-        """Find regions by name. A leaf that is repeated on several levels is found on the highest of them.
+        """Find regions by name. A repeated leaf is found on the highest level where it occurs.
 
         Args:
             names: The names to find.
 
         Returns:
-            For each name, the index of the region's level, and its position on this level. Both are -1 if the name is
+            For each name, the index of the region's level and the region's position there. Both are -1 if the name is
             unknown.
         """
         listed = self.listing.select("region", "number")
@@ -220,7 +220,7 @@ class Tree:
 
     @classmethod
     def from_paths(cls, paths: Sequence[tuple[str, ...]] | pl.DataFrame, *, file: str = "counts") -> Tree:
-        """Return the tree whose leaves have the given paths.
+        """Build the tree whose leaves have the given paths.
 
         Args:
             paths: The names of the regions on the way from the root to each leaf. Paths may repeat, have different
@@ -241,14 +241,14 @@ class Tree:
 
         Args:
             levels: For each level, three columns with one entry per region, in any order: the region's name, which must
-                be unique except for repeated leaves; the index of its parent on the level above, which is ignored for
-                the root; and whether it repeats its parent, which is then a leaf.
+                be unique except for repeated leaves; the index of its parent among the given regions of the level
+                above, which is ignored for the root; and whether it repeats its parent, which is then a leaf.
 
         Returns:
-            The tree, and for each level an array with the position of each given region in the tree.
+            The tree, and for each level an array with the position in the tree of each given region.
         """
         new = [~is_repeated for _, _, is_repeated in levels]
-        # Names are only compared here. The order within each level follows from the resulting ranks.
+        # Names are compared only here. The order within each level follows from these ranks.
         names = pl.concat([column.filter(is_new) for (column, _, _), is_new in zip(levels, new, strict=True)])
         ranks_of_new = np.empty(len(names), np.int64)
         ranks_of_new[names.arg_sort().to_numpy()] = np.arange(len(names))
@@ -282,12 +282,11 @@ def _nulls(count: int) -> pl.Series:
 
 @frozen(kw_only=True, eq=False)
 class Regions:
-    """A region tree, together with the table of paths from which it was built.
+    """A region tree together with the paths from which it was built.
 
     Attributes:
         tree: The region tree.
-        paths: The distinct paths of the leaves from the root, in the order of the table. Short paths end in empty
-            names.
+        paths: The distinct paths from the root to the leaves, in the given order. Short paths end in empty names.
         leaves: Array of shape (paths,) with the position of each path's leaf among the leaves of the tree.
     """
 
@@ -297,10 +296,10 @@ class Regions:
 
     @classmethod
     def of(cls, paths: Sequence[tuple[str, ...]] | pl.DataFrame, *, file: str) -> Regions:
-        """Build the region tree whose leaves have the given paths, and keep the distinct paths.
+        """Build the region tree whose leaves have the given paths, and keep its distinct paths.
 
         Args:
-            paths: The path of each leaf from the root, as a tuple of names or as a row of a table. Paths may repeat.
+            paths: The path from the root to each leaf, as a tuple of names or as a row of a table. Paths may repeat.
             file: The file from which the paths were read, for error messages.
 
         Raises:
@@ -314,7 +313,7 @@ class Regions:
         return cls(tree=tree, paths=frame, leaves=positions[-1][leaf])
 
     def find_leaves(self, paths: pl.DataFrame) -> pl.Series:
-        """Return, for each path, the position of its leaf among the leaves, or null if there is no such leaf.
+        """Return the position of each path's leaf among the leaves, or null if no leaf has the path.
 
         Args:
             paths: A table with one path from the root per row. It may have more or fewer levels than the hierarchy.
@@ -327,14 +326,14 @@ class Regions:
 
 
 def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
-    """Return the values on every level, from the root to the leaves, as sums over the leaves.
+    """Sum values over the leaves below every region, on every level from the root down.
 
     Args:
         tree: The region tree.
         leaves: Array of shape (leaf regions, ...) with the values of the leaves.
 
     Returns:
-        For each level, an array of shape (regions, ...) with the sums.
+        For each level, an array of shape (regions, ...) with the sums. The last one is ``leaves`` itself.
     """
     levels = [leaves]
     for start in reversed(tree.start):
@@ -343,7 +342,7 @@ def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
 
 
 def sum_axes(values: Ints, of: Sequence[int], onto: Sequence[int]) -> Ints:
-    """Return values summed over the axes of all attributes that are not in ``onto``.
+    """Sum values over the axes of all attributes that are not in ``onto``.
 
     Args:
         values: Array of shape (regions, ...) with one axis per attribute after the first axis.
@@ -354,8 +353,8 @@ def sum_axes(values: Ints, of: Sequence[int], onto: Sequence[int]) -> Ints:
 
 
 def sum_squares(values: Ints) -> int:
-    """Return the exact sum of squares, for values of any size."""
-    # 64-bit integers are faster, and they are exact if the sum of squares cannot overflow.
+    """Return the exact sum of squares, which may exceed 64 bits."""
+    # 64-bit integers are faster, but can be used only if the sum of squares cannot overflow.
     largest = int(np.abs(values).max(initial=0))
     if largest * largest * max(1, values.size) < 2**62:
         return int(np.sum(values * values))
@@ -367,9 +366,8 @@ def past_sums(values: Ints, *, rows: bool = False) -> bool:
 
     Args:
         values: Array of shape (rows, ...).
-        rows: Whether only values in the same row are added up.
+        rows: Whether sums extend over one row at most. By default, values in different rows are added up as well.
     """
-    # Sums in doubles cannot overflow here. LARGEST_SUM is a quarter of 2**63, which leaves a margin for rounding
-    # errors.
+    # Sums in doubles cannot overflow. LARGEST_SUM is a quarter of 2**63, which leaves a margin for rounding errors.
     sizes = np.abs(values.astype(np.float64)).reshape(len(values), -1).sum(axis=1)
     return bool((sizes.max(initial=0.0) if rows else sizes.sum()) >= LARGEST_SUM)

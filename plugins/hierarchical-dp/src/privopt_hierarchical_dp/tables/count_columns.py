@@ -1,9 +1,9 @@
-"""Detect from a table's values whether each row counts several individuals, and which column states how many.
+"""Detect from a table's values whether its rows are counts, and which column contains them.
 
 A table of counts, or aggregated table, has one row per combination of region and attributes. If each row is an
 individual instead, rows are rarely all different, unless there are more combinations than rows. If all rows remain
-distinct when a numeric column is removed, this column does not serve to identify them. It is then probably the count,
-so its values are secret.
+distinct when a numeric column is removed, the column does not serve to identify them. It is then probably the count, so
+its values are secret.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ __all__ = [
 ]
 
 MAX_ROWS: Final = 200_000
-"""The maximum number of rows that are examined. If all rows of a table are distinct, so are these."""
+"""The maximum number of rows to examine. If all rows of a table are distinct, so are the first MAX_ROWS."""
 
 MAX_ATTRIBUTE_VALUES: Final = 50
 """The maximum number of distinct values in a column that may be an attribute."""
 
 NO_NAME: Final = "(without a name)"
-"""The words that replace an empty column name in messages."""
+"""What messages show in place of an empty column name."""
 
 MAX_CHANCE: Final = 0.01
-"""A table is taken to be aggregated if rows of individuals would be as distinct with less than this probability."""
+"""The probability below which the distinctness of the rows is evidence that they are not individuals."""
 
 _NUMBER: Final = (
     r"^[\s(<>≤≥~=±]*[+-]?(\d{1,3}([,.'’\s\u{a0}\u{202f}\u{2009}]\d{3})+([.,]\d+)?|\d+([.,]\d*)?([eE][+-]?\d+)?|[.,]\d+)"
     r"[\s)%*]*[a-z]{0,2}\)?$"
 )
-"""A regular expression for numbers as statistical offices write them, with thousands separators, limits and flags."""
+"""Matches numbers as statistical offices write them, with thousands separators, comparison signs and flags."""
 
 _FRACTION: Final = r"^\D*0?[.,]\d*[1-9]|[.,](\d{1,2}|\d{4,})\D*$"
-"""A regular expression for numbers that are not integers, unless all decimals are 0. Three digits may be thousands."""
+"""Matches numbers with decimals, even zeros. Three decimals match only after a 0, because they may be thousands."""
 
 _ZERO_FRACTION: Final = r"[1-9]\d*[.,]0+\D*$|^\D*0[.,]0+\D*$"
-"""A regular expression for integers that are written with zeros after the decimal point."""
+"""Matches integers that are written with zeros after the decimal point."""
 
 
 @frozen(kw_only=True)
@@ -61,8 +61,8 @@ class CountSuspects:
     """Columns that may state how many individuals a row counts.
 
     Attributes:
-        certain: The column that is taken as the count. None if no column or more than one column could be the count.
-        columns: All columns that may contain counts, in the order of the table. Their values are never published.
+        certain: The column that is clearly the count, or None if no column clearly is.
+        columns: All columns that may contain counts, in the order of the table. Their values must not be published.
     """
 
     certain: str | None
@@ -94,8 +94,8 @@ class _Columns:
             names: The columns of the table, except those of regions.
         """
         head = table.frame.head(MAX_ROWS)
-        # The columns are passed by name, because a list of series would rename a column without a name, such as an
-        # index written by pandas.
+        # The columns are passed by name, because polars would rename a nameless series in a list. An index written by
+        # pandas has no name.
         frame = pl.DataFrame(
             {name: plain_texts(head[name]).fill_null("").str.strip_chars() for name in (*table.levels, *names)}
         )
@@ -104,7 +104,7 @@ class _Columns:
         return cls(frame=frame, levels=table.levels, numbers=tuple(numbers), texts=tuple(others))
 
     def is_constant(self, name: str) -> bool:
-        """Return whether the table has several rows and a column has the same value in all of them."""
+        """Return whether a column has the same value in all rows of a table with several rows."""
         return self.frame.height > 1 and int(self.frame[name].n_unique()) == 1
 
     def count_distinct(self, columns: Sequence[str]) -> int:
@@ -116,10 +116,10 @@ class _Columns:
         return self.count_distinct(columns) == int(self.frame.height)
 
     def key_without(self, *names: str) -> tuple[str, ...]:
-        """Return the columns that may distinguish rows, omitting ``names`` and columns that identify individuals.
+        """Return the columns that may distinguish rows, except those given and those that identify individuals.
 
-        Columns named like counts are also omitted. A count describes a row and does not identify it, even if all counts
-        are different.
+        Columns named like counts are omitted as well, because a count describes a row and does not identify it, even if
+        all counts are different.
         """
         numbers = [
             name
@@ -129,13 +129,13 @@ class _Columns:
         return (*self.levels, *(name for name in self.texts if name not in names), *numbers)
 
     def is_code(self, name: str) -> bool:
-        """Return whether a column's values are codes, in one-to-one correspondence with another column or the regions.
+        """Return whether a column's values are codes for the values of another column, or for the regions.
 
-        Only columns without numbers are compared. A column with distinct values in all rows would match any other such
-        column, so it is not regarded as a code.
+        A column is a code if it corresponds one to one to a non-numeric column or to the regions. If its values are
+        distinct in all rows, it would match any other such column, so it is not regarded as a code.
         """
         keys = [list(self.levels), *([column] for column in self.texts)]
-        # The mapping is one-to-one if there are as many pairs of values as values in either column.
+        # The correspondence is one to one if there are as many pairs of values as values in either column.
         return any(
             self.count_distinct([*key, name])
             == self.count_distinct(key)
@@ -145,18 +145,18 @@ class _Columns:
         )
 
     def is_determined(self, name: str) -> bool:
-        """Return whether the values of a column are determined by another column or by the region.
+        """Return whether another column, or the region, determines the values of a column.
 
-        Unlike in :meth:`is_code`, several values of the other column may determine the same value.
+        Unlike in :meth:`is_code`, several values of the other column may go with the same value.
         """
         keys = [list(self.levels), *([column] for column in (*self.texts, *self.numbers) if column != name)]
         return any(self.count_distinct([*key, name]) == self.count_distinct(key) < self.frame.height for key in keys)
 
     def is_rival(self, name: str, count: str) -> bool:
-        """Return whether the column ``name`` could be the count instead of ``count``.
+        """Return whether the column ``name`` could be the count in place of the column ``count``.
 
-        This requires that its numbers are integers, that it is not a code for another column or the regions, and that
-        rows are distinct without these two columns.
+        It could be if its numbers are integers, it is not a code for another column or the regions, and rows are
+        distinct without the two columns.
         """
         return (
             _may_be_whole(self.frame[name])
@@ -165,21 +165,21 @@ class _Columns:
         )
 
     def chance_of_individuals(self, key: Sequence[str]) -> float:
-        """Return an upper bound on the probability of so many distinct rows, if each row is an independent individual.
+        """Bound the probability that the rows would be so distinct if each of them were an independent individual.
 
-        The bound is computed for individuals that are uniformly distributed over the cells. It holds for any
-        distribution, because distinct rows are most likely under the uniform distribution.
+        The upper bound is computed for individuals that are uniformly distributed over the cells. It applies to any
+        other distribution as well, because distinct rows are most likely under the uniform one.
 
         Args:
             key: The columns by which rows are compared. A cell is a combination of their values.
         """
         rows, distinct, cells = self.frame.height, self.count_distinct(key), self._count_cells(key)
         if distinct == rows and rows <= cells:
-            # The birthday problem: the probability that no two rows fall into the same cell, if all cells are equally
+            # The birthday problem: the probability that no two rows are in the same cell, if all cells are equally
             # likely.
             return math.exp(float(np.log1p(-np.arange(rows) / cells).sum()))
         times = self.frame.group_by(*key).len()["len"]
-        if times.min() == times.max():  # for example, each cell occurs twice if the table lacks one of its columns
+        if times.min() == times.max():  # for example, each cell occurs twice in a table of counts that lacks a column
             # The multinomial probability that all cells occur equally often.
             log_chance = math.lgamma(rows + 1) - distinct * math.lgamma(int(times[0]) + 1) - rows * math.log(distinct)
             return math.exp(min(0.0, log_chance))
@@ -189,15 +189,15 @@ class _Columns:
         return math.exp(-2.0 * max(0.0, distinct - expected) ** 2 / rows)
 
     def _count_cells(self, key: Sequence[str]) -> float:
-        """Estimate the number of possible combinations of values in the columns of a key.
+        """Estimate how many combinations of values are possible in the columns of a key.
 
-        The estimate is the product of the number of values in each column. Columns that are determined by another
-        column are omitted.
+        The estimate is the product of the numbers of values in the columns. The regions are taken as one column, and
+        columns that an earlier one determines are omitted.
         """
         levels = [name for name in key if name in self.levels]
         cells, selected = self._count_values(levels), [levels]
         for name in key:
-            # Skip levels, and columns that an earlier column determines.
+            # Skip region columns, which are already counted, and columns that an earlier column determines.
             if name in levels or any(
                 self.count_distinct([*selection, name]) == self.count_distinct(selection) for selection in selected
             ):
@@ -207,13 +207,13 @@ class _Columns:
         return cells
 
     def _count_values(self, columns: Sequence[str]) -> float:
-        """Estimate the number of distinct values in the population, including values that no row of the table has.
+        """Estimate the number of distinct values in the population, including those that the table does not contain.
 
-        If most values occur only once, there are probably many more values. For example, ten persons from ten different
-        regions may come from a thousand regions.
+        If most values occur only once, there are probably many more. For example, ten persons from ten different
+        regions may come from a population with a thousand regions.
 
         Args:
-            columns: The columns whose combinations of values are counted.
+            columns: The columns. If there are several, combinations of their values are counted.
 
         Source:
             A. Chao, Nonparametric Estimation of the Number of Classes in a Population, Scandinavian Journal of
@@ -226,17 +226,18 @@ class _Columns:
 
 
 def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspects:
-    """Find the columns that may state how many individuals a row counts, and decide whether one of them clearly does.
+    """Find the columns that may say how many individuals a row counts, and decide whether one of them clearly does.
 
-    A numeric column is suspect in each of these cases:
+    A numeric column is a suspect if any of these conditions applies:
 
     1. All rows are distinct without it.
     2. Its name looks like that of a count.
-    3. Rows of individuals would be this distinct with a probability below 1 %.
+    3. If the rows were individuals, they would be so distinct with a probability below 1 %.
 
-    A suspect is taken as the count in case 1 together with 2 or 3, provided that no other column could be the count. A
-    column of integers with markers for suppressed or missing values can also be suspect. A column that is constant or
-    contains row numbers, and is not named like a count, is only suspect if no other column is.
+    A suspect is clearly the count if condition 1 and one of the others apply, and no other column could be the count. A
+    column of integers may contain markers for suppressed or missing values and still be a suspect. A column that is
+    constant or contains row numbers is a suspect only if its name looks like that of a count or there is no other
+    suspect.
 
     Args:
         table: A table of individuals or of counts.
@@ -255,7 +256,7 @@ def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspect
             for key_name in key
             if key_name in columns.levels or columns.frame[key_name].n_unique() <= MAX_ATTRIBUTE_VALUES
         ]
-        # A key that also has columns with many values is additional evidence if it is distinct, so both keys are tried.
+        # Columns with many values are left out of the first key. If the whole key is distinct, it is tried as well.
         is_distinct, is_named = columns.are_distinct(key), is_count_name(name)
         chances = [
             columns.chance_of_individuals(candidate) for candidate in (attributes, *([key] if is_distinct else []))
@@ -265,17 +266,17 @@ def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspect
             continue
         is_unlikely = columns.is_constant(name) or counts_rows(columns.frame[name])
         (unlikely if is_unlikely and not is_named else suspects).append(name)
-        # A code neither distinguishes rows with the same label nor counts individuals.
+        # A code duplicates its label. It neither distinguishes rows further nor counts individuals.
         is_count = _may_be_whole(columns.frame[name]) and (is_named or not (is_unlikely or columns.is_code(name)))
         if is_distinct and (is_named or is_aggregated) and is_count:
             clear.append(name)
-    suspects = suspects or unlikely  # a year or row number is only a suspect if no other column is
+    suspects = suspects or unlikely  # a year or a row number is a suspect only if no other is
     clear = [name for name in clear if name in suspects]
     named = [name for name in suspects if is_count_name(name)]
-    # If rows are distinct without any numeric column and there are several of these, all of them may be counts.
+    # If regions and texts alone make rows distinct and there are several numeric columns, all of these may be counts.
     measures = [name for name in suspects if is_count_name(name) or not columns.is_code(name)]
     are_measures = columns.are_distinct((*columns.levels, *columns.texts)) and len(measures) > 1
-    # A column with markers cannot be read as the count, but it can make it unclear which column is the count.
+    # A column with markers cannot be read as the count, but it can leave unclear which column the count is.
     is_certain = (
         len(clear) == 1 and named in ([], clear) and not are_measures and _holds_whole_numbers(columns.frame[clear[0]])
     )
@@ -286,7 +287,8 @@ def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspect
 def find_redundant_columns(table: LevelTable, names: Sequence[str], count: str) -> list[str]:
     """Return the numeric columns, other than the count, that are not needed to distinguish rows.
 
-    These columns may be counts as well.
+    These columns may contain counts as well, so they must not be published as attributes. Columns named like counts are
+    always included.
 
     Args:
         table: A table of counts.
@@ -299,13 +301,13 @@ def find_redundant_columns(table: LevelTable, names: Sequence[str], count: str) 
     return [
         name
         for name in columns.numbers
-        # Rows are distinct without both columns, so this column is not needed to distinguish them.
+        # Rows are distinct even without this column and the count, so it is not needed to distinguish them.
         if name != count and (is_count_name(name) or columns.are_distinct(columns.key_without(name, count)))
     ]
 
 
 def find_undeclared_counts(table: LevelTable, names: Sequence[str], count: str) -> tuple[str, ...]:
-    """Return the columns of a table of counts that are declared as attributes but probably contain counts as well.
+    """Return the columns of a table of counts that are declared as attributes but probably contain counts, too.
 
     Args:
         table: A table of counts.
@@ -318,7 +320,7 @@ def find_undeclared_counts(table: LevelTable, names: Sequence[str], count: str) 
         for name in find_redundant_columns(table, [*names, count], count)
         if is_count_name(name)
         or (
-            # A column that another one determines, such as a code, is not a count.
+            # A column that another one determines is a code or a grouping, and no count.
             columns.chance_of_individuals(columns.key_without(name, count)) < MAX_CHANCE
             and not columns.is_determined(name)
         )
@@ -331,7 +333,7 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
     Args:
         suspects: The columns that may be counts.
         source: The file name of the table.
-        cure: A sentence that tells users how to declare what a row is.
+        cure: What users can declare to make clear what a row is.
 
     Raises:
         InputError: Always. The message names the columns but contains no values.
@@ -342,17 +344,17 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
 
 
 def _identifies_rows(texts: pl.Series) -> bool:
-    """Return whether a column identifies rows: its values are distinct, and its name is empty or looks like an id.
+    """Return whether a column identifies rows, because its values are distinct and its name is empty or that of an id.
 
     Distinct values alone are not enough: in a table of counts by age, for example, the ages are distinct and look like
-    row numbers. A column without a name is regarded as an id, because some programs write an index in this way.
+    row numbers. A column without a name is taken for an id, because some programs write their row index like this.
     """
     is_unique = texts.n_unique() == len(texts) > 1
     return is_unique and (not texts.name or is_id_name(texts.name))
 
 
 def _holds_numbers(texts: pl.Series) -> bool:
-    """Return whether a column contains numbers, apart from a few markers for suppressed or missing values.
+    """Return whether a column contains numbers, apart from markers for suppressed or missing values.
 
     Args:
         texts: The stripped cells of the column.
@@ -361,7 +363,7 @@ def _holds_numbers(texts: pl.Series) -> bool:
     if not len(values):
         return False
     is_number = values.str.normalize("NFKC").str.contains(_NUMBER)
-    # Allow up to five other values, or at most half of the values.
+    # Up to five other values are allowed, or up to half of the values.
     others = len(values) - int(is_number.sum())
     return (
         bool(is_number.any()) and (others <= 5 or 2 * others <= len(values)) and _is_mostly_numbers(values, is_number)
@@ -369,10 +371,10 @@ def _holds_numbers(texts: pl.Series) -> bool:
 
 
 def _is_mostly_numbers(values: pl.Series, is_number: pl.Series) -> bool:
-    """Return whether a column is numeric, its non-numbers being only markers such as ``n/a``.
+    """Return whether a column's values are numbers apart from markers such as ``n/a``.
 
-    The non-numbers are taken as markers if they make up at most half of the values, or if each has at most four
-    characters.
+    The values that are no numbers are taken for markers if they are at most half of all values, or if each has at most
+    four characters.
 
     Args:
         values: The distinct values of a column.
@@ -394,7 +396,7 @@ def _may_be_whole(texts: pl.Series) -> bool:
     Args:
         texts: The stripped cells of the column.
     """
-    # Each distinct cell is read once. NFKC replaces characters such as full-width digits by plain ones.
+    # Only distinct cells are parsed. NFKC turns characters such as full-width digits into plain ones.
     values = texts.unique().str.normalize("NFKC")
     numbers = values.filter(values.str.contains(_NUMBER))
     fractions = numbers.str.contains(_FRACTION) & ~numbers.str.contains(_ZERO_FRACTION)

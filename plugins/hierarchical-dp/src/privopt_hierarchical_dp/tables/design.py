@@ -44,14 +44,14 @@ BOUNDS: Final = (
     "that are alike; numbers that are not exact are moved into them, whether or not the input is within."
 )
 LEAF_PARTS: Final = 128
-"""The leaves get (LEAF_PARTS - 1) / LEAF_PARTS of the budget, unless the problem file specifies another split.
+"""By default, the leaves get (LEAF_PARTS - 1) / LEAF_PARTS of the budget.
 
 The errors at the leaves are proportional to 1 / share, and measurements on the levels above hardly reduce them. The
-small share of the upper levels keeps their errors from growing with the number of leaves. Compared with measuring the
-leaves alone, errors increase by at most 2 % on every level, if the epsilon of a table is at most 2.
+small share of the upper levels keeps their errors from growing with the number of leaves. If the epsilon of a table is
+at most 2, no level's errors exceed those of measuring the leaves alone by more than 2 %.
 """
 MOST_CELLS: Final = 1 << 27
-"""The maximum number of cells in all tables and regions together. Each copy of them in int64 takes one gigabyte."""
+"""The maximum number of cells in all tables and regions together. An int64 copy of that many takes a gigabyte."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -60,7 +60,7 @@ class TablesDesign(Design):
 
     Attributes:
         problem: The contents of the problem file.
-        regions: The region tree, and the paths by which its leaves are identified.
+        regions: The region tree, and the paths that identify its leaves in records.
     """
 
     problem: TablesProblem
@@ -68,7 +68,7 @@ class TablesDesign(Design):
 
     @classmethod
     def of(cls, problem: TablesProblem, file: str, method: str = "margins") -> TablesDesign:
-        """Return the design for a problem, after reading the public files that it names.
+        """Build the design for a problem, after reading the public files that it names.
 
         Args:
             problem: The contents of the problem file.
@@ -76,8 +76,8 @@ class TablesDesign(Design):
             method: The method of the mechanism.
 
         Raises:
-            InputError: Keys of the problem file are inconsistent, the regions do not form a tree, the number of shares
-                differs from the number of levels, or there are too many cells.
+            InputError: Keys of the problem file are inconsistent, a public file is invalid, the number of budget shares
+                differs from the number of levels, an exact level does not exist, or there are too many cells.
             InfeasibleError: The bounds contradict one another.
         """
         problem.check_keys(file)
@@ -88,7 +88,7 @@ class TablesDesign(Design):
         if hierarchy.budget is not None and len(hierarchy.budget) != tree.depth:
             actual = f"{len(hierarchy.budget)} numbers"
             faults.append(Fault(file, "hierarchy.budget", actual, f"{tree.depth} numbers, one for each level"))
-        # Intermediate margins may be larger than all tables, so their cells count as well.
+        # The fit computes intermediate margins, which may be larger than all tables, so their cells count as well.
         cells = tree.regions * sum(map(domain.cells, {*domain.tables, *(s.margin for s in domain.steps)}))
         if cells > MOST_CELLS:
             expectation = (
@@ -101,7 +101,8 @@ class TablesDesign(Design):
         relation, by, upper_level_count = problem.relation, hierarchy.tables.items(), tree.depth - 1
         # The number of levels, from the root down, whose totals are published exactly.
         exact = tree.depth if relation.exact is None else relation.exact
-        # A move between regions is hidden only if it changes no exact total. Households stay in their regions.
+        # A move between regions is hidden only if it changes no exact total, so a region on the deepest exact level
+        # must contain several leaves. Households stay in their regions.
         hides_moves = not relation.is_of_households and exact > 0 and tree.widths[-1] > tree.widths[exact - 1]
         table_descriptions = ", ".join(f"{name} (by {', '.join(table.by) or 'region alone'})" for name, table in by)
         # By default, 1 / LEAF_PARTS of the budget is divided evenly among the levels above the leaves.
@@ -135,7 +136,7 @@ class TablesDesign(Design):
         )
 
     def shows_exact_numbers(self, form: Form, level: int) -> bool:
-        """Return whether a table counts individuals by region alone on a level with exact totals.
+        """Return whether a table contains nothing but exact totals on a level, because it counts by region alone.
 
         Args:
             form: The table.
@@ -145,11 +146,11 @@ class TablesDesign(Design):
 
     @cached_property
     def level_rates(self) -> tuple[Fraction, ...]:
-        """For each level, the fraction of the total budget that a table with share 1 gets on this level.
+        """For each level, the fraction of the total budget that a table with a share of 1 would get there.
 
-        A table that contains only exact totals on a level has no budget there. Its part goes to the other tables on the
-        level, in proportion to their shares. The budget of every measured table is therefore the product of the level's
-        rate and the table's share.
+        A table that contains only exact totals on a level needs no budget there. Its part goes to the other tables on
+        the level, in proportion to their shares. The budget of a measured table is the product of the level's rate, the
+        table's share and the total budget.
         """
         levels, tables = self.split
         measured_shares = [
@@ -167,34 +168,35 @@ class TablesDesign(Design):
             level_share / measured_share if measured_share else Fraction(0)
             for level_share, measured_share in zip(levels, measured_shares, strict=True)
         ]
-        # The share of a level without measurements goes to the other levels.
+        # The share of a level on which no table is measured goes to the other levels.
         spent_share = sum((a * b for a, b in zip(rates, measured_shares, strict=True)), Fraction(0))
         return tuple(rate / spent_share for rate in rates) if spent_share else self.split[0]
 
     @property
     def budget_shares(self) -> list[Fraction]:
-        """The relative budget share of each table on each level, ordered by level and then by table.
+        """The relative budget share of every table on every level, ordered by level and then by table.
 
-        Tables that contain only exact totals on a level have a share of 0 there.
+        If a table contains only exact totals on a level, its share is 0 there.
         """
         shares = [
             Fraction(0) if self.shows_exact_numbers(form, level) else rate * share
             for level, rate in enumerate(self.level_rates)
             for share, form in zip(self.split[1], self.layout.forms, strict=True)
         ]
-        # A problem without any measurement is refused by `faults`, so these budgets are never spent.
+        # If nothing is measured, `faults` rejects the problem, so these budgets are never spent.
         return shares if any(shares) else super().budget_shares
 
     def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
-        """Return the least-squares weights of tables or of levels, computed from their budget shares.
+        """Compute the least-squares weights of tables, or of levels, from their budget shares.
 
-        Weights are proportional to 1 / variance of the noise. The largest weight is 1.
+        Weights are inversely proportional to the variance of the noise. The largest weight is 1.
 
         Args:
-            shares: The budget share of each table, or of each level. If a share is 0, nothing is measured and the
-                weight is 0.
+            shares: The budget share of each table, or of each level. The weight for a share of 0 is 0, because there is
+                no measurement.
         """
-        # Only proportions matter, so the sensitivity is 1 and scales are not rounded to those that can be drawn.
+        # Only ratios matter, so the sensitivity can be taken as 1, and scales need not be those that the sampler
+        # supports.
         precision = [
             self.law.precision(self.law.ideal_scale(budget_share, 1) if budget_share else None)
             for budget_share in shares
@@ -203,26 +205,26 @@ class TablesDesign(Design):
 
     @cached_property
     def domain(self) -> Domain:
-        """The attributes and tables, with least-squares weights computed from the tables' budget shares."""
+        """The attributes and tables, weighted in least squares according to the tables' budget shares."""
         return evolve(self.problem.domain, weights=self.weights_of(self.split[1]))
 
     @cached_property
     def level_weights(self) -> tuple[float, ...]:
-        """The least-squares weight of each level from the root down, from its budget share. The largest is 1."""
+        """The least-squares weight of each level, from the root down, computed from its rate. The largest is 1."""
         return self.weights_of(self.level_rates)
 
     def _level_scales(self, scales: Sequence[Sequence[Scale]]) -> list[Scale]:
-        """Return the noise scales of the table that is measured on the most levels, with None for unmeasured levels.
+        """Return the noise scale on each level for the table that is measured on the most levels.
 
-        Only the proportions between levels matter, and they are about the same in every table.
+        Callers use only the ratios between levels, which are about the same in every table.
 
         Args:
-            scales: The noise scale by table and level. None if the table is not measured on the level.
+            scales: The noise scale of each table on each level, or None where the table is not measured.
         """
         return list(max(scales, key=lambda table_scales: sum(scale is not None for scale in table_scales)))
 
     def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
-        """Fit consistent integers to noisy values, by least squares and then by rounding one margin at a time.
+        """Fit consistent integers to noisy values by least squares, and then round one margin at a time.
 
         Args:
             noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
@@ -243,17 +245,18 @@ class TablesDesign(Design):
             limits=self.limits,
             progress=how.report,
         )
-        # The optimum over real numbers is a lower bound for integers.
+        # The minimum over real-valued tables is a lower bound for integer tables.
         bound, solver = self._least_objective(noisy, counts), "least squares, ADMM and error diffusion"
         return Fit(counts=counts, solver=solver, iterations=len(self.domain.steps), lower_bound=bound)
 
     def _least_objective(self, noisy: Tables, counts: Tables) -> Fraction:
-        """Return a lower bound on the loss of all consistent tables.
+        """Return a lower bound on the loss of every consistent release.
 
         Args:
             noisy: The noisy values by table and level.
-            counts: Any consistent tables, which add up over regions and agree on shared attributes. The bound does not
-                depend on them. They are subtracted to avoid large numbers (see :func:`.fit.least_objective`).
+            counts: Any consistent tables, which means that they add up over regions and agree on shared attributes.
+                They do not affect the bound, but are subtracted to keep numbers small (see
+                :func:`.fit.least_objective`).
         """
         differences = [
             [a - b for a, b in zip(*paired_levels, strict=True)] for paired_levels in zip(noisy, counts, strict=True)
@@ -261,28 +264,28 @@ class TablesDesign(Design):
         return Fraction(least_objective(self.tree, self.domain, self.level_weights, differences))
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Return the least-squares lower bound on the loss, recomputed from the files of a release.
+        """Recompute the least-squares lower bound on the loss from a release.
 
         Returns:
-            The bound, or None if the released counts are inconsistent; and False, because a release need not attain the
-            bound.
+            The bound, which is None if the released counts are inconsistent, and False, because the release is not
+            proved to be optimal.
         """
         return (None if release.complaints() else self._least_objective(release.noisy, release.counts)), False
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a table on a level in the loss: its precision, scaled so that the largest is 1."""
-        # An exact total replaces the measurement, so its distance is 0 for every weight.
+        """Return the weight of a table on a level in the loss, which is its precision relative to the largest one."""
+        # An exact total replaces the measurement, so it adds nothing to the loss whatever its weight.
         if self.shows_exact_numbers(self.layout.forms[table], level):
             return Fraction(0)
         return Fraction(self.level_weights[level]) * Fraction(self.domain.weights[table])
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return confidence intervals for all cells by table and level, using least squares over all tables."""
+        """Compute confidence intervals for all cells by table and level, by least squares over all tables."""
         domain, ends_by_table, effects = self.domain, [], effects_of(self.domain, release.noisy)
-        # For each level, the noise of all tables.
+        # The noise of all tables on each level.
         by_level = list(zip(*self.noise_of(release.scales), strict=True))
         for table, counts in zip(domain.tables, release.counts, strict=True):
-            # :func:`least_squares` takes one row per region and one column per cell of the table.
+            # `least_squares` takes one row per region and one column per cell of the table.
             released = [counts_of_level.reshape(len(counts_of_level), -1) for counts_of_level in counts]
             if release.totals:
                 estimates = self._estimate_around_exact(domain, table, effects, by_level, release.totals)
@@ -304,10 +307,10 @@ class TablesDesign(Design):
         by_level: Sequence[Sequence[Noise]],
         totals: Sequence[Ints],
     ) -> list[Estimate]:
-        """Return least-squares estimates for the cells of a table, given exact totals on the top levels.
+        """Estimate the cells of a table by least squares, given exact totals on the top levels.
 
-        A cell is the sum of two terms: the region's total divided by the number of cells, and effects that sum to 0
-        over the region. Only the former is known exactly, so the two are estimated separately over the tree.
+        A cell is the sum of two terms, an equal part of the region's total and effects that add up to 0 over the
+        region. Only the total may be known exactly, so the two terms are estimated separately over the tree.
 
         Args:
             domain: The attributes and tables, with the weights of the tables.
@@ -337,10 +340,11 @@ class TablesDesign(Design):
         return [
             Estimate(
                 mean=contrast.mean + number.mean / cells,
-                # The two terms are uncorrelated, because effects are.
+                # The two terms are uncorrelated, because they consist of different effects.
                 variance=contrast.variance + number.variance / cells**2,
-                # The two terms share noise, so their cumulants do not simply add up. This is an upper bound
-                # (Minkowski's inequality for fourth powers), and heavier tails only widen an interval.
+                # The two terms are not independent, so their fourth cumulants do not simply add up. This is an upper
+                # bound (Minkowski's inequality for fourth powers), which is safe because heavier tails only widen an
+                # interval.
                 fourth=(contrast.fourth**0.25 + (number.fourth / cells**4) ** 0.25) ** 4,
             )
             for contrast, number in zip(contrasts, numbers, strict=True)
@@ -356,7 +360,7 @@ class TablesDesign(Design):
         )
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return, for result.json, how the split was chosen, and the attribute names of each fitted margin."""
+        """Return facts for result.json: how the split was chosen, and the attributes of each fitted margin."""
         attributes = list(self.problem.hierarchy.attributes)
         return {
             "split": "as plan finds it" if self.is_split_searched else "the problem file's",
@@ -364,7 +368,7 @@ class TablesDesign(Design):
         }
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return a fault if the noise would hide nothing under the neighbouring relation."""
+        """Return a fault if the noise would have nothing to hide under the neighbouring relation."""
         if self.hides:
             return []
         actual = f'"{self.problem.privacy.relation}" where no table has two cells to tell apart: every number would be '
@@ -372,15 +376,15 @@ class TablesDesign(Design):
         return [("privacy.relation", f"{actual}exact", expectation)]
 
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a message if the released total at the root differs from the estimate from the noisy values.
+        """Return a message if the root's released total differs from the estimate that the noisy values give.
 
-        If this total is published exactly, it is not estimated. :meth:`.HierarchyRelease.complaints` checks it instead.
+        If the total is exact, there is no estimate, and :meth:`.HierarchyRelease.complaints` checks it instead.
         """
         if release.totals:
             return []
         return total_complaint(
             release.tree,
-            # There is one value per region, which can be passed as a cumulative count ("less").
+            # With one value per region, the total is the last cumulative count of the order "less".
             noisy_numbers(self.domain, release.noisy),
             law=release.law,
             scales=self._level_scales(release.scales),
@@ -392,8 +396,8 @@ class TablesDesign(Design):
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
         """Return whether each table needs a positive budget share.
 
-        A table needs no share if another table with a share contains all of its attributes and more, because its counts
-        are then sums over cells of that table.
+        A table needs none if another table with a share has all of its attributes and more, because its counts are then
+        sums over cells of that table.
 
         Args:
             tables: The budget share of each table.
@@ -401,7 +405,7 @@ class TablesDesign(Design):
         margins = self.domain.tables
         return [
             not any(
-                # Only proper subsets count, because two equal tables would each rely on the other.
+                # Only proper subsets count. Otherwise, two equal tables would each rely on the other.
                 set(margin) < set(other_margin) and bool(other_share)
                 for number, (other_margin, other_share) in enumerate(zip(margins, tables, strict=True))
                 if number != table
@@ -410,7 +414,7 @@ class TablesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sum of absolute errors for each table on each level, after least squares over all tables.
+        """Forecast the sum of absolute errors for each table on each level, after least squares over all tables.
 
         Args:
             noise: For each table and level, the moments of the noise on one value.
@@ -426,14 +430,14 @@ class TablesDesign(Design):
         return np.asarray(self._forecast_cases(variances, fourths, np.array(tables, dtype=np.float64)[:, None])[0])
 
     def forecast_splits(self, levels: Floats, tables: Floats) -> Floats:
-        """Return the expected errors of the linear fit for several splits of the budget, computed in one batch.
+        """Forecast the errors of the linear fit for several splits of the budget in one batch.
 
         Args:
             levels: Array of shape (splits, levels) with the budget shares of the levels.
             tables: Array of shape (splits, tables) with the budget shares of the tables.
 
         Returns:
-            Array of shape (splits, levels * tables) with the errors, by level and then by table.
+            Array of shape (splits, levels * tables) with the expected errors, ordered by level and then by table.
         """
         # Whether a table is measured on a level, with shape (tables, levels).
         is_measured = np.array(
@@ -443,7 +447,7 @@ class TablesDesign(Design):
             ],
             dtype=np.float64,
         )
-        # As in `level_rates`, but in doubles: the part of an unmeasured table goes to the measured tables on its level,
+        # As in `level_rates`, but in doubles, the part of an unmeasured table goes to the measured tables on the level,
         # and the part of a level without measured tables goes to the other levels.
         measured_shares = tables @ is_measured
         rates = np.divide(levels, measured_shares, out=np.zeros_like(levels), where=measured_shares > 0.0)
@@ -453,7 +457,7 @@ class TablesDesign(Design):
         return self._forecast_cases(*self.law.moments_of_budgets(budgets, self.delta), tables.T)
 
     def _forecast_cases(self, variances: Floats, fourths: Floats, tables: Floats) -> Floats:
-        """Return the expected errors of least squares for several cases, which differ in noise and budget shares.
+        """Forecast the errors of least squares in several cases, which differ in their noise and budget shares.
 
         Args:
             variances: Array of shape (tables, levels, cases) with the variance of the noise on one cell.
@@ -461,14 +465,14 @@ class TablesDesign(Design):
             tables: Array of shape (tables, cases) with the tables' budget shares, which determine their weights.
 
         Returns:
-            Array of shape (cases, levels * tables) with the errors, by level and then by table.
+            Array of shape (cases, levels * tables) with the expected errors, ordered by level and then by table.
         """
-        # Weights are proportional to 1 / variance, which is proportional to the squared share for Laplace noise.
+        # Weights are proportional to 1 / variance: to the squared share for Laplace noise, and otherwise to the share.
         weights: Floats = (tables / tables.max(axis=0)) ** (2.0 if self.law.law == "laplace" else 1.0)
         depth, cases, known = self.tree.depth, tables.shape[1], self.exact
 
         def noise_of_cells(margin: Margin, *, contrasts_only: bool) -> list[Noise]:
-            """Return the noise on one estimated cell of a margin by level and case, before levels are combined."""
+            """Return the noise on an estimated cell of a margin for each level and case, before levels are combined."""
             squares, powers = self.domain.influence_powers(margin, weights, contrasts_only=contrasts_only)
             return [
                 Noise(
@@ -480,7 +484,7 @@ class TablesDesign(Design):
 
         tree, times = self.alike.tree, self.alike.times
         zeros = [np.zeros((width, cases)) for width in tree.widths]
-        # With exact totals, the part of a cell that comes from the region's total is estimated separately.
+        # If some totals are exact, the part of a cell that comes from its region's total has a separate error.
         numbers = (
             least_squares_below(
                 tree,
@@ -500,7 +504,7 @@ class TablesDesign(Design):
                 variance, fourth = estimate.variance, estimate.fourth
                 if numbers is not None:
                     variance = variance + numbers[level].variance / cells**2
-                    # A forecast treats cumulants as additive. Intervals use the upper bound in
+                    # A forecast simply adds cumulants, whereas intervals use the upper bound in
                     # `_estimate_around_exact`.
                     fourth = fourth + numbers[level].fourth / cells**4
                 error = evolve(estimate, variance=variance, fourth=fourth)
@@ -508,10 +512,10 @@ class TablesDesign(Design):
         return np.asarray(errors.reshape(cases, -1))
 
     def leaves_only(self) -> Floats:
-        """Return the expected sums of absolute errors, in the order of :meth:`forecast`, if only leaves are measured.
+        """Forecast the sums of absolute errors if only the leaves are measured, in the order of :meth:`forecast`.
 
-        This is the baseline for a plan. A table without a share is summed from the smallest measured table that
-        contains all of its attributes.
+        This is the baseline to compare a plan with. Every table is summed from the smallest measured table that has all
+        of its attributes, which is the table itself if it has a share.
         """
         domain = self.domain
         scales = [

@@ -57,13 +57,13 @@ epsilon = 1.0             # of one individual, over all tables and levels: wheth
 
 @frozen(kw_only=True)
 class _Choices:
-    """The options of ``init`` that state what the columns and values of the table mean.
+    """The options of ``init`` that say what the table's columns and values mean.
 
     Attributes:
         count: The column that states how many individuals a row counts. None if no option names one.
         persons: Whether every row is one individual.
         totals: The values that the user declares to be totals of other values, by column.
-        keeps_totals: Whether values that are named like totals (``All``) are ordinary categories.
+        keeps_totals: Whether values that are named like totals (``All``) are categories like any other.
     """
 
     count: str | None = None
@@ -74,11 +74,11 @@ class _Choices:
 
 @frozen(kw_only=True, eq=False)
 class _Recognised:
-    """The properties of a table that ``init`` detected, from which it writes the problem file.
+    """What ``init`` found out about a table, from which it writes the problem file.
 
     Attributes:
-        levels: The region columns, as named in the table, from the largest to the smallest regions.
-        paths: The path of each leaf region: the names of the regions that contain it, from the root down to itself.
+        levels: The names of the region columns in the table, from the largest to the smallest regions.
+        paths: The path of each leaf region, which consists of the names of all regions from the root down to the leaf.
         attributes: The values of each attribute, without totals.
         totals: The values that are totals of other values, by column.
         count: The column that states how many individuals a row counts. None if each row is one individual.
@@ -106,25 +106,26 @@ def init(
     """Write a problem file for a table of individuals, and a file of the table's regions next to it.
 
     Args:
-        table: The path of the table. It has columns ``level_1``, ..., ``level_L``, columns of attributes, and a column
-            of counts if a row stands for several individuals with the same values.
-        problem_path: The path of the problem file to write. For ``NAME.toml``, the regions are written to
+        table: The path of the table. It has columns ``level_1``, ..., ``level_L``, attribute columns and, if a row
+            represents several individuals with the same values, a column of counts.
+        problem_path: The path of the problem file to write. If it is ``NAME.toml``, the regions are written to
             ``NAME-regions.csv`` in the same folder.
         force: Whether to replace existing files.
         count: The column that states how many individuals a row counts. By default it is detected.
         persons: Whether every row is one individual, even if a column looks like counts.
-        totals: Values that are totals, each as ``COLUMN=VALUE``. Their rows are not read.
-        keep_totals: Whether values that are named like totals are ordinary categories.
+        totals: The values that are totals, each as ``COLUMN=VALUE``. Rows with these values are not read.
+        keep_totals: Whether values that are named like totals are categories like any other.
 
     Returns:
-        Sentences for the user that state what becomes public and what was guessed.
+        Sentences that tell the user what becomes public and what was guessed.
 
     Raises:
-        InputError: The table has no levels or cannot be read, it may be a table of counts whose column of counts is
-            unclear, or the counts suggest that a value is a total.
+        InputError: The table cannot be read or has no region columns, it may be a table of counts but it is unclear in
+            which column, or the counts suggest that a value is a total.
         UsageError: A file to write already exists or is the table itself, or options contradict one another.
     """
-    # Both files are checked before the table is read, which may take long. The second is named after the first.
+    # The output files are checked before the table is read, which may take long. The path of the regions is derived
+    # from the problem's path, so that is checked first.
     check_files({"--out": problem_path}, force=force, read=[table])
     regions = problem_path.with_name(f"{problem_path.stem}-regions.csv")
     check_files({"--out": [problem_path, regions]}, force=force, read=[table])
@@ -137,7 +138,7 @@ def init(
         keeps_totals=keep_totals,
     )
     recognised = _recognise_columns(File.read(table, expectation="a table of individuals"), choices)
-    # The problem file names the table by a path relative to its folder, because paths in it are resolved this way.
+    # Paths in a problem file are relative to its folder.
     named = Path(os.path.relpath(table.resolve(), problem_path.resolve().parent)).as_posix()
     text = _problem_text(recognised, choices, named, regions.name)
     with new_file(problem_path, force=force) as path, new_file(regions, force=force) as regions_path:
@@ -154,7 +155,7 @@ def init(
 
 
 def _parse_totals(totals: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Parse the ``COLUMN=VALUE`` arguments of ``--total``, and return the values by column.
+    """Parse the ``COLUMN=VALUE`` arguments of ``--total``, and group the values by column.
 
     Raises:
         UsageError: An argument does not have this form.
@@ -169,16 +170,16 @@ def _parse_totals(totals: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _problem_text(recognised: _Recognised, choices: _Choices, table: str, regions: str) -> str:
-    """Return the contents of the problem file: :data:`PROBLEM` with its placeholders filled in.
+    """Fill in the placeholders of :data:`PROBLEM`, and return the contents of the problem file.
 
     Args:
-        recognised: The detected properties of the table.
-        choices: The options. Those that differ from the default become settings in the file.
+        recognised: What was found out about the table.
+        choices: The options. Those about persons and totals become settings in the file if they were used.
         table: The path of the table, relative to the problem file.
         regions: The name of the file of regions.
     """
     attributes = recognised.attributes
-    # One table of totals, and one table per attribute. The owner can add combinations.
+    # One table of totals, and one table for each attribute. The owner can add combinations of attributes.
     tables = ["[hierarchy.tables.people]\nby = []                   # numbers of individuals"]
     tables += [
         f"[hierarchy.tables.by_{number}]\nby = [{_to_toml_string(name)}]" for number, name in enumerate(attributes, 1)
@@ -216,8 +217,8 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
         choices: The options, which take precedence over guesses.
 
     Raises:
-        InputError: The table has no column ``level_1`` or no rows, it is unclear whether each row is one individual, or
-            a value may be a total.
+        InputError: The table has no column ``level_1`` or no rows, its regions do not form a tree, it is unclear
+            whether each row is one individual, or a value may be a total.
     """
     header = table_of(source).columns
     if not match_columns(header, ["level_1"], source.name)[0]:
@@ -226,8 +227,8 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
             f"rename yours, or add one. Others are attributes, and {COUNT} is how many individuals a row counts"
         )
         raise InputError([Fault(source.name, "header", number_of(len(header), "other column"), expectation)])
-    # A column named by an option must exist. Otherwise a column "count" is read if there is one, unless rows are
-    # persons.
+    # A column named by an option must exist. Without this option, a column "count" is read if there is one, unless
+    # every row is declared to be a person.
     named_columns = [] if choices.count is None else [choices.count]
     table = LevelTable.read(
         source, *named_columns, optional="" if named_columns or choices.persons else COUNT, shows_cells=False
@@ -237,7 +238,7 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
     names = [name for name in table.frame.columns if name not in table.levels]
     count, notes = _recognise_count(table, names, choices)
     texts = {name: plain_texts(table.frame[name]).fill_null("").str.strip_chars() for name in names if name != count}
-    # A second column of counts must not become an attribute, because attribute values are published.
+    # Another column of counts must not become an attribute, because attribute values are published.
     redundant = find_redundant_columns(table, names, count) if count is not None else []
     if redundant:
         listed = ", ".join(name or NO_NAME for name in redundant)
@@ -245,7 +246,7 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
             f"not taken for attributes, whose values are published: {listed}. They distinguish no rows, so they may "
             f"be counts, as {count} is"
         )
-    # Tell the owner which columns cannot be attributes, because they may have been meant to be.
+    # Tell the owner which columns cannot be attributes, in case they were meant to be.
     attributes, unfit, numbering = _read_attributes(
         {name: column_values for name, column_values in texts.items() if name not in redundant}
     )
@@ -265,9 +266,10 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
         name: [column_values for column_values in values if column_values not in totals.get(name, ())]
         for name, values in attributes.items()
     }
-    # Building the tree checks that the regions form one. It is also used for the warnings below.
+    # This also checks that the regions form a tree.
     tree = Regions.of(paths, file=source.name).tree
-    # Totals without a recognisable name are found by their counts, unless the owner declared that there are none.
+    # Totals that are not named like totals may show in the counts. The check is skipped if the owner says that there
+    # are none.
     if count is not None and not choices.keeps_totals:
         _check_arithmetic(table, texts, attributes, totals, count)
     notes += warn_of_alike_regions(tree)
@@ -284,7 +286,7 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
 
 
 def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices) -> tuple[str | None, list[str]]:
-    """Find the column that states how many individuals a row counts.
+    """Find the column that says how many individuals a row counts.
 
     Options take precedence over a column named ``count``, which takes precedence over guesses from the columns' values.
 
@@ -294,7 +296,7 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
         choices: The options.
 
     Returns:
-        The column, or None if each row is one individual; and notes for the user about what was assumed.
+        The column, which is None if each row is one individual, and notes for the user about what was assumed.
 
     Raises:
         InputError: A cell in the column is not a count, or it is unclear whether each row is one individual.
@@ -322,25 +324,25 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
             f"column {count} is taken for how many individuals a row counts: rows differ without it. If every row is "
             "one individual, use --persons"
         )
-    # The values are only read to refuse cells that are not counts.
+    # The values are not needed here. They are read only to reject cells that are not counts.
     table.read_columns(Column(name=count, kind="count", least=0, most=GROUPS_LIMIT - 1, unit="individuals"))
     return count, notes
 
 
 def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Divide candidate columns into attributes and columns that cannot be attributes.
+    """Sort candidate columns into attributes and columns that cannot be attributes.
 
     Args:
         texts: The cells of each candidate column, as stripped strings. Empty cells are empty strings.
 
     Returns:
-        The sorted values of each attribute; the columns that cannot be attributes because of their name, too many
-        values or empty cells; and the columns that only number the rows (1, 2, 3, ...).
+        The sorted values of each attribute; the columns that are unfit because of their name, too many values or empty
+        cells; and the columns that only number the rows (1, 2, 3, ...).
     """
     attributes: dict[str, list[str]] = {}
     unfit, numbering = [], []
     for name, column_values in texts.items():
-        # Values are sorted, so that the file does not reveal the order of the rows.
+        # Values are sorted so that the problem file does not reveal the order of the rows.
         values = column_values.unique().sort().to_list()
         # Names become headers of CSV files without quotes.
         is_fit_name = bool(name) and not is_reserved(name) and name.isprintable() and '"' not in name
@@ -356,7 +358,7 @@ def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str
 def _find_totals(
     table: LevelTable, attributes: Mapping[str, list[str]], choices: _Choices
 ) -> tuple[dict[str, list[str]], list[tuple[str, ...]]]:
-    """Find the totals among the values, by name or by option, and the leaf regions that are not totals.
+    """Find the values that are totals, and the leaf regions that are not.
 
     Args:
         table: The table.
@@ -369,11 +371,11 @@ def _find_totals(
     Raises:
         InputError: A total named by the user does not occur in the table, or nothing remains once totals are omitted.
     """
-    # `--keep-totals` disables the recognition by name. `--total` adds values that names do not reveal.
+    # `--keep-totals` turns off recognition by name. `--total` adds totals that are not named like totals.
     totals = {} if choices.keeps_totals else {name: find_total_names(values) for name, values in attributes.items()}
     listed = table.paths().unique().sort(table.levels)
     paths: list[tuple[str, ...]] = list(listed.iter_rows())
-    # Each total region is a path whose last name is the total. All paths that start with it are omitted below.
+    # Each total region is a path that ends with the total's name. All paths that start with it are omitted below.
     total_regions = [] if choices.keeps_totals else find_total_regions(listed)
     for region in total_regions:
         totals.setdefault(table.levels[len(region) - 1], []).append(region[-1])
@@ -381,7 +383,7 @@ def _find_totals(
     for name, values in choices.totals.items():
         column = written.get(name)
         level = table.levels.index(column) if column in table.levels else None
-        # A total may be a region on a level or a value of an attribute.
+        # A total may be a region or a value of an attribute.
         all_values = {path[level] for path in paths} if level is not None else set(attributes.get(column or "", ()))
         faults += [
             Fault(table.source.name, f"--total {name}={value}", "no such value", "a value of an attribute or region")
@@ -411,21 +413,21 @@ def _check_arithmetic(
     totals: Mapping[str, list[str]],
     count: str,
 ) -> None:
-    """Check that no value, except for known totals, appears to be the total of some siblings.
+    """Check that no value, apart from known totals, looks like the total of other values according to the counts.
 
-    If the count of a value always equals the sum of the counts of some siblings, the value is probably a total or
-    subtotal, and individuals would be counted twice. The counts are secret, so the result is only shown on the owner's
-    screen, and nothing is written.
+    If the count of a value always equals the sum of the counts of certain other values, the value is probably a total
+    or subtotal, and individuals would be counted twice. The counts are secret, so the result is shown only on the
+    owner's screen, and no file is written.
 
     Args:
         table: The table.
-        texts: The cells of each column other than those of regions and counts.
+        texts: The cells of each column, except those of regions and counts.
         attributes: The values of each attribute. Only the names of the attributes are used.
-        totals: The totals already known, by column. Their rows are omitted.
+        totals: The known totals by column. Rows with these values are omitted.
         count: The column of counts.
 
     Raises:
-        InputError: Values are probably totals. There is one fault for each of them.
+        InputError: A value is probably a total. There is one fault for each such value.
     """
     # The column of counts, with one entry per row.
     (number,) = table.read_columns(Column(name=count, kind="count", least=0))
@@ -448,13 +450,10 @@ def _check_arithmetic(
 
 
 def _to_toml_array(values: Sequence[str]) -> str:
-    """Return values as a TOML array of strings."""
+    """Format strings as a TOML array."""
     return f"[{', '.join(map(_to_toml_string, values))}]"
 
 
 def _to_toml_string(value: str) -> str:
-    """Return a value as a TOML basic string.
-
-    TOML basic strings use the same quotes and escapes as JSON.
-    """
+    """Format a string as a TOML basic string, which has the same quotes and escapes as a JSON string."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""Fit consistent integers to noisy tables: least squares over all margins, then rounding, one margin at a time.
+"""Fit consistent integers to noisy tables by least squares over all margins, and then round one margin at a time.
 
 Each step fits the cells that lie in the same cell of a smaller margin. The smaller margin is already fitted, so the sum
-of these cells is known in every region. This is the same problem as for a single table with public region totals, so
-:func:`.chain.fit_with_totals` solves it.
+of these cells is known in every region. This is the problem of fitting a single table with public region totals, which
+:func:`.chain.fit_with_totals` solves.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = ["effects_of", "fit_tables", "least_objective", "noise_of_margin", "no
 
 
 def noisy_numbers(domain: Domain, noisy: Tables) -> list[Ints]:
-    """Estimate the number of individuals in every region from all tables, and round the estimates to integers.
+    """Estimate the number of individuals in every region from all tables, rounded to integers.
 
     Args:
         domain: The attributes and tables.
         noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
 
     Returns:
-        For each level, an array of shape (regions, 1) with the numbers. Children need not add up to their parent.
+        For each level, an array of shape (regions, 1) with the estimates. Children need not add up to their parent.
     """
     return [np.rint(domain.margin(level, TOTAL)).astype(np.int64)[:, None] for level in effects_of(domain, noisy)]
 
 
 def effects_of(domain: Domain, tables: Tables) -> list[Effects]:
-    """Return the effects on each level, estimated from all of its tables. :mod:`.margins` defines effects.
+    """Estimate the effects on each level from all tables (see :mod:`.margins` for what effects are).
 
     Args:
         domain: The attributes and tables.
@@ -60,20 +60,22 @@ def fit_tables(
     limits: Limits | None = None,
     progress: Callable[[str, int], None] = lambda phase, number: None,
 ) -> Tables:
-    """Fit non-negative integers that add up over regions and agree between tables.
+    """Fit non-negative integers that add up over regions and agree on the attributes that tables share.
 
     Args:
         tree: The region tree.
         domain: The attributes and tables.
         noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
-        levels: The weight of each level in least squares over the tree, proportional to 1 / variance of its noise.
-        totals: For each of the top levels, an array of shape (regions,) with public totals. Empty if there are none.
+        levels: The weight of each level in least squares over the tree, inversely proportional to the variance of its
+            noise.
+        totals: For each level with public totals, from the root down, an array of shape (regions,) with these. Empty if
+            there are no such levels.
         law: The noise distribution.
-        scales: The noise scale on each level, taken from one of the tables. If totals are estimated, the scales
-            determine the weights of levels.
-        gap: The relative gap at which each continuous projection stops.
+        scales: The noise scale on each level, taken from one of the tables. They determine the weights of the levels
+            when totals are estimated.
+        gap: The relative optimality gap at which each continuous projection stops.
         limits: Public bounds on totals, which estimated totals are made to satisfy. None if there are no bounds.
-        progress: Called with the name and number of each step.
+        progress: A function that is called with the name and the number of each step.
 
     Returns:
         For each table and level, an array of shape (regions, ...) with the counts.
@@ -81,22 +83,22 @@ def fit_tables(
     effects = effects_of(domain, noisy)
     totals_by_level = list(totals)
     if len(totals_by_level) < tree.depth:
-        # The totals that are not public are estimated.
+        # Estimate the totals that are not public.
         root = int(totals_by_level[0][0]) if totals_by_level else None
         numbers = noisy_numbers(domain, noisy)
         totals_by_level = estimated_totals(
             tree, numbers, law=law, scales=scales, order="less", root=root, limits=limits, known=totals_by_level
         )
-    # Each step splits the integers of a margin that was fitted before, so tables agree on shared attributes.
+    # Each step divides the integers of a margin that is already fitted, so tables agree on shared attributes.
     counts_by_margin: dict[Margin, list[Ints]] = {TOTAL: totals_by_level}
     for number, step in enumerate(domain.steps, start=1):
         progress(f"margin {number} of {len(domain.steps)}", number)
-        # One of the margins fitted before contains the given one.
+        # Some margin that is already fitted contains the given one.
         margin_of_sums = next(margin for margin in counts_by_margin if set(step.given) <= set(margin))
         tops = [sum_axes(level, margin_of_sums, step.given) for level in counts_by_margin[margin_of_sums]]
         means = _fit_over_tree(tree, [domain.margin(level, step.margin) for level in effects], levels)
         counts_by_margin[step.margin] = _fit_step(tree, domain, step, means, tops, gap)
-    # Every table is contained in a fitted margin, from which it is summed.
+    # Sum every table from a fitted margin that contains it.
     margins_of_tables = [
         next(margin for margin in counts_by_margin if set(table) <= set(margin)) for table in domain.tables
     ]
@@ -107,18 +109,18 @@ def fit_tables(
 
 
 def _fit_over_tree(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
-    """Return the estimates that add up over the tree and are nearest to the given ones by weighted least squares.
+    """Adjust estimates by weighted least squares so that they add up over the tree.
 
-    Estimates are weighted by their precisions. This introduces no bias, because no value has been clipped at 0 yet (see
+    Weights by precision introduce no bias here, because no value has been clipped at 0 yet (see
     :func:`.sizes.objective_weights`).
 
     Args:
         tree: The region tree.
         means: For each level, an array of shape (regions, ...) with the estimates before levels are combined.
-        levels: The weight of each level, proportional to 1 / variance.
+        levels: The weight of each level, inversely proportional to the variance of its estimates.
 
     Returns:
-        For each level, an array of shape (regions, cells).
+        For each level, an array of shape (regions, cells) with the adjusted estimates.
     """
     return NearestSums.of(tree, levels)([level.reshape(len(level), -1) for level in means])
 
@@ -133,7 +135,7 @@ def _fit_step(
 ) -> list[Ints]:
     """Fit integers to the real-valued estimates of one margin.
 
-    Cells that lie in the same cell of the given smaller margin are fitted together over the tree.
+    The cells that lie in the same cell of the given smaller margin are fitted together over the tree.
 
     Args:
         tree: The region tree.
@@ -142,13 +144,13 @@ def _fit_step(
         means: For each level, an array of shape (regions, cells) with the estimates of the margin.
         tops: For each level, an array of shape (regions, ...) with the counts of the given margin, to which the fitted
             counts must add up.
-        gap: The relative gap at which the continuous projection stops.
+        gap: The relative optimality gap at which the continuous projection stops.
 
     Returns:
         For each level, an array of shape (regions, ...) with the counts of the margin.
     """
-    # Axis 0 is the region. The axes of attributes that are not given are moved to the end, so that the cells of one fit
-    # are contiguous. The targets have the shape (regions, given cells, free cells).
+    # Axis 0 contains the regions. The axes of the attributes that are not given are moved to the end, so that the cells
+    # of one fit are contiguous. The targets have the shape (regions, given cells, cells per given cell).
     free = [axis for axis, attribute in enumerate(step.margin, start=1) if attribute not in step.given]
     last = list(range(-len(free), 0))
     shape = domain.shape(step.given)
@@ -161,38 +163,39 @@ def _fit_step(
     fitted_levels = [np.zeros(level.shape, np.int64) for level in targets]
     for cell in range(given_counts[0].shape[1]):
         cell_totals = [level[:, cell] for level in given_counts]
-        # If the cell is empty at the root, it is empty in all regions, so the fitted counts are zeros.
+        # A cell that is empty at the root is empty in all regions, so its fitted counts remain 0.
         if not cell_totals[0][0]:
             continue
         fitted = fit_with_totals(
             tree,
             [np.ascontiguousarray(level[:, cell]) for level in targets],
             totals=cell_totals,
-            # Unlike in `_fit_over_tree`, the weights are equal. Values are cut off at 0 here, which biases them
-            # upwards, and weights by precision would propagate this bias up the tree.
+            # The weights are equal, unlike in `_fit_over_tree`, because cutting values off at 0 biases them upwards,
+            # and weights by precision would propagate this bias up the tree.
             weights=[1.0] * tree.depth,
             cumulative=False,
             gap=gap,
         )
         for level, values in zip(fitted_levels, fitted.counts, strict=True):
             level[:, cell] = values
-    # Move the axes back.
+    # Restore the order of the axes.
     free_shape = tuple(domain.sizes[a] for a in step.margin if a not in step.given)
     return [np.moveaxis(level.reshape(len(level), *shape, *free_shape), last, free) for level in fitted_levels]
 
 
 def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differences: Tables) -> float:
-    """Return the minimum weighted squared distance between noisy values and consistent real-valued tables, in doubles.
+    """Return the smallest weighted squared distance between noisy values and consistent real-valued tables.
 
-    Consistent tables add up over regions and agree on shared attributes. The least-squares problem is solved effect by
-    effect in every region, and then over the tree. The result is also a lower bound for non-negative integer tables.
+    Consistent tables add up over regions and agree on shared attributes. The least-squares problem is solved in
+    doubles, effect by effect in every region and then over the tree. The result is also a lower bound for tables of
+    non-negative integers.
 
     Args:
         tree: The region tree.
         domain: The attributes and tables.
         levels: The weight of each level.
-        differences: The noisy values minus any consistent tables. This subtraction does not change distances, and makes
-            the numbers small enough for doubles.
+        differences: The noisy values minus any consistent tables. Subtracting these does not change the distance, but
+            keeps the numbers small enough for doubles.
     """
     effects, total = effects_of(domain, differences), 0.0
     for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):
@@ -206,7 +209,7 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differe
 
 
 def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise], *, contrasts_only: bool = False) -> Noise:
-    """Return the variance and the fourth cumulant of the error in one estimated cell of a margin.
+    """Return the variance and the fourth cumulant of the error of an estimated cell of a margin.
 
     The estimate is a weighted sum of independent noise. Its variance is the sum of the variances times the squared
     weights, and its fourth cumulant is the sum of the fourth cumulants times the fourth powers of the weights.
@@ -214,7 +217,7 @@ def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise], *, c
     Args:
         domain: The attributes and tables.
         margin: The margin of the estimated cell.
-        noise: The noise on one cell of each table.
+        noise: The noise on a single cell of each table.
         contrasts_only: Whether to omit the error that the cell inherits from the estimate of the region's total.
     """
     squares, fourths = domain.influence_powers(margin, contrasts_only=contrasts_only)

@@ -1,13 +1,14 @@
 """Tables by attributes, their margins, and least squares over all tables in closed form.
 
 A margin is a tuple of attribute indices in ascending order. Its values form an array with one row per region and one
-axis per attribute. A table is a sum of effects. The effect of a set e of attributes is the part of the margin on e that
-no smaller margin determines: the margin after subtracting the means along every axis of e.
+axis per attribute. A table is a sum of effects. The effect of a set e of attributes is what remains of the margin on e
+after the means along every axis of e are subtracted, so it is the part that no smaller margin determines.
 
-If the noise on a table is independent between cells, its effects are uncorrelated. Tables that share an effect are
-therefore pooled effect by effect, by inverse variance. This solves least squares under all constraints between the
-tables (as in Barak et al., PODS 2007; Xiao et al., NeurIPS 2023). The values of a margin are the sum of its effects,
-each divided evenly among the cells that differ only in attributes missing from the effect.
+If the noise on a table is independent between cells, its effects are uncorrelated. An effect that several tables
+determine can therefore be estimated separately from all others, as an average weighted by inverse variance. This solves
+least squares under all constraints between the tables (as in Barak et al., PODS 2007; Xiao et al., NeurIPS 2023). The
+values of a margin are the sum of its effects, each divided evenly among the cells that differ only in attributes
+missing from the effect.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ __all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of"]
 
 Margin: TypeAlias = tuple[int, ...]
 Effects: TypeAlias = dict[Margin, Floats]
-"""The effects for all regions on a level: for each set of attributes, an array of shape (regions, ...).
+"""The effects in all regions on a level: for each set of attributes, an array of shape (regions, ...).
 
-Any margin can be computed from them.
+They determine every margin.
 """
 TOTAL: Final[Margin] = ()
 """The margin without attributes. Its only value in a region is the number of individuals."""
 
 
 def _list_subsets(margin: Margin) -> list[Margin]:
-    """Return all subsets of a margin, from the empty set to the margin itself."""
+    """Return all subsets of a margin by increasing size, from the empty set to the margin itself."""
     return [part for size in range(len(margin) + 1) for part in combinations(margin, size)]
 
 
@@ -48,7 +49,8 @@ class Domain:
     Attributes:
         sizes: The number of values of each attribute.
         tables: The margin of each measured table.
-        weights: The weight of each table in least squares, proportional to 1 / variance of the noise on a cell.
+        weights: The weight of each table in least squares, inversely proportional to the variance of the noise on a
+            cell.
     """
 
     sizes: tuple[int, ...]
@@ -56,7 +58,7 @@ class Domain:
     weights: tuple[float, ...]
 
     def shape(self, margin: Margin) -> tuple[int, ...]:
-        """Return the shape of a margin's values in one region: the number of values of each attribute."""
+        """Return the shape of a margin's values in one region, which is the number of values of each attribute."""
         return tuple(self.sizes[attribute] for attribute in margin)
 
     def cells(self, margin: Margin) -> int:
@@ -69,13 +71,13 @@ class Domain:
         return steps_of(self.tables)
 
     def _count_remaining_cells(self, outer: Margin, inner: Margin) -> int:
-        """Return the number of cells of a margin ``outer`` that add up to one cell of a smaller margin ``inner``."""
+        """Return how many cells of the margin ``outer`` add up to one cell of the smaller margin ``inner``."""
         return prod(self.sizes[attribute] for attribute in outer if attribute not in inner)
 
     def precision(self, table: int, effect: Margin) -> float:
-        """Return the precision (1 / variance, up to a factor) with which a table estimates an effect.
+        """Return the precision (inverse variance, up to a factor) with which a table estimates an effect.
 
-        An effect that sums over more cells of the table has more noise, and therefore a lower precision.
+        The more cells of the table an effect sums over, the more noise it has, and the lower is its precision.
 
         Args:
             table: The index of the table.
@@ -84,14 +86,14 @@ class Domain:
         return self.weights[table] / self._count_remaining_cells(self.tables[table], effect)
 
     def effects(self, noisy: Sequence[Ints]) -> Effects:
-        """Estimate each effect that at least one table determines, as an average over tables weighted by precision.
+        """Estimate every effect that some table determines, as an average over these tables weighted by precision.
 
         Args:
             noisy: For each table, an array of shape (regions, ...) with the noisy values.
         """
         effects: Effects = {}
         for effect in sorted({part for table in self.tables for part in _list_subsets(table)}):
-            # This array broadcasts to the shape of the effect.
+            # `total` broadcasts to the shape of the effect.
             total, weight = np.zeros(1), 0.0
             for number, (table, values) in enumerate(zip(self.tables, noisy, strict=True)):
                 if set(effect) <= set(table):
@@ -100,14 +102,14 @@ class Domain:
                         total + effect_precision * sum_axes(values, table, effect),
                         weight + effect_precision,
                     )
-            # Subtracting means along every axis removes the smaller effects, which are estimated separately.
+            # Subtracting the means along every axis removes the smaller effects, which are estimated separately.
             for axis in range(1, len(effect) + 1):
                 total = total - total.mean(axis=axis, keepdims=True)
             effects[effect] = total / weight
         return effects
 
     def margin(self, effects: Effects, target: Margin) -> Floats:
-        """Compute a margin from effects. Effects that no table determines are taken as 0.
+        """Compute a margin from effects, taking those that no table determines as 0.
 
         Args:
             effects: The effects for all regions on a level.
@@ -128,27 +130,27 @@ class Domain:
     def influence_powers(
         self, margin: Margin, weights: Floats | None = None, *, contrasts_only: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return, for each table, the sum of squares and the sum of fourth powers of the weights in :meth:`influence`.
+        """Return the sum of squares and of fourth powers of the weights in :meth:`influence` for each table.
 
-        The weight of a cell depends only on which of the margin's attributes have their first value there. Weights are
-        therefore computed for two values per axis, the first one and any other. In the sums, each of these weights is
-        counted as often as it occurs.
+        The weight of a cell depends only on which attributes have their first value there. It is therefore enough to
+        compute weights for two values per axis, the first one and any other, and to count each weight as often as it
+        occurs.
 
         Args:
             margin: The margin of the estimated cell.
-            weights: Array of shape (tables, cases) with the weights of the tables in several cases. None means the
-                domain's own weights.
-            contrasts_only: Whether to omit the effect without attributes, which spreads the region's total over all
+            weights: Array of shape (tables, cases) with the weights of the tables in several cases. If None, the
+                domain's weights are used.
+            contrasts_only: Whether to omit the effect without attributes, which divides the region's total among all
                 cells.
 
         Returns:
-            The sums of squares and the sums of fourth powers. Each has the shape of ``weights``, or (tables,) for the
-            domain's weights.
+            The sums of squares and the sums of fourth powers. Both have the shape of ``weights``, or (tables,) if that
+            is None.
         """
         cases = np.array(self.weights, dtype=np.float64)[:, None] if weights is None else weights
         effects = _list_subsets(margin)[contrasts_only:]
-        # The precision with which a table of weight 1 estimates an effect, or 0 if the table lacks the effect. The
-        # shape is (effects, tables).
+        # Array of shape (effects, tables) with the precision at which a table of weight 1 estimates an effect, or 0 if
+        # the table does not determine it.
         unit_precisions = np.array(
             [
                 [
@@ -176,13 +178,14 @@ class Domain:
 
     @cached_property
     def _patterns(self) -> dict[tuple[Margin, Margin], tuple[Floats, Floats]]:
-        """A cache for the results of :meth:`_effect_patterns`, which do not depend on weights."""
+        """A cache of the results of :meth:`_effect_patterns`, which do not depend on weights."""
         return {}
 
     def _effect_patterns(self, table: Margin, margin: Margin) -> tuple[Floats, Floats]:
-        """Return the effects of a table that is 1 in its first cell and 0 elsewhere.
+        """Compute the effects of a table that is 1 in its first cell and 0 elsewhere.
 
-        Each axis is reduced to two values, the first one and any other, because all others have equal effects.
+        Each axis is reduced to two values, the first one and any other, because all values but the first have equal
+        effects.
 
         Args:
             table: The margin of the table.
@@ -190,7 +193,7 @@ class Domain:
 
         Returns:
             Array of shape (effects of the margin, reduced cells) with the effects, which are 0 if the table does not
-            determine them; and the number of cells that each reduced cell represents.
+            determine them, and an array with the number of cells that each reduced cell represents.
         """
         if (table, margin) not in self._patterns:
             cell_counts, patterns = np.ones(1), []
@@ -210,8 +213,8 @@ class Domain:
     def influence(self, margin: Margin) -> list[Floats]:
         """Return the weight of every measured value in the estimate of the first cell of a margin.
 
-        The estimate is linear in the measured values. Other cells of the margin have the same weights in a different
-        order.
+        The estimate is linear in the measured values. The weights for any other cell of the margin are the same numbers
+        in a different order.
 
         Returns:
             For each table, an array of weights with the shape of the table's values in one region.
@@ -224,7 +227,8 @@ class Domain:
                 factor = np.full((1,) * len(self.tables[number]), self.precision(number, effect))
                 for axis, attribute in enumerate(self.tables[number]):
                     if attribute in effect:
-                        # `effects` maps a 1 in the first cell to this pattern, the 1 less the mean along the axis.
+                        # Subtracting the mean along the axis, as `effects` does, turns a 1 in the first cell into this
+                        # pattern.
                         axis_pattern = -np.full(self.sizes[attribute], 1.0 / self.sizes[attribute])
                         axis_pattern[0] += 1.0
                         factor = factor * axis_pattern.reshape([-1 if k == axis else 1 for k in range(factor.ndim)])
@@ -234,7 +238,7 @@ class Domain:
 
 @frozen(kw_only=True)
 class Step:
-    """One step of a fit to several tables: fit a margin, given a smaller margin that is already fitted.
+    """One step of a fit to several tables, which fits a margin given a smaller margin that is already fitted.
 
     Attributes:
         margin: The margin to fit.
@@ -246,16 +250,16 @@ class Step:
 
 
 def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
-    """Return sets of attributes that cover all tables, in the order of a junction tree.
+    """Find sets of attributes that cover all tables, in the order of a junction tree.
 
-    These are the maximal cliques of a chordal completion of the graph that connects the attributes of each table. If
-    neighbouring cliques agree on the attributes they share, they can be fitted one after another.
+    The sets are the maximal cliques of a chordal completion of the graph that connects the attributes of each table.
+    They can be fitted one after another, each given the attributes that it shares with its parent.
 
     Args:
         tables: The margins of the tables.
 
     Returns:
-        The attributes of each clique, and the attributes that it shares with its parent in the junction tree.
+        The attributes of each clique, and those that it shares with its parent in the junction tree.
     """
     import networkx as nx
 
@@ -271,8 +275,8 @@ def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
     joined.add_nodes_from(range(len(cliques)))
     for a, b in combinations(range(len(cliques)), 2):
         joined.add_edge(a, b, weight=len(set(cliques[a]) & set(cliques[b])))
-    # A spanning tree with maximum overlaps is a junction tree: attributes that a clique shares with any earlier clique
-    # are also in its parent.
+    # A spanning tree of maximum overlap is a junction tree, so the attributes that a clique shares with any earlier
+    # clique are also in its parent.
     tree = nx.maximum_spanning_tree(joined)
     order = [(cliques[0], TOTAL)]
     # Parents come before their children.
@@ -282,15 +286,15 @@ def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
 
 
 def steps_of(tables: Sequence[Margin]) -> list[Step]:
-    """Return steps for fitting integers to margins, ordered so that each step has a solution and all tables agree.
+    """Return the steps that fit integers to margins, in an order in which every step has a solution and tables agree.
 
-    The steps for a clique of :func:`_find_cliques` form a chain of margins, each a subset of the next one, that ends
-    with the clique's own margin. The smaller margins are those that are measured and those that cliques share.
+    The steps for a clique of :func:`_find_cliques` fit a chain of margins, each a subset of the next, that ends with
+    the clique itself. The smaller margins in the chain are measured tables and attributes that cliques share.
 
     For every parent region and every cell of the given margin, a step is a transportation problem. Its row sums are the
     parent's counts in the cells to fit, and its column sums are the children's counts in the given cell. Both add up to
-    the parent's count in the given cell, so an integer solution exists regardless of the earlier steps. Cliques only
-    share given margins, so tables agree.
+    the parent's count in the given cell, so an integer solution exists whatever the results of earlier steps. Tables
+    agree because what two cliques share is given when the second one is fitted.
 
     Args:
         tables: The margins of the tables.
@@ -302,7 +306,7 @@ def steps_of(tables: Sequence[Margin]) -> list[Step]:
         fitted_margin = shared
         inner_margins = sorted((m for m in margins if set(m) <= set(clique)), key=lambda margin: (len(margin), margin))
         for margin in [*inner_margins, clique]:
-            # A margin that does not contain the last one is summed from the clique's margin, which is the last step.
+            # A margin that does not contain the last fitted one has no step. It is summed from the clique, fitted last.
             if set(fitted_margin) < set(margin):
                 steps.append(Step(margin=margin, given=fitted_margin))
                 fitted_margin = margin

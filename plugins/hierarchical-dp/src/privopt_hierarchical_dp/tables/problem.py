@@ -23,17 +23,17 @@ from privopt_hierarchical_dp.tables.margins import Domain, Margin
 __all__ = ["TablesProblem"]
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""A regular expression for names of tables, which are also file names."""
+"""Matches valid names of tables, which are used as file names."""
 MOST_UNEVEN: Final = 10**6
-"""The largest allowed ratio of two shares. Weights that differ more cannot reliably be combined in doubles."""
+"""The largest ratio allowed between two shares. Weights that differ by more cannot reliably be combined in doubles."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
-"""The names of the columns of ``tables/NAME.csv`` other than the attributes."""
+"""The names of the columns in ``tables/NAME.csv`` that are not attributes."""
 
 
 def _check_attributes(value: Any) -> str | None:
-    """Return None if the names and values of the attributes are valid, otherwise a description of what is expected.
+    """Return None if the names and values of the attributes are valid, or else a description of what is expected.
 
-    Names become headers of CSV files, so they must not clash with other columns or need quotes.
+    Names become column headers in CSV files, so they must not clash with other columns or require quotes.
 
     Args:
         value: The values of each attribute, by name.
@@ -45,7 +45,7 @@ def _check_attributes(value: Any) -> str | None:
             return f"other names than {', '.join(sorted(RESERVED))} and level_...; {name!r} is taken"
         if not name.isprintable() or '"' in name:
             return f"names without quotes and line ends, as they head columns; {name!r} has some"
-        # Cells are compared without surrounding whitespace, so values must not have any.
+        # Cells are stripped before they are compared, so values must not have surrounding whitespace.
         cleaned = [value_text.strip() for value_text in values]
         if not values or len(set(values)) < len(values) or cleaned != list(values) or not all(values):
             return f"for {name!r} a list of different values, none empty, without spaces around them"
@@ -53,20 +53,20 @@ def _check_attributes(value: Any) -> str | None:
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether a name is reserved for another column, ignoring case, and therefore cannot name an attribute."""
+    """Return whether an attribute cannot have this name because another column has it. Case is ignored."""
     return name.casefold() in RESERVED or name.casefold().startswith("level_")
 
 
 def _check_total_words(value: str | Mapping[str, Sequence[str]]) -> str | None:
-    """Return None if ``value`` is valid for the key ``totals``, otherwise a description of valid values.
+    """Return None if ``value`` is valid for the key ``totals``, or else a description of valid values.
 
-    The columns named in a mapping are checked by :meth:`TablesProblem.check_keys`.
+    If it is a mapping, :meth:`TablesProblem.check_keys` checks that its columns exist.
     """
     return None if value == KEEP or not isinstance(value, str) else f'"{KEEP}", or a table of values by column'
 
 
 def _check_error_weights(value: Mapping[str, Mapping[str, Fraction]]) -> str | None:
-    """Return None if ``value`` contains valid weights of errors, otherwise a description of valid weights.
+    """Return None if ``value`` contains valid weights of errors, or else a description of valid weights.
 
     Args:
         value: The weight of errors by table and level.
@@ -171,7 +171,7 @@ class TablesProblem:
 
     @property
     def relation(self) -> TableRelation:
-        """The neighbouring relation, which takes into account the exact levels and the largest household."""
+        """The neighbouring relation, adjusted to the levels with exact totals and to the largest household."""
         max_household, kind = self.privacy.max_household, self.privacy.kind
         exact_levels = count_exact_levels(self.hierarchy.exact)
         relation = TABLE_RELATIONS[self.privacy.relation].with_exact_levels(exact_levels)
@@ -179,7 +179,7 @@ class TablesProblem:
 
     @property
     def has_split(self) -> bool:
-        """Whether the file defines the split of the budget, by shares of levels or by table shares other than 1."""
+        """Whether the file determines the split of the budget, by shares of levels or by a table share other than 1."""
         return self.hierarchy.budget is not None or any(table.share != 1 for table in self.hierarchy.tables.values())
 
     @property
@@ -189,20 +189,20 @@ class TablesProblem:
 
     @property
     def skipped_totals(self) -> Mapping[str, Sequence[str]]:
-        """The values that are totals, by column. Rows with such values are not read."""
+        """The values declared to be totals, by column. Rows with these values are not read."""
         totals = self.hierarchy.totals
         return {} if totals is None or isinstance(totals, str) else totals
 
     def check_totals(self, file: str) -> None:
-        """Check that no value of an attribute is named like a total of the attribute's other values.
+        """Check that no value of an attribute is named like a total of its other values.
 
-        With such a value, every individual would be counted twice.
+        If it is a total, every individual would be counted twice.
 
         Args:
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: Values have such names. There is one fault per attribute with such values.
+            InputError: A value has such a name. There is one fault per attribute with such values.
         """
         if self.hierarchy.totals == KEEP:
             return
@@ -247,13 +247,14 @@ class TablesProblem:
         )
 
     def cells(self, name: str) -> Cells:
-        """Return, for each attribute of a table, its value in each cell, in the published order of cells.
+        """Return the value of each of a table's attributes in every cell, in the published order of cells.
 
         Args:
             name: The name of the table.
         """
         margin, domain = self.margin(name), self.domain
-        # The index of each cell's value, of shape (attributes of the table, cells), in the order of a flattened array.
+        # Array of shape (attributes of the table, cells) with the index of each cell's values, in the order of a
+        # flattened array.
         cell_values = np.indices(domain.shape(margin)).reshape(len(margin), domain.cells(margin))
         attributes = list(self.hierarchy.attributes.items())
         return {
@@ -263,23 +264,23 @@ class TablesProblem:
 
     @property
     def domain(self) -> Domain:
-        """The attributes, and the tables with equal weights. The design computes other weights from budget shares."""
+        """The attributes and the tables, with equal weights. The design derives weights from budget shares."""
         tables = self.hierarchy.tables
         return Domain(
-            # Margins identify attributes by their indices.
+            # Margins refer to attributes by index, so the order of the attributes matters.
             sizes=tuple(map(len, self.hierarchy.attributes.values())),
             tables=tuple(map(self.margin, tables)),
             weights=(1.0,) * len(tables),
         )
 
     def check_keys(self, file: str) -> None:
-        """Check that keys are consistent, for example that tables name attributes that exist.
+        """Check that the keys are consistent, for example that tables name attributes that exist.
 
         Args:
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: Keys are inconsistent. There is one fault for each inconsistency.
+            InputError: Keys are inconsistent. There is one fault per inconsistency.
         """
         self.privacy.check_keys(file)
         hierarchy, faults = self.hierarchy, []
@@ -310,13 +311,13 @@ class TablesProblem:
             ]
             if len(set(table.by)) < len(table.by):
                 faults.append(Fault(file, f"{where}.by", "an attribute twice", "each attribute once"))
-            # A table without a share is not measured, so a measured table must contain all of its attributes.
+            # A table without a share is summed from a measured table, which must have all of its attributes and more.
             others = [other for other_name, other in hierarchy.tables.items() if other_name != name and other.share]
             if not table.share and not any(set(table.by) < set(other.by) for other in others):
                 expectation = "a share above 0 (no other table that is measured has all of its attributes)"
                 faults.append(Fault(file, f"{where}.share", "0", expectation))
         faults += self._find_uneven_shares(file)
-        # Each name is a file name, and some file systems ignore case.
+        # The names are also file names, and some file systems ignore case.
         lowercase_names = [name.lower() for name in hierarchy.tables]
         if not lowercase_names or len(set(lowercase_names)) < len(lowercase_names):
             actual = "names that differ in case alone" if lowercase_names else "no table"
@@ -325,10 +326,10 @@ class TablesProblem:
             raise InputError(faults)
 
     def _find_uneven_shares(self, file: str) -> list[Fault]:
-        """Return a fault if the shares of levels, or of tables, differ by more than a factor of :data:`MOST_UNEVEN`.
+        """Return a fault for levels, and one for tables, if their shares differ too much (:data:`MOST_UNEVEN`).
 
-        The precision of doubles is too low to combine such weights. Shares of 0 are ignored, because they mean no
-        measurement.
+        Doubles are not precise enough to combine such different weights. Shares of 0 are ignored, because nothing is
+        measured with them.
         """
         budget = self.hierarchy.budget or ()
         levels = {f"hierarchy.budget, level {n}": share for n, share in enumerate(budget, start=1) if share}

@@ -1,6 +1,6 @@
 """Read individuals from CSV or Parquet files, and check them against the problem file's declarations.
 
-Columns stay in polars, so no Python object is created per individual.
+Columns stay in polars, so that no Python object is created per individual.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ __all__ = ["COUNT", "read_individuals"]
 MOST: Final = GROUPS_LIMIT - 1
 """The largest count in a row."""
 COUNT: Final = "count"
-"""The column that states how many individuals a row counts, unless the problem file names another one."""
+"""The default name of the column that says how many individuals a row counts."""
 
 
 def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tuple[tuple[Ints, ...], tuple[str, ...]]:
-    """Read the records of individuals, and count the individuals in each cell of every table, by leaf region.
+    """Read the records, and count the individuals in every cell of every table for each leaf region.
 
     Args:
         problem: The problem, which declares the attributes, the tables and the file of records.
-        regions: The region tree, and the paths by which the records identify its leaves.
+        regions: The region tree, and the paths with which the records identify its leaves.
         file: The name of the problem file, for error messages.
 
     Returns:
-        For each table, an array of shape (leaf regions, ...) with the true counts and one axis per attribute; and
+        The true counts of each table, as an array of shape (leaf regions, ...) with one axis per attribute, and
         messages that tell the owner which columns and rows were not read.
 
     Raises:
-        InputError: Records are missing; a column, region, value or count is invalid; or records may be counts, although
-            the problem file does not say so. The message contains no cells, because they are secret.
+        InputError: The problem names no records; a column, region, value or count is invalid; or a column may contain
+            counts although the problem file does not say so. The message contains no cells, because they are secret.
     """
     source, attributes, domain = problem.hierarchy.records, problem.hierarchy.attributes, problem.domain
     if source is None:
@@ -63,17 +63,17 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
         if skipped.all():
             expectation = "rows that are no total of any column: the others are not read"
             raise InputError([Fault(source.name, "", "totals in every row", expectation)])
-        # Rows of totals stay in the table to preserve the row numbers in error messages, but they count nobody.
+        # Rows of totals stay in the table so that row numbers in error messages are right, but they count nobody.
         table = _blank_rows(table, skipped, regions.paths.row(0), attributes, count)
     columns = [Column(name=name, kind="text", one_of=values) for name, values in attributes.items()]
     counted = [] if count is None else [Column(name=count, kind="count", least=0, most=MOST, unit="individuals")]
     cells = table.read_columns(*columns, *counted)
     _, leaf = table.place_rows(regions)
     number = np.where(skipped, 0, 1) if count is None else cells.pop().to_numpy()
-    # The sum is computed in doubles, because a sum in int64 could overflow before it is compared.
+    # The sum is computed in doubles, because it could overflow in int64.
     if float(number.sum(dtype=np.float64)) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, f"column {count}", "too many individuals in all", "fewer than 2^50")])
-    # For each attribute, the index of each row's value.
+    # The index of each row's value, for every attribute.
     codes = [
         column_cells.replace_strict(list(values), range(len(values)), return_dtype=pl.Int64).to_numpy()
         for column_cells, values in zip(cells, attributes.values(), strict=True)
@@ -81,10 +81,10 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
     counts = []
     for margin in domain.tables:
         leaves = np.zeros((regions.tree.widths[-1], *domain.shape(margin)), np.int64)
-        # `add.at` counts every row. Indexed addition would count only one of several rows in the same cell.
+        # Indexed addition would count only one of several rows in the same cell, but `add.at` counts them all.
         np.add.at(leaves, (leaf.to_numpy(), *(codes[attribute] for attribute in margin)), number)
         counts.append(leaves)
-    # Tell the owner which columns are not read, because they may have been meant to count.
+    # Tell the owner which columns are not read, in case one of them was meant to be the count.
     read = {*table.levels, *attributes, *(() if count is None else (count,))}
     table.note(*read)
     unread = [column for column in table.frame.columns if column not in read]
@@ -98,26 +98,27 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
 
 
 def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str | None]:
-    """Read the file of records, and find its column of counts: the declared column, or one named ``count``.
+    """Read the file of records, and find its column of counts, which is declared or named ``count``.
 
     Args:
         problem: The problem.
         source: The file of records.
 
     Returns:
-        The table, and the column that states how many individuals a row counts, or None if each row is one individual.
+        The table, and the column that says how many individuals a row counts, or None if each row is one individual.
 
     Raises:
-        InputError: The table cannot be read, a column is missing, or a name differs from ``count`` only in case.
+        InputError: The table cannot be read, a column is missing, or the name of a column differs from ``count`` only
+            in case.
     """
     attributes, named = problem.hierarchy.attributes, problem.hierarchy.count
     if named is not None:
-        # Cells are about individuals, so error messages must not show them.
+        # Cells describe individuals, so error messages must not show them.
         return LevelTable.read(source, *attributes, named, shows_cells=False), named
     if problem.hierarchy.persons:
         return LevelTable.read(source, *attributes, shows_cells=False), None
     table = LevelTable.read(source, *attributes, optional=COUNT, shows_cells=False)
-    # A column "Count" or "COUNT" is refused, because it is unclear whether it is the count.
+    # It is unclear whether a column "Count" or "COUNT" is meant to be the count, so it is rejected.
     if (written := table.written.get(COUNT, COUNT)) != COUNT:
         actual = f"""a column {written!r}; if it is the count, say count = "{written}" in [hierarchy]"""
         raise InputError([Fault(source.name, "header", actual, f"{COUNT!r}, or a name that is not so alike")])
@@ -125,15 +126,15 @@ def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str |
 
 
 def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: str | None) -> None:
-    """Check that records contain no undeclared counts, unless the problem file says that each row is one individual.
+    """Check that no column of the records is likely to contain counts that the problem file does not declare.
 
-    The values of attributes are public. If a column of counts were taken for an attribute, the secret counts would be
-    published.
+    The values of attributes are public, so if a column of counts were taken for an attribute, secret counts would be
+    published. There is no check if the problem file names the column of counts or says that each row is one individual.
 
     Args:
         problem: The problem.
         table: The records.
-        count: The column recognised as the count by its name. None if each row is taken as one individual.
+        count: The column that was recognised as the count by its name, or None if each row is taken for one individual.
 
     Raises:
         InputError: A column may contain counts, and the problem file does not say whether it does.
@@ -143,7 +144,7 @@ def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: st
         return
     names = [name for name in table.frame.columns if name not in table.levels]
     if count is not None:
-        # The column of counts is known, but one of the attributes may contain counts as well.
+        # The count is known by its name, but an attribute may contain counts as well.
         suspects = find_undeclared_counts(table, list(hierarchy.attributes), count)
         if suspects:
             cure = f'attributes without it, or count = "{count}" in [hierarchy] if it is an attribute all the same'
@@ -151,7 +152,7 @@ def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: st
         return
     suspects_of_all = find_count_suspects(table, names)
     declared = [name for name in suspects_of_all.columns if name in hierarchy.attributes]
-    # A column that is not read is not published, so it only matters if it is probably the count.
+    # A column that is not read is not published, so it matters only if it is probably the count.
     unread = [name for name in suspects_of_all.columns if name == suspects_of_all.certain or is_count_name(name)]
     if columns := tuple(dict.fromkeys([*declared, *unread])):
         cure = 'count = "COLUMN" in [hierarchy], or persons = true if every row is one individual'
@@ -159,14 +160,14 @@ def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: st
 
 
 def _mark_total_rows(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> Bools:
-    """Return a mask of the rows that contain totals and are therefore not read.
+    """Find the rows that contain totals, which are not read.
 
     Args:
         table: The records.
         totals: For each column, the values that are totals.
 
     Returns:
-        Array of shape (rows,) that is true for rows with a total in at least one column.
+        Array of shape (rows,) that is true for the rows with a total in at least one column.
 
     Raises:
         InputError: A column of ``totals`` is missing.
@@ -190,16 +191,16 @@ def _blank_rows(
     attributes: Mapping[str, Sequence[str]],
     count: str | None,
 ) -> LevelTable:
-    """Return a table in which the marked rows are replaced by valid rows that count nobody.
+    """Replace some rows of a table by valid rows that count nobody.
 
     Removing these rows would change the row numbers in error messages.
 
     Args:
         table: The table.
-        rows: Array of shape (rows,), a mask of the rows to replace.
-        leaf: The path of any leaf region, to which the rows are assigned.
-        attributes: The values of each attribute. The rows get the first value of each.
-        count: The column of counts, which is set to 0. If it is None, the caller must count these rows as 0.
+        rows: Array of shape (rows,) that is true for the rows to replace.
+        leaf: The path of a leaf region, which may be any, to which to assign the rows.
+        attributes: The values of each attribute, of which the rows get the first.
+        count: The column of counts, which is set to 0. If None, the caller must count these rows as 0.
     """
     # A short branch has empty names on the last levels.
     path = (*leaf, *("",) * (len(table.levels) - len(leaf)))
