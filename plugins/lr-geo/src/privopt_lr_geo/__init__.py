@@ -1,4 +1,4 @@
-"""LR-Geo: locally relevant geo-obfuscation (Qiu et al., PoPETs 2025). This file only registers the mechanism."""
+"""LR-Geo, locally relevant geo-obfuscation (Qiu et al., PoPETs 2025). This module only registers the mechanism."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from privopt.specs import MechanismSpec, MethodSpec, hookimpl
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the specification of ``lr-geo`` and its methods, the first of which is the default."""
+    """Return the specification of ``lr-geo`` and its methods. The first method is the default."""
     return [
         MechanismSpec(
             name="lr-geo",

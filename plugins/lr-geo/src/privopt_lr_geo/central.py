@@ -1,7 +1,7 @@
 """CLR-Geo from the users' side: their uploads, the certification of the server's answers, and fallback mechanisms.
 
-CLR-Geo (Qiu et al., PoPETs 2025) is one linear program for the matrices of all users, which a server solves. A user's
-matrix only has rows for the user's LR (locally relevant) set, the records near the user.
+CLR-Geo (Qiu et al., PoPETs 2025) is a single linear program for the matrices of all users, which a server solves. A
+user's matrix has rows only for the user's LR (locally relevant) set, the records near the user.
 """
 
 from __future__ import annotations
@@ -40,29 +40,30 @@ from privopt_metric_dp.solvers.exponential import exponential
 __all__ = ["CentralSearch", "clients_of", "terms_of"]
 
 EPSILON_SLACK: Final = 1e-7
-"""The share of epsilon that the program leaves unused. It keeps repairs from changing entries that users share."""
+"""The share of epsilon that the program leaves unused, so that repairs need not change entries that users share."""
 COEFFICIENT_BYTES: Final = 64.0
-"""Bytes of memory per matrix entry before the program is built, for the distances and costs in the packages."""
+"""The memory in bytes per matrix entry for the distances and costs in the packages, before the program is built."""
 SHARE_OF_TIME: Final = 0.15
-"""The share of the remaining time spent on a fallback before the program is solved: one matrix for all records."""
+"""The share of the remaining time for a fallback, one matrix for all records, before the program is solved."""
 LARGEST_MATRIX: Final = 4_000_000
-"""The largest number of entries, records times outputs, for which the optimal fallback matrix is computed."""
+"""The largest number of entries, records times outputs, for which an optimal fallback matrix is computed."""
 
 
 def clients_of(
     problem: LRGeoInstance, seed: int | None, costs: TableCosts | None = None, sets: Iterable[LRSet] | None = None
 ) -> list[Client]:
-    """Return each user with its LR set and its upload, in the order of the users' records.
+    """Prepare the upload of every user, and return the users in the order of their records.
 
     Args:
         problem: The problem with its users.
-        seed: Seed for the random order of each user's rows, and for the random centre of the circle that each user
+        seed: The seed for the random order of each user's rows, and for the random centre of the circle that each user
             requests from the cost reference table. If None, a seed is drawn.
-        costs: The reference table from which users estimate their costs. By default, the problem's table, if any.
+        costs: The reference table from which users estimate their costs. By default, this is the problem's table, if it
+            has one. Without a table, users know their costs exactly.
         sets: The users' LR sets, if they have already been computed.
 
     Raises:
-        OutOfTime: The innermost time limit was reached.
+        OutOfTime: The innermost time limit expired.
     """
     data, options = problem.data, problem.declared.lr_geo
     costs, seed = costs or costs_of(problem), new_seed() if seed is None else seed
@@ -85,7 +86,7 @@ def clients_of(
 
 
 def terms_of(problem: LRGeoInstance) -> Terms:
-    """Return the public parameters that the server announces, with an epsilon slightly below the promised one."""
+    """Return the public parameters that the server announces. Their epsilon is slightly below the promised one."""
     data, options = problem.data, problem.declared.lr_geo
     return Terms(
         epsilon=float(data.epsilon * (1 - Fraction(EPSILON_SLACK))),
@@ -101,15 +102,16 @@ class CentralSearch:
     Attributes:
         problem: The problem with its users.
         context: The method, optimality gap and limits of the run.
-        sets: Each user's LR set: the records near the user, for which the user's matrix has rows.
-        records: (U,) The indices of the records in at least one LR set, ascending.
-        incumbent: The best certified mechanism so far. New candidates are offered to it and certified by it.
-        solved: The server's solution; None if there is none yet or the server failed.
-        stop_reason: The error with which the server failed; None if it found a solution.
+        sets: Each user's LR set, the records near the user, for which the user's matrix has rows.
+        records: (U,) The indices of the records in at least one LR set, in ascending order.
+        incumbent: The best certified mechanism so far. Candidates are offered to it, and it certifies them by calling
+            :meth:`certify`.
+        solved: The server's solution, or None if there is none yet or the server failed.
+        stop_reason: The error with which the server failed, or None if it has not failed.
     """
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
-        """Compute the users' LR sets: the records within path distance Gamma of each user.
+        """Compute the users' LR sets, the records within path distance Gamma of each user.
 
         Args:
             problem: The problem with its users.
@@ -119,7 +121,7 @@ class CentralSearch:
         with context.time_phase("build"), within(context.search_time):
             problem.data.required  # noqa: B018  (loaded here so that its time counts as building)
             self.sets = lr_sets(problem)
-        # The records for which at least one user's matrix has a row.
+        # Records for which at least one user's matrix has a row.
         self.records = np.unique(np.concatenate([around.records for around in self.sets]))
         self.incumbent: Incumbent[Any, None, LRGeoRelease] = Incumbent(self, context.gap)
         self.solved: ProgramSolution | None = None
@@ -127,14 +129,14 @@ class CentralSearch:
 
     @cached_property
     def costs(self) -> TableCosts | None:
-        """The cost reference table from which users estimate costs, or None if users know the costs exactly."""
+        """The cost reference table from which users estimate their costs, or None if they know the costs exactly."""
         return costs_of(self.problem)
 
     @cached_property
     def clients(self) -> list[Client]:
         """The users with their uploads, in the order of ``sets``.
 
-        The program depends on the users' random draws, so a run that resumes from a checkpoint repeats them.
+        The program depends on the users' random draws, so a run that resumes from a checkpoint must repeat them.
         """
         context, seed = self.context, self.context.seed
         if context.checkpoint is not None and context.method == "benders":
@@ -144,42 +146,41 @@ class CentralSearch:
     # --- the search -----------------------------------------------------------------------------------
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Return the server's solution after certification, or the best certified mechanism if the server is too slow.
+        """Return the server's solution once it is certified, or the best certified mechanism if the server is too slow.
 
         Raises:
             StoppedError: Nothing feasible was found in time, and the users cannot compute a mechanism by themselves.
         """
         context, incumbent = self.context, self.incumbent
         limited = context.remaining is not None
-        # Under a time limit there must be a certified fallback. It also shows how long certifying takes, so that
-        # search_seconds() can leave enough time for it.
+        # Under a time limit, a certified fallback is needed first. Certifying it also shows how long this takes, so
+        # that search_seconds() can reserve enough time.
         if limited:
             self.offer_exponential()
             incumbent.certify()
         with limit(search_seconds(incumbent, context)) as soft:
-            # The users' program may not be solved in time, so a small share of the time is first spent on a mechanism
-            # for all records.
+            # The users' program may not be solved in time, so a small share of the time goes to a fallback that covers
+            # all records.
             if limited:
                 with soft.limit_to_share(SHARE_OF_TIME):
                     self.offer_optimal()
             try:
                 self.solved = self.ask_server()
             except OutOfTime:
-                raise  # ends the scope `soft`, or one around it
+                raise  # leaves the scope whose time has expired, `soft` or one around it
             except StoppedError as stop:
                 self.stop_reason = stop
             # Without a time limit, the error is either an interrupt, after which no other search may start, or
-            # NotBegunError: the program was too large to begin with.
+            # NotBegunError because the program is too large.
             if isinstance(self.stop_reason, NotBegunError) or (self.stop_reason is not None and limited):
                 self.offer_optimal()
-        # The user asked for the solution of this program, so if it was solved completely, the solution is returned even
-        # if a fallback has less loss.
+        # The caller asked for the solution of this program, so a complete solution is returned even if a fallback has
+        # less loss.
         if self.solved is not None and not self.solved.stopped:
             certified = incumbent.run_step("certify", partial(self.certify, self.solved.answers))
             if certified is not None:
                 return self.outcome(certified[1], self.solved)
-        # If the program does not fit into memory, the run does not count as stopped early, unless the fallback ran out
-        # of time.
+        # A run whose program does not fit into memory counts as complete, unless the fallback ran out of time.
         return self.best(stopped=soft.left == 0.0 or not isinstance(self.stop_reason, NotBegunError))
 
     def ask_server(self) -> ProgramSolution:
@@ -197,11 +198,11 @@ class CentralSearch:
         with context.time_phase("build"):
             packages = [client.package for client in self.clients]
         with context.time_phase("solve"):
-            # The seed stays with the users: it determines the order of their rows and their circles.
+            # The server must not learn the seed, which determines the order of the users' rows and their circles.
             return server.solve(packages, terms, evolve(context, seed=None))
 
     def offer_exponential(self) -> None:
-        """Offer the exponential mechanism to the incumbent as a fallback that needs no server.
+        """Offer the exponential mechanism to the incumbent, as a fallback that needs no server.
 
         Its rows depend only on the public map, so users can compute them without an upload. No offer is made if some
         record has no output at a finite distance.
@@ -212,13 +213,13 @@ class CentralSearch:
             self.incumbent.offer("exponential", candidate=z, value=self.evaluate_loss(z))
 
     def offer_optimal(self) -> None:
-        """Compute a single matrix for all records by the methods of optimal-lp, and offer it to the incumbent.
+        """Compute one optimal matrix for all records as optimal-lp does, and offer it to the incumbent.
 
-        The matrix is only a fallback. If the solver fails or memory runs out, the error is therefore noted for the
-        report, but not raised. No offer is made for a problem with more than ``LARGEST_MATRIX`` entries.
+        Because this is only a fallback, an error of the solver or a lack of memory is noted for the report rather than
+        raised. No offer is made if the matrix would have more than ``LARGEST_MATRIX`` entries.
 
         Raises:
-            OutOfTime: The time limit was reached.
+            OutOfTime: The time limit expired.
         """
         from privopt_metric_dp.solvers import Instance, solve
 
@@ -237,7 +238,7 @@ class CentralSearch:
         except (SolverError, StoppedError, MemoryError) as error:
             self.incumbent.note(f"one mechanism of all ({error or 'out of memory'})")
             return
-        # Users need only the rows of records in their LR sets (the records near a user).
+        # Users need only the rows of the records in their LR sets.
         z = solution.z[self.records]
         self.incumbent.offer(solution.method, candidate=z, value=self.evaluate_loss(z))
 
@@ -245,30 +246,30 @@ class CentralSearch:
         """Return the loss of the rows from which users would report, averaged over the users.
 
         Args:
-            candidate: Either the server's answers, one per user, or a common (U, K) matrix with one row for each record
-                in ``self.records``. Neither need be certified.
+            candidate: The server's answers, one per user, or a common (U, K) matrix with one row for each record in
+                ``self.records``. Neither has to be certified.
         """
         users = self.problem.users
         if isinstance(candidate, np.ndarray):
-            # The records of the common matrix are ascending, so a binary search finds each user's row.
+            # `self.records` is sorted, so a binary search finds each user's row.
             rows = candidate[np.searchsorted(self.records, users)]
         else:
             pairs = zip(self.clients, candidate, strict=True)
-            # The rows of an answer have the order in which the user sent them.
+            # An answer's rows are in the random order of the user's upload.
             rows = np.concatenate([answer.z[client.order == client.around.user_row] for client, answer in pairs])
         return float(np.einsum("ik,ik->", rows, self.problem.data.cost[users])) / len(users)
 
     # --- certification by the users -------------------------------------------------------------------
 
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
-        """Repair and certify a candidate, and return its loss and the release.
+        """Repair and certify a candidate, and return its loss and the resulting release.
 
-        Under a time limit, this also computes the measures that are needed at the end of a run and discards them. The
-        incumbent times this call to determine how much time to reserve.
+        Under a time limit, this also computes the measures that the end of a run needs, and discards them. The
+        incumbent times the whole call to find out how much time to reserve for that end.
 
         Args:
-            candidate: Either the server's answers, one per user, or a common (U, K) matrix with one row for each record
-                in ``self.records``.
+            candidate: The server's answers, one per user, or a common (U, K) matrix with one row for each record in
+                ``self.records``.
 
         Returns:
             The mean loss of the rows from which users report, and the release.
@@ -281,7 +282,7 @@ class CentralSearch:
         release = (
             self.certify_common(candidate) if isinstance(candidate, np.ndarray) else self.certify_answers(candidate)
         )
-        # The two measures are computed again at the end of the run. Here, only the time that they take matters.
+        # Both measures are computed again at the end of the run. Here, only the time they take matters.
         if self.context.remaining is not None:
             radius = self.problem.declared.lr_geo.radius
             OwnMatrices.within_radius(data, radius).measure(release)
@@ -289,11 +290,11 @@ class CentralSearch:
         return MeanOfUsers(cost=data.cost[self.problem.users]).evaluate(release), release
 
     def prove(self, proof: None, value: float) -> tuple[float, None]:
-        """Return minus infinity: a bound on CLR-Geo does not bound the loss of the rows from which users report."""
+        """Return minus infinity, as a bound on CLR-Geo does not bound the loss of the rows that users report from."""
         return -np.inf, None
 
     def certify_common(self, z: Floats) -> LRGeoRelease:
-        """Return a release in which each user's matrix consists of rows from one certified common matrix.
+        """Certify a common matrix, and return a release in which each user's matrix consists of rows from it.
 
         Args:
             z: (U, K) The probability of each output for each record in ``self.records``. The rows must satisfy the
@@ -303,7 +304,8 @@ class CentralSearch:
             CertificationError: No repair satisfies the guarantee.
         """
         data, records, users = self.problem.data, self.records, self.problem.users
-        # `standing` contains pairs that imply all required ones. It only exists for the set of all records.
+        # `standing` contains the pairs that suffice to certify a matrix with rows for all records. For a part of the
+        # records, all required pairs inside it are needed.
         pairs, lengths = data.standing if len(records) == len(data.records) else pairs_inside(data, records)
         loss = data.weighted[records]
         with self.context.time_phase("repair"):
@@ -313,7 +315,7 @@ class CentralSearch:
         return LRGeoRelease.of_users(self.problem, weights[np.searchsorted(records, users)], matrices)
 
     def certify_answers(self, answers: Sequence[Answer]) -> LRGeoRelease:
-        """Return a release in which each user's matrix is the server's answer, repaired and certified.
+        """Have every user repair and certify the server's answer, and return the release.
 
         Args:
             answers: The server's answers, in the order of ``self.clients``.
@@ -331,7 +333,7 @@ class CentralSearch:
         return LRGeoRelease.of_users(self.problem, np.array(rows), matrices)
 
     def best(self, *, stopped: bool) -> Outcome[LRGeoRelease]:
-        """Return the certified mechanism with the smallest loss: the server's solution or a fallback.
+        """Return the certified mechanism with the smallest loss, which is the server's solution or a fallback.
 
         Args:
             stopped: Whether a limit or an interrupt ended the run early.
@@ -345,16 +347,18 @@ class CentralSearch:
             incumbent.offer(method, candidate=self.solved.answers, value=self.evaluate_loss(self.solved.answers))
         if incumbent.best_certified.release is None:
             self.offer_exponential()
-        # Each call certifies the best offer that has not been tried yet, until no remaining offer could be better.
+        # Each call certifies the best offer that has not been tried yet, and the loop ends when none of the rest could
+        # be better.
         while incumbent.certify():
             pass
         answer = incumbent.answer(stopped=stopped)
-        # The server's own solution keeps its bound and the details of its method.
+        # The server's solution is returned with its bound and the details of its method.
         if answer.origin == method and self.solved is not None:
             return self.outcome(answer.release, self.solved)
         matrices = zip(self.sets, (answer.release.matrices or {}).values(), strict=True)
         weighted = self.problem.data.weighted
-        # The server's objective is evaluated at this release so that it can be compared with the users' program.
+        # The server's objective is evaluated at the fallback so that it can be compared with that of the users'
+        # program.
         value = sum(float((weighted[around.records] * matrix.probabilities).sum()) for around, matrix in matrices)
         return Outcome(
             release=answer.release,
@@ -368,7 +372,7 @@ class CentralSearch:
         )
 
     def outcome(self, release: LRGeoRelease, solved: ProgramSolution) -> Outcome[LRGeoRelease]:
-        """Return the outcome of a run in which the users certified the server's solution.
+        """Return the outcome of a run whose release is the server's solution.
 
         Args:
             release: The certified release.

@@ -17,18 +17,20 @@ from privopt_metric_dp.matrix.repair import RepairedWeights, repair
 __all__ = ["Client"]
 
 MAX_ENTRY: Final = 2.0
-"""The largest absolute value accepted in the server's answer. Entries are probabilities up to solver errors."""
+"""The largest absolute value accepted in the server's answer, whose entries are probabilities with solver errors."""
 
 
 @frozen(kw_only=True, eq=False)
 class Client:
-    """A user, who uploads a package and certifies the server's answer.
+    """A user of CLR-Geo, who uploads a package and certifies the server's answer.
 
     Attributes:
-        around: The user's LR set: the n records near the user, for which the user's matrix has rows.
-        order: (n,) The random permutation of the rows in the upload.
-        package: The upload, with rows permuted by ``order``. Matrix entries for outputs near a record are free
-            variables. All other entries decrease exponentially with the distance (section 4.3 of the paper).
+        around: The user's LR set, the n records near the user, for which the user's matrix has rows.
+        order: (n,) The random permutation of the rows in the upload. Row i of the upload belongs to the record at
+            position ``order[i]`` in the LR set.
+        package: The upload, with rows permuted by ``order``. It says which matrix entries are free variables, those for
+            outputs near a record. All other entries decrease exponentially with the distance (section 4.3 of the
+            paper).
     """
 
     around: LRSet
@@ -37,31 +39,33 @@ class Client:
 
     @property
     def costs(self) -> Floats:
-        """(n, K) The cost of each output for each record in the LR set, times the prior: exact, or an upper bound."""
+        """(n, K) The cost of each output for each record in the LR set, times the prior. It may be an upper bound."""
         return self._restore_order(self.package.costs)
 
     def _restore_order(self, rows: Floats) -> Floats:
-        """Undo the permutation of the rows: return the (n, K) array ``rows`` in the order of the user's records."""
+        """Undo the permutation of the upload, and return the (n, K) array ``rows`` in the order of the LR set."""
         restored = np.empty_like(rows)
         restored[self.order] = rows
         return restored
 
     def accept(self, answer: Answer, epsilon: Fraction) -> RepairedWeights:
-        """Repair the server's answer to integer weights that are certified for all required pairs in the LR set.
+        """Repair the server's answer, and certify the resulting integer weights for all required pairs in the LR set.
 
         Args:
             answer: The server's answer, with rows permuted like those of the package.
-            epsilon: The promised epsilon, exact.
+            epsilon: The promised epsilon, as an exact fraction.
 
         Raises:
-            InputError: The answer has the wrong size, or entries too large to be probabilities with solver errors.
+            InputError: The answer has the wrong size, or its entries are not numbers that could be probabilities up to
+                errors.
             CertificationError: No repair of the answer satisfies the guarantee.
         """
         around, costs = self.around, self.costs
         if answer.z.shape != costs.shape:
-            # Sizes are not quoted, because the number of records around a user reveals something about its place.
+            # The message does not quote sizes, because the number of records around a user reveals something about its
+            # place.
             raise InputError([Fault("answer", "z", "another shape", "the shape of the package")])
-        # The user does not trust the server: it only uses what it has certified itself.
+        # The user does not trust the server and uses only what it has certified itself.
         if not (np.abs(answer.z) <= MAX_ENTRY).all():
             raise InputError([Fault("answer", "z", "other numbers", "probabilities, up to small errors")])
         return repair(self._restore_order(answer.z), around.pairs, around.lengths, epsilon, loss=costs)

@@ -1,11 +1,11 @@
-"""The user's side of the cost reference table: the circle to request, and cost bounds derived from the answer.
+"""The user's side of the cost reference table: the circle to request, and the cost bounds that follow from the answer.
 
 The server's table contains the expected costs between cells of a public grid (:mod:`privopt_lr_geo.reference`). Users
-do not know the targets of travel, so they bound their costs by means of the part of the table inside a circle.
+do not know the targets of travel, so they derive bounds on their costs from the part of the table inside a circle.
 
-Equation (27) of Qiu et al., PoPETs 2025, bounds costs from above and Equation (33) from below. Public knowledge
-tightens both bounds: a cost is non-negative and at most the travel distance between the record and the output. An
-output outside the circle costs at most as much as one inside, plus the travel distance between the two outputs.
+Equation (27) of Qiu et al., PoPETs 2025, bounds costs from above, and Equation (33) from below. Public knowledge
+tightens both bounds, because a cost is non-negative and at most the travel distance between the record and the output.
+An output outside the circle costs at most as much as one inside, plus the travel distance between the two outputs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from privopt_lr_geo.reference import Cells, Places, ReferenceTable
 __all__ = ["Estimates", "TableCosts", "circle_around", "costs_of", "estimate_costs"]
 
 ROUNDING_SHARE: Final = 1e-12
-"""A relative bound on the rounding errors in sums of doubles. Rounding to single precision is treated separately."""
+"""A relative bound on rounding errors in sums of doubles. Rounding to single precision is accounted for separately."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -34,7 +34,7 @@ class Estimates:
     Attributes:
         upper: (n, K) The upper bounds in km.
         lower: (n, K) The lower bounds in km.
-        covered_share: The share of (record, output) pairs for which the circle contains the cells of both.
+        covered_share: The share of all pairs of a record and an output for which the circle contains the cells of both.
         sent_bytes: The size, in bytes, of the table extract that the server sent.
     """
 
@@ -45,48 +45,49 @@ class Estimates:
 
 
 def circle_around(options: LRGeoOptions, centre: int) -> Request:
-    """Return a request for the circle with radius 2 Gamma + r_obf around a record in the user's LR set.
+    """Request the circle with radius 2 Gamma + r_obf around a record in the user's LR set.
 
     By Proposition 4.3, the circle covers all relevant matrix entries. Any two records in the LR set are within 2 Gamma
     of each other, and the relevant outputs for a record are within r_obf of it.
 
     Args:
-        options: The ``[lr-geo]`` table; its ``radius`` is Gamma and its ``obfuscation_radius`` r_obf.
+        options: The ``[lr-geo]`` table, whose ``radius`` is Gamma and whose ``obfuscation_radius`` is r_obf.
         centre: The index of the record at the centre.
     """
-    # The factor 1 + 1e-9 keeps places at exactly this distance inside in spite of rounding errors.
+    # The factor 1 + 1e-9 keeps places at exactly this distance inside despite rounding errors.
     return Request(centre=centre, radius=(2.0 * options.radius + options.obfuscation_radius) * (1.0 + 1e-9))
 
 
 def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract) -> Estimates:
-    """Return bounds on the costs for the given records, computed from an extract of the table.
+    """Bound the costs for the given records, using an extract of the table.
 
     Args:
         places: The public places.
         cells: The cells of the public grid.
         records: (n,) The indices of the records in a user's LR set.
-        extract: The extract for the cells inside the requested circle.
+        extract: The part of the table for the cells inside the requested circle.
 
     Raises:
-        InputError: No bound exists for some record and output, because no road connects them and the circle does not
-            cover both.
+        InputError: The cost of some output for some record cannot be bounded, because no road connects the two and the
+            circle does not cover both.
     """
     count = len(places.data.outputs)
     outputs = places.first_output + np.arange(count)
     travel = places.travel(records, outputs)
     positions = np.full(len(cells.coordinates), -1, dtype=np.int64)
     positions[extract.cells] = np.arange(len(extract.cells))
-    # The row of the table for each record and the column for each output; -1 if the circle does not cover the cell.
+    # The extract's row for each record and its column for each output, or -1 if the circle does not cover the cell.
     i, k = positions[cells.nearest[records]], positions[cells.nearest[outputs]]
     rows, columns = np.flatnonzero(i >= 0), np.flatnonzero(k >= 0)
     is_covered = np.ix_(rows, columns)
     beta = extract.beta[np.ix_(i[rows], k[columns])]
-    # Lemmas B.1 and B.2: the cost differs from the table's by at most the travel from both places to their cells.
+    # By Lemmas B.1 and B.2, a cost differs from the table's entry by at most the travel from both places to their
+    # cells.
     shift = cells.shift[records[rows], None] + cells.shift[outputs[columns]]
-    # Public bounds first: a cost is at most the travel between both places, and at least 0.
+    # Start from what is public: a cost is at least 0 and at most the travel between both places.
     upper, lower = travel * (1.0 + ROUNDING_SHARE), np.zeros_like(travel)
-    # The table was rounded to single precision, so the exact value lies between the adjacent numbers. The factors below
-    # cover the rounding errors in sums of doubles.
+    # The table was rounded to single precision, so an exact value lies between the two adjacent numbers. The factors
+    # below cover rounding errors in doubles.
     max_costs = np.nextafter(beta, np.float32(np.inf)).astype(np.float64) + shift
     min_costs = np.nextafter(beta, np.float32(-np.inf)).astype(np.float64) - shift
     upper[is_covered] = np.minimum(upper[is_covered], max_costs * (1.0 + ROUNDING_SHARE))
@@ -95,7 +96,7 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
     outer_columns = np.flatnonzero(k < 0)
     if outer_columns.size and columns.size:
         onward = places.travel(outputs[columns], outputs[outer_columns])
-        # Rows are processed one by one, because an array for all rows, columns and outer columns may not fit into
+        # Rows are processed one at a time, because an array over all rows, columns and outer columns may not fit into
         # memory.
         for row in rows.tolist():
             detour_costs = (upper[row, columns, None] + onward).min(axis=0) * (1.0 + ROUNDING_SHARE)
@@ -113,13 +114,13 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
 
 
 class TableCosts:
-    """A source of cost bounds for users, which queries the server's cost reference table on their behalf.
+    """Cost bounds for users, which are obtained by querying the server's cost reference table on their behalf.
 
     Attributes:
-        data, options: The map, and the ``[lr-geo]`` table of the problem file.
-        places, cells: The public places, and the cells of the public grid.
+        data, options: The map and the ``[lr-geo]`` table of the problem file.
+        places, cells: The public places and the cells of the public grid.
         table: The server's table.
-        all_estimates: The bounds derived from each request so far.
+        all_estimates: The bounds obtained from each request so far.
     """
 
     def __init__(self, problem: LRGeoInstance, cell_km: float) -> None:
@@ -136,14 +137,14 @@ class TableCosts:
         self.all_estimates: list[Estimates] = []
 
     def of(self, records: Ints, centre: int) -> Estimates:
-        """Return bounds on the costs for the given records, using one request to the server.
+        """Bound the costs for the given records by means of one request to the server.
 
         Args:
             records: (n,) The indices of the records in a user's LR set.
-            centre: The index of the record, one of ``records``, at the centre of the requested circle.
+            centre: The index of the record at the centre of the requested circle, which must be one of ``records``.
 
         Raises:
-            InputError: The extract would be too large, or no bound exists for some record and output.
+            InputError: The extract would be too large, or some cost cannot be bounded.
         """
         extract = self.table.circle(circle_around(self.options, centre))
         bounds = estimate_costs(self.places, self.cells, records, extract)
@@ -151,10 +152,10 @@ class TableCosts:
         return bounds
 
     def details(self) -> dict[str, Any]:
-        """Return, for result.json, statistics on the requests so far.
+        """Return statistics on the requests so far for result.json.
 
-        The statistics are the number of cells, the size of the largest extract, the mean covered share, and the mean
-        and maximum shift. A shift is the travel distance between a place and its nearest cell.
+        They are the number of cells, the size of the largest extract, the mean covered share, and the mean and maximum
+        shift. A shift is the travel distance between a place and its nearest cell.
         """
         shift = self.cells.shift
         return {
@@ -170,6 +171,6 @@ class TableCosts:
 
 
 def costs_of(problem: LRGeoInstance) -> TableCosts | None:
-    """Return the source of users' cost bounds, or None if the problem has no reference table and costs are public."""
+    """Return the source of the users' cost bounds, or None if the problem has no reference table."""
     cell_km = problem.declared.lr_geo.reference_cell_km
     return None if cell_km is None else TableCosts(problem, cell_km)

@@ -1,11 +1,12 @@
 """The ``exact`` method: metric DP between all records on the map, without uploads.
 
-The server publishes column weights: one number x_s for each column s. Each user computes its row from these weights.
-The weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is), D_is is the path distance between records
-i and s, and the rate is slightly below epsilon (:mod:`privopt_lr_geo.star_weights`). If no positive solution exists, or
-if its loss misses the requested gap, the optimal mechanism is computed. Its whole matrix is then published, because a
-request for one row would reveal the user's position. If computing it takes too long, positive weights at a smaller rate
-are used.
+The server publishes column weights, one number x_s for each column s, from which each user computes its row. The
+weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is), D_is is the path distance between records i
+and s, and the rate is slightly below epsilon (:mod:`privopt_lr_geo.star_weights`).
+
+If the equation has no positive solution, or if its loss misses the requested gap, the optimal mechanism is computed.
+The server then publishes its whole matrix, because a request for a single row would reveal the user's position. If
+computing it takes too long, positive weights at a smaller rate are used.
 """
 
 from __future__ import annotations
@@ -42,25 +43,26 @@ else:
 __all__ = ["ExactSearch", "certified_pairs", "population_loss", "search_seconds"]
 
 LARGEST_MATRIX: Final = 36_000_000
-"""The largest number of entries, records times outputs, for which the optimum and a lower bound are computed.
+"""The largest number of entries, records times outputs, for which a lower bound is computed.
 
-A lower bound requires a tree over all records for each output.
+A lower bound requires a tree over all records for each output. Above this number, the optimum is computed only if no
+column weights were found.
 """
 CLOSING_TIMES: Final = 1.5
-"""The time reserved for the end of a run, as a multiple of the time for building and certifying the first candidate.
+"""The time reserved for the end of a run, as a multiple of the time to build and certify the first candidate.
 
-At the end of a run, the matrix is repaired and certified, and the release is written and read back. Multiples of 0.7 to
-1.0 were measured with 1,331 records, both with 10 users and with all records as users.
+At the end of a run, the matrix is repaired and certified, and the release is written and read back. With 1,331 records,
+this took 0.7 to 1.0 times as long, both with 10 users and with all records as users.
 """
 MANY_CHECKS: Final = 20_000_000_000
-"""The largest number of checks, pairs times outputs, for which every required pair is certified.
+"""The largest number of checks, pairs times outputs, at which every required pair is certified.
 
-Above it, only pairs that imply all required ones are certified.
+Above it, only a subset of the pairs that implies all others is certified.
 """
 
 
 def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
-    """Return the pairs of records that the certificate checks.
+    """Return the pairs of records for which the certificate checks the guarantee.
 
     Returns:
         The (P, 2) pairs, their (P,) distances, and a phrase for the certificate that describes them.
@@ -74,7 +76,7 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
     """Return the expected loss of a matrix under the prior over all records, in the problem's unit of loss.
 
     Args:
-        weights: (N, K) The integer weights, which sum to 2**63 in each row.
+        weights: (N, K) The integer weights. Each row sums to 2**63.
         data: The map, with its prior and costs.
     """
     rows = [
@@ -85,14 +87,14 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
 
 
 def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -> float | None:
-    """Return how long a search may take, in seconds, if its result must be certified, written and read back in time.
+    """Return how many seconds a search may take so that its result can be certified, written and read back in time.
 
     Args:
-        incumbent: The incumbent, which has timed the certification of a first candidate.
+        incumbent: The incumbent, which must have certified a first candidate, because its timing is used.
         context: The limits of the run.
 
     Returns:
-        The seconds, at least 0; None if there is no time limit.
+        The number of seconds, which is at least 0, or None if there is no time limit.
     """
     remaining = context.remaining
     if remaining is None:
@@ -105,23 +107,23 @@ class ExactSearch:
     """A run of the ``exact`` method, which searches for column weights and then for the optimal mechanism.
 
     Attributes:
-        problem, context, data: The problem, the options and limits of the run, and the map.
-        incumbent: The best certified matrix and the best proved bound so far. Matrices and dual multipliers are offered
-            to it.
+        problem, context, data: The problem, the run's options and limits, and the map.
+        incumbent: The best certified matrix and the best proved bound so far. Solvers' matrices and dual multipliers
+            are offered to it, and it certifies them by calling :meth:`certify` and :meth:`prove`.
         columns: The best certified column weights, the rows that they yield for all records, and the loss of these
             rows. None until weights have been certified.
-        reason: Why the star mechanism's weights are not published, or why no lower bound was computed. Empty if neither
-            applies.
-        trajectory: (seconds, lower bound, loss) tuples from the search for the optimum.
+        reason: Why the star mechanism's weights are not published, or why no lower bound was computed. Empty if there
+            is nothing to explain.
+        trajectory: The course of the search for the optimum, as tuples (seconds, lower bound, loss).
         iterations: The number of iterations of the search for the optimum.
-        finished: Whether the search completed rather than being stopped by a limit.
+        finished: Whether the search ran to completion instead of being stopped by a limit.
     """
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
-        """Prepare a run without searching yet.
+        """Prepare a run, without starting the search.
 
         Args:
-            problem: The problem. Its users only determine which rows are written.
+            problem: The problem. Its users determine only which rows are written.
             context: The optimality gap and limits of the run.
         """
         self.problem, self.context = problem, context
@@ -133,15 +135,15 @@ class ExactSearch:
         self.iterations, self.finished = 0, False
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Return a release with column weights if these meet the requested gap, and otherwise the best mechanism found.
+        """Run the search, and return a release with column weights if these meet the gap, or else the best mechanism.
 
         Raises:
-            StoppedError: The time limit was reached before even the exponential mechanism was certified.
+            StoppedError: The time limit expired before even the exponential mechanism was certified.
             SolverError: No method produced a mechanism.
         """
         data, incumbent = self.data, self.incumbent
-        # Under a time limit, a simple mechanism comes first so that there is something to publish. Certifying it also
-        # shows how much time to leave for certifying the final mechanism.
+        # Under a time limit, a simple mechanism is certified first, so that there is something to publish. This also
+        # shows how much time to reserve for certifying the final mechanism.
         if self.context.remaining is not None:
             self.offer_exponential()
             incumbent.certify()
@@ -157,10 +159,10 @@ class ExactSearch:
         while incumbent.prove():
             pass
         bound = incumbent.best_proved.bound if math.isfinite(incumbent.best_proved.bound) else None
-        # If column weights are good enough, repairing and certifying other candidates would be wasted.
+        # There is no need to certify other candidates if column weights are good enough.
         if not self.columns_do(bound):
-            # If nothing was found in time, only the exponential mechanism is left. It exists if every record has an
-            # output at a finite distance.
+            # If nothing was found in time, only the exponential mechanism is left, which requires that every record has
+            # an output at a finite distance.
             if incumbent.best.candidate is None and self.columns is None:
                 self.offer_exponential()
             while incumbent.certify():
@@ -168,15 +170,15 @@ class ExactSearch:
         return self.outcome(bound)
 
     def outcome(self, bound: float | None) -> Outcome[LRGeoRelease]:
-        """Return the outcome of the run.
+        """Return the outcome of the run, whose release contains column weights if these are good enough.
 
-        The release contains column weights if these are good enough, and a whole matrix if they are not.
+        Otherwise, the release contains the whole matrix with the smallest loss.
 
         Args:
-            bound: Proved lower bound on the loss; None if there is none.
+            bound: The proved lower bound on the loss, or None if there is none.
 
         Returns:
-            The release, with its loss and bound, and with ``self.reason`` unless it is empty.
+            The release with its loss and bound, and with ``self.reason`` unless that is empty.
 
         Raises:
             StoppedError: No mechanism was found in time.
@@ -206,18 +208,18 @@ class ExactSearch:
             release=_make_release(self.problem, published),
             solver=solver,
             details={**details, **({"reason": self.reason} if self.reason else {})},
-            # A search that ended early but met the gap counts as complete.
+            # A search that was stopped early but met the gap counts as complete.
             stopped=not (self.finished or _meets_gap(loss, bound, self.context.gap)),
         )
 
     def columns_do(self, bound: float | None) -> bool:
         """Return whether column weights were found and their loss meets the requested gap.
 
-        The loss is compared both with the bound and with the loss stated for the incumbent's best candidate. A gap to
-        either one that is small enough suffices.
+        It is enough if the gap to the bound is met, or the gap to the loss that the solver stated for the incumbent's
+        best candidate.
 
         Args:
-            bound: Proved lower bound on the loss; None if there is none.
+            bound: The proved lower bound on the loss, or None if there is none.
         """
         if self.columns is None:
             return False
@@ -225,7 +227,7 @@ class ExactSearch:
         return _meets_gap(loss, bound, gap) or _meets_gap(loss, self.incumbent.promised_value, gap)
 
     def certify(self, candidate: Floats) -> tuple[float, Unsigned]:
-        """Repair an (N, K) matrix to certified integer weights, and return their loss and the weights.
+        """Repair an (N, K) matrix, certify the resulting integer weights, and return their loss and the weights.
 
         Raises:
             CertificationError: No repair satisfies the guarantee.
@@ -235,11 +237,12 @@ class ExactSearch:
         return population_loss(all_rows, self.data), all_rows
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, None]:
-        """Return the lower bound proved by dual multipliers, rounded down; and None, because no proof is stored.
+        """Return the lower bound that dual multipliers prove, rounded down, and None, because no proof is stored.
 
         Args:
-            proof: Multipliers for the pairs in ``data.needed``.
-            value: The certified loss. Not used.
+            proof: The multipliers for the pairs in ``data.needed``, a subset of the required pairs that implies the
+                others.
+            value: The certified loss, which is not used.
         """
         from privopt_metric_dp.proof import Rows
 
@@ -248,7 +251,7 @@ class ExactSearch:
         return Rows.of(proof, self.data, weighted, over=self.data.needed).bound(self.data, weighted), None
 
     def offer_exponential(self) -> None:
-        """Offer the exponential mechanism to the incumbent if the distances from records to outputs are known.
+        """Offer the exponential mechanism to the incumbent, if the distances from records to outputs are known.
 
         No offer is made if some record has no output at a finite distance.
         """
@@ -259,16 +262,16 @@ class ExactSearch:
                 self.incumbent.offer("exponential", candidate=z, value=float((data.weighted * z).sum()))
 
     def find_columns(self) -> str:
-        """Search for column weights, and store the certified ones with the smallest loss in ``self.columns``.
+        """Search for column weights, and store in ``self.columns`` the certified ones with the smallest loss.
 
-        The weights of the star mechanism, at nearly the full epsilon, are tried first. If they cannot be certified or
+        The star mechanism's weights, at nearly the full epsilon, are tried first. If they cannot be certified, or if
         their loss exceeds that of the exponential mechanism, positive weights at a smaller rate are tried as well.
 
         Returns:
-            The reason why the star mechanism's weights are not sufficient; an empty string if they are.
+            The reason why the star mechanism's weights do not suffice, or an empty string if they do.
 
         Raises:
-            OutOfTime: The innermost time limit was reached.
+            OutOfTime: The innermost time limit expired.
         """
         data, report = self.data, self.context.report
         # Records at distance 0 have equal rows in W, so W x = 1 has no unique solution.
@@ -281,8 +284,8 @@ class ExactSearch:
             check()
             distances[part] = paths.rows(records[part])
         error_text = ""
-        # A slack is a share of epsilon that is left for rounding to integers. Larger slacks increase the loss a little,
-        # so they are tried later.
+        # The slack is the share of epsilon that is left for rounding to integers. Small slacks are tried first, because
+        # large ones increase the loss a little.
         for slack in SLACKS:
             report(f"column weights, slack {slack:g}")
             try:
@@ -293,23 +296,23 @@ class ExactSearch:
         if self.columns is None:
             reason = f"no column weights at the full epsilon: {error_text}"
         else:
-            # The star's loss can exceed that of the exponential mechanism. Positive weights at a smaller rate may then
-            # have less loss.
+            # The star's weights can lose even more than the exponential mechanism does. Positive weights at a smaller
+            # rate may be better then.
             columns_loss, baseline_loss = self.columns[2], exponential_loss(data)
             if baseline_loss is None or columns_loss <= baseline_loss:
                 return ""
             reason = f"column weights would lose {columns_loss:.6g}, the exponential mechanism {baseline_loss:.6g}"
         report("column weights at a smaller rate")
         weaker_weights = normalised_weights(data, distances)
-        # Weights whose rows cannot be certified are not used. The returned reason is still the one that ruled out the
-        # star.
+        # If these cannot be certified, they are not used. The returned reason is still what ruled out the star
+        # mechanism.
         with suppress(CertificationError):
             if weaker_weights is not None:
                 self.offer_columns(weaker_weights, distances)
         return reason
 
     def offer_columns(self, public: ColumnWeights, distances: Floats) -> None:
-        """Certify the rows that column weights yield, and store the weights if their loss is the smallest so far.
+        """Certify the rows computed from column weights, and store the weights if their loss is the smallest so far.
 
         Args:
             public: The column weights.
@@ -323,7 +326,8 @@ class ExactSearch:
         pairs, lengths, _ = certified_pairs(data)
         with self.context.time_phase("repair"):
             measured = certify(all_rows, pairs, lengths, data.epsilon)
-        # Weights are computed in doubles, so only this check of all rows guarantees anything about the integers.
+        # The weights come from computations in doubles. Only this check of all rows proves the guarantee for the
+        # integers.
         if not measured.holds:
             raise CertificationError("pairs did not certify")
         all_rows.setflags(write=False)
@@ -332,12 +336,12 @@ class ExactSearch:
             self.columns = public, all_rows, loss
 
     def find_optimum(self) -> None:
-        """Search for the optimal mechanism, and offer the incumbent the best matrix and lower bound found.
+        """Search for the optimal mechanism, and offer the best matrix and lower bound to the incumbent.
 
-        If the solver fails, the error is added to ``self.reason``, and no offer is made.
+        If the solver fails, no offer is made, and the error is added to ``self.reason``.
 
         Raises:
-            OutOfTime: The innermost time limit was reached.
+            OutOfTime: The innermost time limit expired.
         """
         from privopt_metric_dp.solvers import Instance, solve
 
@@ -348,11 +352,11 @@ class ExactSearch:
             # Half of the gap is left for the loss that the repair to integers adds.
             solution = solve(instance, gap=context.gap / 2, memory=context.free_memory, progress=context.report)
         except OutOfTime:
-            raise  # ends the scope of the time limit; it is a StoppedError, which is handled below
+            raise  # this must leave the scope of the time limit, although it is a StoppedError like those handled below
         except (SolverError, StoppedError) as error:
-            # A solver that failed would find nothing with more time either; one that was stopped might.
+            # A solver that failed would find nothing with more time either, but one that was stopped might.
             self.finished = isinstance(error, SolverError)
-            # Without column weights, the failure is noted in the answer's path to explain why a fallback is published.
+            # Without column weights, a fallback is published, and the answer's path explains why.
             if self.columns is None:
                 self.incumbent.note(f"exact ({error})")
             self.reason = "; ".join(part for part in (self.reason, f"no bound: {error}") if part)
@@ -370,13 +374,13 @@ class ExactSearch:
 
 
 def _meets_gap(loss: float, bound: float | None, gap: float) -> bool:
-    """Return whether a loss exceeds a lower bound by at most the relative gap; False if there is no bound."""
-    # The floor of 1e-12 only avoids a tolerance of 0 when the loss is 0.
+    """Return whether a loss exceeds a lower bound by at most the relative gap, or False if there is no bound."""
+    # The floor of 1e-12 avoids a tolerance of 0 if the loss is 0.
     return bound is not None and loss - bound <= gap * max(abs(loss), 1e-12)
 
 
 def _make_release(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRelease:
-    """Return the exact method's release, which consists of the users' rows and the public numbers.
+    """Make the exact method's release, which consists of the users' rows and the public numbers.
 
     Args:
         problem: The problem with its users.
@@ -384,10 +388,10 @@ def _make_release(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRele
     """
     data, users = published.data, problem.users
     everybody = len(users) == len(data.records)
-    # mechanism.npz contains only the users' rows, so its pairs are those between users. The guarantee rests on
-    # public.npz.
+    # mechanism.npz contains only the users' rows, so its pairs are those between users. The guarantee covers all rows,
+    # which follow from public.npz.
     pairs, lengths = (data.pairs, data.distances) if everybody else pairs_inside(data, users)
-    # A region is certified by its pieces, not by pairs.
+    # In a region, the certificate covers pieces of streets or triangles rather than pairs.
     if data.region is not None:
         pairs, lengths = pairs[:0], lengths[:0]
     return LRGeoRelease(

@@ -1,4 +1,4 @@
-"""The conformance kit's profile for LR-Geo: generated problems on small maps with a user at every record."""
+"""The conformance kit's profile for LR-Geo, with generated problems on small maps and a user at every record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PROFILE"]
 def _make_options(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
     """Return the ``[lr-geo]`` table for a generated problem.
 
-    Its radii cover either a small part of the map or all of it. They depend only on the case, so that a failing case
+    The radii cover either a small part of the map or all of it. They are derived from the case, so that a failing case
     can be reproduced.
     """
     distances = case.space.distances[: case.records, : case.records]
@@ -40,13 +40,13 @@ def _make_options(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
 def _check_release(loaded: Any, release: Any, result: Result) -> Iterator[str]:
     """Yield one line for each fault in the users' matrices.
 
-    A matrix has a fault if it violates epsilon inside its LR set, or if its row for the user differs from the row in
-    the release.
+    A matrix is faulty if it violates metric DP inside its LR set, or if its row for the user differs from the released
+    row.
 
     Args:
         loaded: The loaded problem, with its required pairs.
         release: The release to check.
-        result: Not used.
+        result: The contents of result.json, which are not used.
     """
     if release.matrices is None:
         return

@@ -1,4 +1,4 @@
-"""LR-Geo's utility loss: the expected cost of the rows from which users report, averaged over the users."""
+"""LR-Geo's utility loss, which is the expected cost of the rows that users report from, averaged over the users."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ class MeanOfUsers(UtilityLoss[LRGeoRelease]):
     unit: str = ""
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return a release's loss in the unit of the costs. The weights in each row must sum to 2**63."""
+        """Return the loss of a release in the unit of the costs. Its weights must sum to 2**63 in each row."""
         rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
         return math.fsum(rows.tolist()) / TOTAL / len(rows)

@@ -1,6 +1,6 @@
-"""LR (locally relevant) sets: the records near a user, with the required pairs among them.
+"""LR (locally relevant) sets, which contain the records near a user and the required pairs among them.
 
-They are defined in sections 3 and 4.1 of Qiu et al., PoPETs 2025.
+Sections 3 and 4.1 of Qiu et al., PoPETs 2025, define them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["LRSet", "PathDistances", "lr_set", "lr_sets", "pairs_inside", "reach
 class PathDistances:
     """Path distances in the Geo-Ind graph (Definition 3.1), whose edges are required pairs that imply all others.
 
-    If every pair is required and the metric satisfies the triangle inequality by construction, the distance between two
-    records is their path distance, and no graph is built.
+    If every pair is required and the metric is certain to satisfy the triangle inequality, the distance between two
+    records is also their path distance, and no graph is built.
 
     Attributes:
         data: The map with its required pairs.
@@ -38,20 +38,21 @@ class PathDistances:
     """
 
     def __init__(self, data: MetricData) -> None:
-        """Decide whether distances between records are already path distances. If not, the graph is built on first use.
+        """Find out whether distances between records are path distances. If not, a graph will be built on first use.
 
         Args:
             data: The map with its required pairs.
         """
         self.data = data
-        # Distances between coordinates obey the triangle inequality, and so do those along roads. A table need not.
+        # Distances between coordinates satisfy the triangle inequality, and so do those along roads. A table's need
+        # not.
         self.direct = data.within is None and data.records.kind != "plain" and not _is_table(data)
         # Only metrics that measure along roads have an attribute `roads`.
         self.direct = self.direct or (data.within is None and hasattr(data.metric, "roads"))
 
     @cached_property
     def graph(self) -> csr_array:
-        """The (N, N) sparse matrix of edge lengths, in both directions. An edge of length 0 is stored explicitly."""
+        """The sparse (N, N) matrix of edge lengths in both directions. Edges of length 0 are stored explicitly."""
         data = self.data
         return edge_matrix(len(data.records), *data.needed, both=True)
 
@@ -60,7 +61,7 @@ class PathDistances:
 
         Args:
             records: (B,) The indices of the records to start from.
-            limit: The largest distance of interest.
+            limit: The largest distance of interest. Longer distances are returned as infinite.
 
         Returns:
             An array of shape (B, N). A distance is infinite if it exceeds the limit or if there is no path.
@@ -74,7 +75,7 @@ class PathDistances:
 
 
 def _is_table(data: MetricData) -> bool:
-    """Return whether the distances come from a user's table, which can violate the triangle inequality."""
+    """Return whether distances come from a table in the user's files, which may violate the triangle inequality."""
     from privopt_metric_dp.space.distance_table import MatrixMetric
 
     return isinstance(data.metric, MatrixMetric)
@@ -82,11 +83,11 @@ def _is_table(data: MetricData) -> bool:
 
 @frozen(kw_only=True, eq=False)
 class LRSet:
-    """A user's LR set: the n records within path distance Gamma of the user, for which the user's matrix has rows.
+    """A user's LR set, the n records within path distance Gamma of the user. The user's matrix has their rows.
 
     Attributes:
         user: The index of the user's record on the map.
-        records: (n,) The indices on the map of the records in the set, ascending.
+        records: (n,) The indices on the map of the records in the set, in ascending order.
         user_row: The position of the user's record in ``records``.
         pairs: (P, 2) The required pairs inside the LR set, as positions in ``records``.
         lengths: (P,) The distance between the two records of each pair.
@@ -99,11 +100,11 @@ class LRSet:
     lengths: Floats
 
     def matrix(self, weights: Unsigned, data: MetricData) -> MatrixRelease:
-        """Return the user's matrix with the pairs that must be certified.
+        """Return the user's matrix together with the pairs for which it must be certified.
 
         Args:
             weights: (n, K) The integer weights of the records in the LR set.
-            data: The map, for the ids of records and outputs.
+            data: The map, which provides the ids of records and outputs.
         """
         ids = data.records.ids
         return MatrixRelease(
@@ -124,7 +125,8 @@ def lr_set(problem: LRGeoInstance, paths: PathDistances, user: int) -> LRSet:
         user: The index of the user's record.
     """
     data, options = problem.data, problem.declared.lr_geo
-    # A record at exactly the distance Gamma must not be lost to rounding errors in the sum along its path.
+    # The tolerance keeps a record at exactly the distance Gamma in the set despite rounding errors in the sum along its
+    # path.
     limit = options.radius * (1.0 + PATH_TOLERANCE)
     distances = paths.rows(np.array([user]), limit)[0]
     records = np.flatnonzero(distances <= limit)
@@ -140,11 +142,11 @@ def lr_sets(problem: LRGeoInstance) -> list[LRSet]:
 
 
 def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
-    """Return the required pairs whose records are both among the given ones, and their distances.
+    """Return the required pairs among the given records, with their distances.
 
     Args:
         data: The map with its required pairs.
-        records: (n,) The indices of the records, ascending.
+        records: (n,) The indices of the records, in ascending order.
 
     Returns:
         A (P, 2) array of positions in ``records``, and a (P,) array of distances.
@@ -157,12 +159,12 @@ def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
 
 
 def reach_of(data: MetricData, records: Ints) -> Floats:
-    """Return an (n, K) array of distances from records to outputs that are consistent with the triangle inequality.
+    """Return an (n, K) array of distances from records to outputs that satisfy the triangle inequality.
 
-    Consistent means that the distances from two records to an output differ by at most the distance between the
-    records. Distances between points and along roads are consistent, but a table may not be. The entries of a table are
-    therefore replaced by shortest-path lengths over required pairs, which yields the largest consistent table that is
-    nowhere above the given one.
+    This means that the distances from two records to an output differ by at most the distance between the records, as
+    distances between points and along roads do. If the distances come from a table, which need not have this property,
+    they are replaced by shortest-path lengths over required pairs. The result is the largest table that has the
+    property and is nowhere above the given one.
 
     Args:
         data: The map.

@@ -1,6 +1,6 @@
-"""Measures of how often, and by how much, rows from different users' matrices violate metric DP.
+"""Measure how often, and by how much, rows from different users' matrices violate metric DP.
 
-LR-Geo guarantees metric DP inside each user's matrix only. The measures are those of Qiu et al., PoPETs 2025.
+LR-Geo guarantees metric DP only inside each user's matrix. The measures are those of Qiu et al., PoPETs 2025.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["across_users"]
 
 EXCESS_TOLERANCE: Final = 1e-9
-"""The largest relative excess over the allowed ratio that is not counted as a violation; repairs can leave one."""
+"""The largest relative excess over the allowed ratio that is not counted as a violation. Repairs can leave one."""
 MOST_COMPARISONS: Final = 2_000_000_000
-"""The largest number of comparisons, row pairs times outputs, for which all rows of all matrices are compared.
+"""The largest number of comparisons, row pairs times outputs, at which all rows of all matrices are compared.
 
-Above it, only the rows from which users report are compared.
+Above it, only the rows that users report from are compared.
 """
 BLOCK: Final = 1 << 16
 """The number of row pairs that are compared per batch."""
 
 
 def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
-    """Return the GV (Geo-Ind violation) ratio and error between rows from different users' matrices.
+    """Measure the GV (Geo-Ind violation) ratio and error between rows from different users' matrices.
 
-    The ratio is the share of violated inequalities (Equation (34)), and the error is the size of the violations
-    (Equation (35)). Two rows are compared if they belong to the same record or to the two records of a required pair.
-    All rows of all users' matrices are compared if the matrices are available and the number of comparisons is not too
-    large. Otherwise, only the rows from which users report are compared.
+    The ratio is the share of inequalities that are violated (Equation (34)), and the error is the size of the
+    violations (Equation (35)). Two rows are compared if they belong to the same record or to the records of a required
+    pair. If the users' matrices are available and the number of comparisons is not too large, all rows of all matrices
+    are compared. Otherwise, only the rows that users report from are compared.
 
     Args:
         data: The map with its required pairs.
         released: The users' rows, and their matrices if available.
 
     Returns:
-        The attributes of :class:`privopt_metric_dp.attacks.matrix_figures.Violations`, by name. In addition, ``over``
-        describes the rows that were compared, and ``tolerance`` is the largest relative excess that is not counted.
+        The attributes of :class:`privopt_metric_dp.attacks.matrix_figures.Violations` by name, and two more entries:
+        ``over`` says which rows were compared, and ``tolerance`` is the largest relative excess that is not counted.
     """
     matrices = released.matrices
-    # Matrices by user. Without them, the released rows count as one matrix.
+    # Without the users' matrices, the released rows count as one matrix.
     parts: Mapping[str, MatrixRelease] = {"": released} if matrices is None else matrices
     record = data.records.numbers(name for part in parts.values() for name in part.records.tolist())
     compared_rows = "own rows" if matrices is None else "all rows of all users' matrices"
-    # On large maps there are too many rows of users' matrices, so only those from which users report are compared.
+    # On large maps, the users' matrices have too many rows, so only the rows that users report from are compared.
     if _count_comparisons(data, record) > MOST_COMPARISONS:
         parts, compared_rows = {"": released}, "own rows"
         record = data.records.numbers(released.records.tolist())
@@ -63,7 +63,7 @@ def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
 
 
 def _count_comparisons(data: MetricData, record: Ints) -> int:
-    """Return the number of comparisons: the number of unordered pairs of rows, times the number of outputs.
+    """Return the number of pairs of rows to compare, times the number of outputs.
 
     Args:
         data: The map with its required pairs.
@@ -71,13 +71,13 @@ def _count_comparisons(data: MetricData, record: Ints) -> int:
     """
     count = np.bincount(record, minlength=len(data.records))
     i, j = data.pairs.reshape(-1, 2).T
-    # Two rows for the same record form a pair, and so do, for each required pair of records, any row for the one record
-    # and any row for the other.
+    # Any two rows for the same record form a pair. For each required pair of records, so do any row for one record and
+    # any row for the other.
     return int((count * (count - 1) // 2).sum() + (count[i] * count[j]).sum()) * len(data.outputs)
 
 
 def _list_row_pairs(data: MetricData, record: Ints) -> tuple[Ints, Floats]:
-    """Return the pairs of rows that belong to the same record or to the two records of a required pair.
+    """List the pairs of rows that belong to the same record or to the two records of a required pair.
 
     Args:
         data: The map with its required pairs.
@@ -86,21 +86,22 @@ def _list_row_pairs(data: MetricData, record: Ints) -> tuple[Ints, Floats]:
     Returns:
         A (Q, 2) array of row indices, and a (Q,) array of the distances between the rows' records.
     """
-    # Rows are sorted by record, so that those for record i begin at first_rows[i]. Pairs are listed in this order and
-    # translated back at the end.
+    # The rows are sorted by record, so that those for record i begin at first_rows[i]. Pairs refer to this order and
+    # are translated back at the end.
     order = np.argsort(record, kind="stable")
     first_rows = np.searchsorted(record[order], np.arange(len(data.records)))
     count = np.bincount(record, minlength=len(data.records))
     has_rows = (count[data.pairs] > 0).all(axis=1)
     pairs, lengths = data.pairs[has_rows].reshape(-1, 2), data.distances[has_rows]
-    # Rows for one record in different matrices are at distance 0, where metric DP would require equal rows.
+    # Several matrices can have a row for the same record. These are at distance 0, where metric DP would require equal
+    # rows.
     repeated = np.flatnonzero(count > 1)
     same_record = [np.column_stack(np.triu_indices(int(count[i]), 1)) + first_rows[i] for i in repeated.tolist()]
     i, j = pairs.T
     pair_counts = count[i] * count[j]
     pair_numbers = np.repeat(np.arange(len(pairs)), pair_counts)
-    # Every row for one record is paired with every row for the other. Within a pair of records, `offsets` counts these
-    # row pairs from 0.
+    # Every row for one record is paired with every row for the other. `offsets` numbers these row pairs from 0 within
+    # each pair of records.
     offsets = np.arange(int(pair_counts.sum())) - np.repeat(np.cumsum(pair_counts) - pair_counts, pair_counts)
     row_pairs = np.column_stack(
         [

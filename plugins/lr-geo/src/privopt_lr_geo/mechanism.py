@@ -1,4 +1,4 @@
-"""The LR-Geo mechanism. Users and the server run in one process here, and exchange only messages."""
+"""The LR-Geo mechanism. The users and the server run in one process here, but exchange nothing except messages."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ ATTACKED_USERS: Final = 50
 class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     """Locally relevant geo-obfuscation (Qiu et al., PoPETs 2025), with a matrix optimised for each user's surroundings.
 
-    The ``benders`` and ``full`` methods solve a joint program built from the users' uploads. The ``exact`` method
-    publishes numbers from which each user computes its row.
+    The ``benders`` and ``full`` methods solve a joint program that is built from the users' uploads. The ``exact``
+    method publishes numbers from which each user computes a row.
     """
 
     problem_class = LRGeoProblem
@@ -63,20 +63,20 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def reopen(self, declared: LRGeoProblem, file: str, folder: Path) -> tuple[LRGeoInstance, LRGeoRelease]:
         """Load the problem and read its release from a folder.
 
-        If the size of the release shows how many places the problem can have, a problem with more places is refused
-        before its files are read in full.
+        If the release's size limits how many places the problem can have, a problem with more places is rejected before
+        its files are read in full.
 
         Args:
-            declared: The declared problem.
+            declared: The parsed problem file.
             file: The name of the problem file, for error messages.
             folder: The release folder.
 
         Raises:
-            DoesNotHoldError: The problem and the release differ in size.
+            DoesNotHoldError: The problem and the release do not have the same size.
         """
         shape = MatrixRelease.load(folder / ARTEFACT).weights.shape
-        # If every record has a row or is an output, a problem with more places than the release is refused while it is
-        # being loaded. So its files are never read in full, however large they are.
+        # If every record has a row or is an output, the problem cannot have more places than the release has rows or
+        # outputs. Loading stops as soon as there are more, so that no file is read in full, however large it is.
         has_all_records = declared.outputs is None or declared.lr_geo.users == "all"
         with places_at_most(max(shape) if has_all_records else None):
             problem = self.load(declared, file)
@@ -90,38 +90,38 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return problem, LRGeoRelease.read(folder, problem)
 
     def channel(self, problem: LRGeoInstance, release: LRGeoRelease) -> Channel:
-        """Return the released matrix as a channel for attacks.
+        """Return the released matrix as a channel, against which attacks can be run.
 
-        The channel includes the prior and the places if the matrix has a row for every record.
+        If the matrix has a row for every record, the channel includes the prior and the places.
         """
         return release.channel_over(problem.data)
 
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
-        """Return the privacy constraint: metric DP between all records (``exact``), or inside each user's matrix."""
+        """Return the privacy constraint, metric DP between all records (``exact``) or inside each user's matrix."""
         if method == "exact":
             return EveryRow.over(problem.data)
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
-        """Return the utility loss: the expected true cost, averaged over the users.
+        """Return the utility loss, which is the expected true cost, averaged over the users.
 
         If the problem has a region, the average is over the prior instead.
         """
         if problem.data.region is not None:
-            # All records are users here. MeanOfUsers divides by the number of users. The prior's weights already add up
-            # to 1, so the costs are multiplied by this number to compensate.
+            # All records are users here. MeanOfUsers divides by the number of users, although the prior's weights
+            # already add up to 1, so the costs are multiplied by that number.
             return MeanOfUsers(cost=problem.data.weighted * len(problem.users), unit=problem.data.loss_unit)
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
     def bytes_needed(self, problem: LRGeoInstance, method: str) -> float:
-        """Return an estimate of the memory, in bytes, for the users' rows."""
+        """Estimate the memory in bytes that the users' rows need."""
         return matrix_bytes(len(problem.users), len(problem.data.outputs), 0)
 
     def check_problem(self, problem: LRGeoInstance, method: str) -> None:
-        """Check that the method supports the problem's region, if it has one.
+        """Check that the method supports a region, if the problem has one.
 
         Raises:
-            InputError: The problem has a region, but the method guarantees nothing between different users' rows.
+            InputError: The problem has a region, but the method guarantees nothing between the rows of different users.
         """
         if method != "exact" and problem.data.region is not None:
             actual = f"true with --method {method}, which is private only within each user's own matrix"
@@ -131,7 +131,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         """Solve the problem by the requested method.
 
         Raises:
-            StoppedError: The time limit was reached before anything feasible was found.
+            StoppedError: A limit or an interrupt ended the run before anything feasible was found.
         """
         if context.method != "exact":
             return CentralSearch(problem, context).run()
@@ -141,21 +141,22 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def details(
         self, problem: LRGeoInstance, release: LRGeoRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return details for result.json, computed from the problem and the release.
+        """Compute details for result.json from the problem and the release.
 
-        They contain the number of users. The ``exact`` method adds the loss over all records. Other methods add the
-        sizes of the LR sets, and how often and by how much rows of different users violate metric DP.
+        They include the number of users and, for the ``exact`` method, the loss over all records. For the other
+        methods, they include the sizes of the LR sets, and how often and by how much rows of different users violate
+        metric DP.
 
         Args:
             problem: The problem with its users.
             release: The release, with the users' matrices or the public numbers.
             method: The method that was run.
-            recorded: Not used.
+            recorded: The details that the run recorded, which are not used.
         """
         data = problem.data
         if method == "exact":
             assert release.published is not None  # the certificate was measured on these numbers
-            # The release's own loss is the mean over its users. This one covers all records, weighted by the prior.
+            # The objective is a mean over the users. This loss covers all records, weighted by the prior.
             value = population_loss(release.published.all_rows, data)
             population = {"value": value, "exponential": exponential_loss(data)}
             return {"users": len(problem.users), "population": population}
@@ -170,16 +171,16 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[str]:
         """Check that the release is consistent with the problem.
 
-        Records, outputs and pairs must be those of the problem. Each user's row must equal the row in the user's matrix
-        or, for the ``exact`` method, the row recomputed from the published numbers.
+        Its records, outputs and pairs must be those of the problem. Each user's row must equal the row in the user's
+        matrix or, for the ``exact`` method, the row that the published numbers give.
 
         Args:
             problem: The problem with its users.
             release: The release as it was read from its folder.
-            result: The contents of result.json. The method determines what is compared.
+            result: The contents of result.json, whose method determines what is compared.
 
         Returns:
-            One line for each fault, up to about twenty lines.
+            One line for each fault. The list may be cut off after some faults.
         """
         data, users = problem.data, problem.users
         ids = np.asarray(data.records.ids, dtype=np.str_)
@@ -198,8 +199,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             else:
                 lines += _check_pairs("mechanism.npz", release, *pairs_inside(data, users))
             if release.published is not None:
-                # Rows are computed again from public.npz, as a user would do it. The certificate was measured on such
-                # rows.
+                # Rows are recomputed from public.npz, as a user would do. It is these rows that the certificate covers.
                 wrong_rows = np.flatnonzero((release.published.all_rows[users] != release.weights).any(axis=1))
                 lines += [
                     f"mechanism.npz: weights: row {ids[users[r]]} is not what public.npz gives" for r in wrong_rows[:5]
@@ -222,17 +222,17 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return lines[:20]
 
     def audit(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Mapping[str, Any]:
-        """Measure how much an attacker learns from reports, and how much the server learns from uploads.
+        """Measure how much an attacker learns from reports and how much the server learns from uploads.
 
         Args:
             problem: The problem with its users.
             release: The release with the users' rows.
-            result: The contents of result.json. The method determines whether there are uploads to attack.
+            result: The contents of result.json, whose method determines whether there are uploads to attack.
 
         Returns:
             The entries ``epsilon`` (claimed and achieved), ``bayes_error``, ``expected_loss``, ``entropy_bits`` and
-            ``gv`` (violations between rows of different users). For methods with uploads, ``server`` contains the
-            success rates of the server's attacks.
+            ``gv`` (violations between rows of different users). For methods with uploads, ``server`` maps each attack
+            on uploads to its success rate.
         """
         from privopt.run.attack_channel import bayes_error, entropy_bits
         from privopt_lr_geo.server_inference import attack_server
@@ -240,8 +240,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
         data, users = problem.data, problem.users
         z, prior = release.probabilities, data.prior[users] / data.prior[users].sum()
-        # Pairs of different users are included although no guarantee covers them, because an observer can compare their
-        # reports.
+        # All pairs of users are included, whether or not the guarantee covers them, because an observer can compare any
+        # two users' reports.
         all_pairs = attack.pair_blocks(len(users), lambda i, j: data.metric.between(users[i], users[j]))
         facts: dict[str, Any] = {
             "epsilon": {
@@ -256,17 +256,18 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         gv = across_users(data, release)
         facts["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}
         if result.method != "exact":
-            # The run's own draws are not published, so new ones are drawn. The fixed seed 0 makes the audit repeatable.
+            # The random draws of the run itself are secret, so new ones are made. The fixed seed 0 makes the audit
+            # repeatable.
             clients = clients_of(problem, 0)[:ATTACKED_USERS]
             facts["server"] = attack_server(data, problem.declared.lr_geo, clients)
         return facts
 
     def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return sentences that explain the guarantee for nearest neighbours, an attacker's success, and costs."""
+        """Explain in sentences what the guarantee means for nearest neighbours, for an attacker, and in costs."""
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return warnings about a weak guarantee, records without a guarantee, and suspicious inputs."""
+        """Return warnings about a weak guarantee, records without any guarantee, and suspicious input."""
         meaning = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users))
         return [*problem.data.warnings, *meaning.warnings]
 
@@ -275,14 +276,14 @@ def _check_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) ->
     """Compare a matrix's stored pairs and distances with the required ones, and return a line for each fault.
 
     Args:
-        where: The names of the file and the matrix, with which each line begins.
+        where: The names of the file and the matrix, with which each line starts.
         matrix: The stored matrix.
         pairs: (P, 2) The required pairs.
         lengths: (P,) The distance between the two records of each required pair.
     """
     if not np.array_equal(matrix.pairs, pairs):
         return [f"{where}: pairs: not the required ones"]
-    # The certificate holds for the stored distances. A stored distance above the required one would weaken the promise;
-    # one that is below it by more than rounding does not come from this problem.
+    # The certificate relies on the stored distances. One above the required distance would weaken the guarantee, and
+    # one below it by more than rounding cannot come from this problem.
     is_wrong = (matrix.distances > lengths) | (lengths - matrix.distances > DISTANCE_TOLERANCE * lengths)
     return [f"{where}: distances: {int(is_wrong.sum())} are not those of the problem"] if is_wrong.any() else []

@@ -1,7 +1,7 @@
-"""The messages between users and the server, made up of arrays and numbers (Qiu et al., PoPETs 2025, section 4.2).
+"""The messages between users and the server, which consist of arrays and numbers (section 4.2 of Qiu et al., 2025).
 
-Within one process, the message objects are passed directly. Over a network, :func:`to_bytes` and :func:`from_bytes`
-serialise and parse them.
+Within one process, the objects are passed as they are. Over a network, :func:`to_bytes` serialises them and
+:func:`from_bytes` parses them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Terms:
 
     Attributes:
         epsilon: The program's epsilon per unit of distance, slightly smaller than the promised one.
-        within: gamma, the largest distance between the records of a required pair; None if all pairs are required.
+        within: gamma, the largest distance between the records of a required pair, or None if all pairs are required.
         obfuscation_radius: r_obf, in the problem's unit of distance.
-        exponent: The factor f, which sets how fast tied entries fall with distance: a tied entry is proportional to
-            exp(-epsilon f d), where d is the distance from its record to its output, but at most r_obf. A tied entry is
-            a fixed multiple of a variable that all users share.
+        exponent: The factor f, which sets how fast tied entries fall with the distance. A tied entry is a fixed
+            multiple of a variable that all users share. The multiple is proportional to exp(-epsilon f d), where d is
+            the distance from the entry's record to its output, or r_obf if that is smaller.
     """
 
     epsilon: float
@@ -47,17 +47,17 @@ class Terms:
 
 @frozen(kw_only=True, eq=False)
 class Package:
-    """A user's upload: the coefficients of the user's part of the program.
+    """A user's upload, which contains the coefficients of the user's part of the program.
 
-    The n rows belong to the records in the user's LR set, the records near the user, in random order. The K columns
-    belong to the outputs, in their public order.
+    The n rows belong to the records in the user's LR set, which are the records near the user, in random order. The K
+    columns belong to the outputs in their public order.
 
     Attributes:
         distances: (n, n) The distances between the records.
-        reach: (n, K) The distances from the records to the outputs. Only min(reach, r_obf) matters.
-        costs: (n, K) The costs times the prior, exact or estimated.
-        free: (n, K) Whether an entry is a separate variable instead of being tied to a shared one. This is the negation
-            of the paper's indicator matrix Q.
+        reach: (n, K) The distances from the records to the outputs. Distances above r_obf count as r_obf.
+        costs: (n, K) The costs times the prior. They are exact, or upper bounds from the cost reference table.
+        free: (n, K) Whether each entry is a separate variable rather than tied to a shared one. This is the negation of
+            the paper's indicator matrix Q.
     """
 
     distances: Floats
@@ -66,10 +66,10 @@ class Package:
     free: Bools
 
     def __attrs_post_init__(self) -> None:
-        """Check shapes and values, because a package comes from an untrusted sender.
+        """Check shapes and values, because a package may come from an untrusted sender.
 
         Raises:
-            InputError: Shapes do not match, distances are negative, or costs are not finite.
+            InputError: Shapes or types do not match, distances are negative or NaN, or costs are not finite.
         """
         rows, shape, faults = len(self.distances), np.shape(self.reach), Faults()
         square, rows_by_outputs = (rows, rows), (rows, *shape[1:])
@@ -84,9 +84,10 @@ class Package:
                 faults.add(
                     "package", key, f"{array.dtype} of shape {array.shape}", f"kind {kind} of shape {expected_shape}"
                 )
-        # The check ends here if shapes or types are wrong, because the comparisons below need arrays of numbers.
+        # The comparisons below require arrays of numbers, so faults found so far are raised first.
         faults.check()
-        # NaN fails every comparison and so is refused. An infinite distance is allowed; it means that there is no path.
+        # A distance of NaN fails the comparison, so it is rejected. An infinite distance is allowed and means that
+        # there is no path.
         if not (np.isfinite(self.costs).all() and (self.distances >= 0).all() and (self.reach >= 0).all()):
             faults.add("package", "", "negative distances or infinite costs", "distances of at least 0, finite costs")
             faults.check()
@@ -94,11 +95,11 @@ class Package:
 
 @frozen(kw_only=True, eq=False)
 class Answer:
-    """The server's answer to one user: the user's matrix, with rows in the order of the user's package.
+    """The server's answer to one user, which is the user's matrix with rows in the order of the package.
 
     Attributes:
-        z: (n, K) The probabilities, which satisfy the constraints only up to a solver's tolerance. The user repairs and
-            certifies them.
+        z: (n, K) The probabilities, which satisfy the constraints only up to a solver's tolerance. The user has to
+            repair and certify them.
     """
 
     z: Floats
@@ -109,7 +110,7 @@ class Request:
     """A user's request for the part of the cost reference table inside a circle (Proposition 4.3).
 
     Attributes:
-        centre: The map index of the record at the centre, which is chosen at random from the user's LR set.
+        centre: The index on the map of the record at the centre, which is drawn at random from the user's LR set.
         radius: The radius in the problem's unit of distance.
     """
 
@@ -119,11 +120,11 @@ class Request:
 
 @frozen(kw_only=True, eq=False)
 class Extract:
-    """The server's answer to a :class:`Request`: the expected costs between the cells inside the circle.
+    """The server's answer to a :class:`Request`, with the expected costs between the cells inside the circle.
 
     Attributes:
-        cells: (B,) The indices of the cells inside the circle, ascending.
-        beta: (B, B) The expected costs between these cells in km, in single precision.
+        cells: (B,) The indices of the cells inside the circle, in ascending order.
+        beta: (B, B) The expected costs in km between these cells, in single precision.
     """
 
     cells: Ints
@@ -131,22 +132,23 @@ class Extract:
 
 
 def to_bytes(message: AttrsInstance) -> bytes:
-    """Serialise a message to a compressed npz archive that contains its fields and the format version."""
+    """Serialise a message as a compressed npz archive of its fields and the format version."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, format=np.int64(FORMAT_VERSION), **asdict(message))
     return buffer.getvalue()
 
 
 def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
-    """Parse a message that :func:`to_bytes` serialised.
+    """Parse a message that was serialised by :func:`to_bytes`.
 
     Args:
-        cls: The class of the message. It may check the parsed arrays further.
+        cls: The class of the message, whose constructor may check the parsed arrays further.
         raw: The serialised message.
-        largest: The largest accepted size of the unpacked message in bytes; 2 GB by default.
+        largest: The largest accepted size of the unpacked message in bytes. The default is 2 GB.
 
     Raises:
-        InputError: The bytes are not a message of this class, have another format version, or unpack to too many bytes.
+        InputError: The bytes are not a message of this class, or they have another format version or unpack to too many
+            bytes.
     """
     name = cls.__name__.lower()
     try:
@@ -160,5 +162,5 @@ def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
     if version.shape != () or version.dtype.kind not in "iu" or version != FORMAT_VERSION:
         actual = str(version) if version.shape == () and version.dtype.kind in "iu" else "no number"
         raise InputError([Fault(name, "format", actual, f"{FORMAT_VERSION}, as this version of privopt writes it")])
-    # Scalars were stored as arrays without dimensions, and are converted back.
+    # Numbers were stored as arrays without dimensions, and are converted back.
     return cls(**{key: value if value.ndim else value.item() for key, value in parts.items()})

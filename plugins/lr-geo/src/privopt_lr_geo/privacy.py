@@ -49,18 +49,18 @@ _EVERY = (
 
 @frozen(kw_only=True)
 class OwnMatrices(MetricDP):
-    """Metric DP inside each user's matrix, the guarantee of the ``benders`` and ``full`` methods.
+    """The guarantee of the ``benders`` and ``full`` methods, metric DP inside each user's matrix.
 
-    A user's matrix has one row for each record in its LR set, the records near the user. Rows from two different users'
-    matrices can violate metric DP.
+    A user's matrix has a row for each record in the user's LR set, which contains the records nearby. Rows from
+    different users' matrices can violate metric DP.
     """
 
     @classmethod
     def within_radius(cls, data: MetricData, radius: float) -> OwnMatrices:
-        """Return the guarantee of metric DP inside each user's LR set, the records within ``radius`` of the user.
+        """Return the guarantee for LR sets that contain the records within path distance ``radius`` of the user.
 
         Args:
-            data: The problem's data.
+            data: The map with its epsilon.
             radius: Gamma, the largest path distance between a user and the records in its LR set.
         """
         radius_text = f"{radius:g}" if data.unit == "unit of distance" else amount_text(f"{radius:g}", data.unit)
@@ -75,16 +75,16 @@ class OwnMatrices(MetricDP):
         """Certify each user's matrix for every required pair inside its LR set.
 
         Raises:
-            InputError: The release has no users' matrices, because its private folder is missing.
+            InputError: The release does not contain the users' matrices, because its private folder is missing.
         """
         if not isinstance(release, LRGeoRelease) or release.matrices is None:
             expectation = "each user's matrix (this guarantee can only be checked by whoever has private/)"
             raise InputError([Fault("private/matrices", "", "nothing", expectation)])
-        # Each matrix is certified by itself: nothing is promised between rows of different users.
+        # Each matrix is certified separately, because nothing is guaranteed between rows of different users.
         parts = [(user, super(OwnMatrices, self).measure(m)) for user, m in release.matrices.items()]
         failures = [f"matrix of {user}: {line}" for user, part in parts for line in part.failures]
-        # The result is the certificate of the worst matrix, with the counts for all matrices added. The fallback for
-        # None is for the type checker: metric DP certificates always have a worst privacy loss.
+        # The result is the certificate of the worst matrix, with counts for all matrices. Certificates of metric DP
+        # always have a worst privacy loss, so minus infinity is there only for the type checker.
         worst_certificate = max(parts, key=lambda part: -math.inf if part[1].worst is None else part[1].worst)[1]
         return evolve(
             worst_certificate,
@@ -97,11 +97,11 @@ class OwnMatrices(MetricDP):
 
 @frozen(kw_only=True)
 class EveryRow(MetricDP):
-    """Metric DP between all records on the map, including those without users: the guarantee of ``exact``."""
+    """The guarantee of the ``exact`` method, metric DP between all records on the map, with or without users."""
 
     @classmethod
     def over(cls, data: MetricData) -> EveryRow:
-        """Return the guarantee for a map: metric DP between any two records or, for a region, any two of its points."""
+        """Return the guarantee for a map, which is between any two records or, in a region, between any two points."""
         pair_text = "two records" if data.within is None else f"two records within {data.within:g} of each other"
         statement = _EVERY if data.region is None else _EVERYWHERE
         in_unit = distance_words(data.unit, data.way)
@@ -109,10 +109,10 @@ class EveryRow(MetricDP):
         return evolve(cls.of(data), statement=text)
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify the rows of all records, which are recomputed from the published numbers.
+        """Certify the rows for all records, which are recomputed from the published numbers.
 
         Raises:
-            InputError: The release has no published numbers.
+            InputError: The release does not contain published numbers.
         """
         if not isinstance(release, LRGeoRelease) or release.published is None:
             raise InputError([Fault("public.npz", "", "nothing", "what rows are computed from")])
@@ -128,10 +128,10 @@ class EveryRow(MetricDP):
 
 
 def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-    """Return sentences that explain the guarantee for nearest neighbours, an attacker's success, and costs."""
+    """Explain in sentences what the guarantee means for nearest neighbours, an attacker's success, and the costs."""
     lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences
-    # If there are several sentences, the first is about the guarantee. If that only holds inside each user's own
-    # matrix, the sentence must say so.
+    # If there are several sentences, the first is about the guarantee. It must say so if that applies only inside each
+    # user's own matrix.
     is_own_matrix = result.guarantee.scope == "own-matrix" and len(lines) > 1
     lines = (f"In each user's own matrix: {lines[0][0].lower()}{lines[0][1:]}", *lines[1:]) if is_own_matrix else lines
     return (*lines, *costs_in_words(problem.data, result.objective))

@@ -1,4 +1,4 @@
-"""LR-Geo's problem file: a metric problem with users and radii. It is checked when it is loaded."""
+"""LR-Geo's problem file, which declares a metric problem with users and radii, and the loaded problem."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PATH_TOLERANCE = 1e-9
 
 @frozen(kw_only=True)
 class RandomUsers:
-    """A value of the ``users`` key that selects users at random, using a public seed.
+    """A value of the ``users`` key that selects random records as users, using a public seed.
 
-    Each user is a different record.
+    No record is selected twice.
     """
 
     random: int = key(help="how many", check=at_least(1))
@@ -35,13 +35,13 @@ class RandomUsers:
 
 
 def _check_exponent(value: float) -> str | None:
-    """Return None if ``value`` is a valid exponent f, else a description of valid exponents."""
+    """Return None if ``value`` is a valid exponent f, or else a description of valid exponents."""
     return None if 0 < value <= 1 else "a number above 0 and at most 1"
 
 
 @frozen(kw_only=True)
 class LRGeoOptions:
-    """The ``[lr-geo]`` table of a problem file: the users, the radii, and how probabilities fall with the distance."""
+    """The ``[lr-geo]`` table of a problem file, with the users, the radii, and how probabilities fall with distance."""
 
     users: Literal["all"] | tuple[str, ...] | RandomUsers = key(
         help='cells for which rows are computed: a list of ids, "all", or { random = 10 }; public'
@@ -64,27 +64,27 @@ class LRGeoOptions:
 
 @frozen(kw_only=True)
 class LRGeoProblem(MetricProblem):
-    """A problem file for LR-Geo: a metric problem with the table ``[lr-geo]``."""
+    """A problem file for LR-Geo, which is that of a metric problem with an additional table ``[lr-geo]``."""
 
     lr_geo: LRGeoOptions = key(help="options of lr-geo", name="lr-geo")
 
 
 @frozen(kw_only=True, eq=False)
 class LRGeoInstance(MetricInstance[LRGeoProblem]):
-    """A loaded LR-Geo problem: a metric problem with its users.
+    """A loaded LR-Geo problem, which is a metric problem with users.
 
     Attributes:
-        users: (M,) The indices of the users' records, for which rows are released, ascending.
+        users: (M,) The indices of the users' records, for which rows are released, in ascending order.
     """
 
     users: Ints
 
     @classmethod
     def of_one_user(cls, declared: LRGeoProblem, user: str, file: str = "problem") -> Self:
-        """Load a problem for one user, whose record is secret and is not quoted in error messages.
+        """Load a problem for a single user, whose record is secret and therefore not quoted in error messages.
 
         Args:
-            declared: The public problem file.
+            declared: The parsed problem file, which is public.
             user: The id of the user's record, which replaces the declared users.
             file: The name of the problem file, for error messages.
 
@@ -99,16 +99,16 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
     @classmethod
     def of(cls, declared: LRGeoProblem, file: str = "problem") -> Self:
-        """Load a problem, look up its users on the map, and check the radii against the map.
+        """Load a problem, find its users on the map, and check the options against the map.
 
-        The users are public, unlike in :meth:`of_one_user`.
+        Unlike in :meth:`of_one_user`, the users are public.
 
         Args:
-            declared: The problem file.
+            declared: The parsed problem file.
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The users, radii or options are invalid. All faults are listed.
+            InputError: A file, the users, the radii or the options are invalid.
         """
         data, faults = load(declared, file), Faults()
         users = _find_users(declared.lr_geo.users, data, faults)
@@ -119,29 +119,29 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
 
 def _conceal_user(fault: Fault) -> Fault:
-    """Return the fault, reworded if it would reveal the user's record."""
+    """Reword a fault if it would reveal the user's record, and return it."""
     if fault.where == "lr-geo.users":
         return Fault("user", "", "another id", "the id of a record of the map")
-    # _check_users adds this fault with the record's id.
+    # _check_users reports a prior of 0 with the record's id.
     if fault.where == "utility.prior" and "user" in fault.actual:
         return evolve(fault, actual="a prior of 0 on the user's cell")
     return fault
 
 
 def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: MetricData, faults: Faults) -> Ints:
-    """Return the (M,) indices of the users' records, ascending.
+    """Return the (M,) indices of the users' records in ascending order.
 
     Args:
-        declared_users: The value of the ``users`` key: "all", ids, or a number of random records.
+        declared_users: The value of the ``users`` key, which is "all", ids, or a number of random records.
         data: The map.
-        faults: Receives a fault for each unknown or repeated user.
+        faults: Receives a fault for each user that is unknown or listed twice.
     """
     count, file, where = len(data.records), data.file, "lr-geo.users"
     if isinstance(declared_users, RandomUsers):
         if declared_users.random > count:
             faults.add(file, f"{where}.random", str(declared_users.random), f"at most the {count} records there are")
-        # The users are the first entries of a permutation. So with the same seed, a larger number of users includes
-        # those of a smaller number.
+        # The users are the first entries of a random permutation, so a larger number of users includes those of a
+        # smaller number with the same seed.
         return np.sort(np.random.default_rng(declared_users.seed).permutation(count)[: declared_users.random]).astype(
             np.int64
         )
@@ -160,7 +160,7 @@ def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: Metri
 
 
 def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: Faults) -> None:
-    """Check that no user's record has a prior of 0. For a region, check instead that every vertex is a user.
+    """Check that no user's record has a prior of 0 or, for a region, that every vertex is a user.
 
     Args:
         options: The ``[lr-geo]`` table.
@@ -176,19 +176,19 @@ def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: F
             )
             faults.add(data.file, "lr-geo.users", "some users with privacy.everywhere", expectation)
         return
-    # The row of a place with a prior of 0 has no weight in the program, so it would be arbitrary.
+    # A row for a place with a prior of 0 has no weight in the objective, so the solver could choose any row.
     absent = users[data.prior[users] == 0]
-    # If all records are users, one example is enough in the message.
+    # If all records are users, one example is enough.
     for user in absent[: 1 if everybody else None].tolist():
         name = data.records.ids[user]
         faults.add(data.file, "utility.prior", f"a prior of 0 on the user's cell {name!r}", "a prior above 0")
 
 
 def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
-    """Check the radii and options against the map and the loss.
+    """Check the options against the map and the loss.
 
     Args:
-        problem: The declared problem.
+        problem: The parsed problem file.
         data: The map.
         faults: Receives the faults.
     """
@@ -197,11 +197,12 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
         expectation = f"at most obfuscation_radius, {options.obfuscation_radius:g}"
         faults.add(file, "lr-geo.exponential_beyond", f"{options.exponential_beyond:g}", expectation)
     min_distance = float(data.distances[data.distances > 0].min(initial=np.inf))
-    # With a smaller radius, every user would be alone in its LR set, and nothing would be protected.
+    # With a smaller radius, every LR set would contain the user alone, and nothing would be protected.
     if np.isfinite(min_distance) and options.radius * (1 + PATH_TOLERANCE) < min_distance:
         expectation = f"at least {min_distance:.6g}, the least distance between two records"
         faults.add(file, "lr-geo.radius", f"{options.radius:g}", expectation)
-    # The reference table joins places and cells by straight lines, so it needs travel costs and coordinates.
+    # The reference table contains travel costs and connects places to cells by straight lines, which requires
+    # coordinates.
     if options.reference_cell_km is not None:
         where = "lr-geo.reference_cell_km"
         if not isinstance(problem.utility, TravelCost):

@@ -1,12 +1,12 @@
 """The cost reference table of Qiu et al., PoPETs 2025, section 4.5, which the server stores and users query.
 
 The table contains the expected cost between any two cells of a public grid. If the true place is in one cell and the
-reported place is in the other, the cost is the difference between their travel distances to a random target. Only the
+reported place in the other, the cost is the difference between the cells' travel distances to a random target. Only the
 server knows the targets.
 
-The places are the map's records and outputs. A straight line joins the centre of each cell to its nearest place, and
-travel from the cell begins along this line. Travel distances therefore satisfy the triangle inequality, and Lemmas B.1
-and B.2 hold. The table only has rows for cells that are nearest to some place, because no other cells are looked up.
+The places are the map's records and outputs. Travel from a cell begins along a straight line from the cell's centre to
+the nearest place. Travel distances therefore satisfy the triangle inequality, which Lemmas B.1 and B.2 require. Only
+cells that are the nearest to some place are ever looked up in the table.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from privopt_metric_dp.space.roads import Roads
 __all__ = ["LARGEST_BYTES", "Cells", "Places", "ReferenceTable", "grid_of"]
 
 LARGEST_BYTES: Final = 4e9
-"""The largest size, in bytes, of an extract from the table or of the travel distances from which it is computed."""
+"""The largest size in bytes of an extract from the table, or of the travel distances to compute it from."""
 
 
 def _travel_loss(problem: LRGeoInstance) -> TravelCost:
-    """Return the declared loss, which must be a travel cost in a problem with a reference table."""
+    """Return the declared loss, which is a travel cost if the problem has a reference table."""
     assert isinstance(problem.declared.utility, TravelCost)  # LRGeoInstance.of has checked this
     return problem.declared.utility
 
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """The P public places: the records, followed by the outputs unless the outputs are the records.
+    """The P public places, which are the records, followed by the outputs unless these are the same places.
 
     Attributes:
         data: The map.
-        coordinates: (P, 2) The latitude and longitude of each place in degrees, or x and y in km.
-        roads: The roads along which travel is measured; None if travel follows straight lines.
+        coordinates: (P, 2) The latitude and longitude of each place in degrees, or its x and y in km.
+        roads: The roads along which travel is measured, or None if travel follows straight lines.
     """
 
     data: MetricData
@@ -53,7 +53,7 @@ class Places:
 
     @classmethod
     def from_problem(cls, problem: LRGeoInstance) -> Places:
-        """Return the places of a problem with a travel cost, in which all places have coordinates."""
+        """Collect the places of a problem, whose loss must be a travel cost and whose places must have coordinates."""
         data = problem.data
         spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
         points = np.concatenate([np.asarray(space.coordinates) for space in spaces])
@@ -77,7 +77,7 @@ class Places:
         return 0 if self.data.outputs is self.data.records else len(self.data.records)
 
     def straight_km(self, a: Floats, b: Floats) -> Floats:
-        """Return the straight-line or great-circle distances in km between arrays of coordinates.
+        """Return the distances in km between coordinates, along straight lines or great circles.
 
         Args:
             a, b: Arrays of shape (..., 2), which are broadcast against each other.
@@ -85,15 +85,16 @@ class Places:
         return np.asarray(haversine(a, b) if self.is_geographic else euclidean(a, b))
 
     def to_euclidean(self, points: Floats) -> Floats:
-        """Map points to a Euclidean space, preserving nearest neighbours.
+        """Map points to a Euclidean space in a way that preserves nearest neighbours.
 
         Args:
-            points: (n, 2) The points' coordinates. Degrees are converted to unit vectors.
+            points: (n, 2) The points' coordinates. Degrees are converted to unit vectors, and km are returned as they
+                are.
         """
         return directions(points) if self.is_geographic else points
 
     def travel(self, origins: Ints, destinations: Ints) -> Floats:
-        """Return an (A, B) array of travel distances in km between places, taking the longer of the two directions.
+        """Return an (A, B) array of travel distances in km between places, each in the longer of the two directions.
 
         Args:
             origins, destinations: (A,) and (B,) The indices of the places.
@@ -101,7 +102,8 @@ class Places:
         if self.roads is not None:
             ids = np.asarray(self.ids, dtype=np.str_)
             outward = self.roads.travel(ids[origins], ids[destinations])
-            # Lemmas B.1 and B.2 need one value for both directions. With one-way roads, the longer one is used.
+            # Lemmas B.1 and B.2 require the same distance in both directions, so the longer one is used if there are
+            # one-way roads.
             return (
                 np.maximum(outward, self.roads.travel(ids[destinations], ids[origins]).T)
                 if self.roads.directed
@@ -112,14 +114,14 @@ class Places:
 
 @frozen(kw_only=True, eq=False)
 class Cells:
-    """The C cells of the public grid that are in use, with the lines that join them to the P places.
+    """The C cells of the public grid that are in use, and how they are connected to the P places.
 
     Attributes:
         coordinates: (C, 2) The cells' centres, in the unit of the places' coordinates.
-        node: (C,) The index of the place to which each centre is joined by a straight line.
+        node: (C,) The index of the place to which a straight line connects each centre.
         access: (C,) The length of this line in km.
-        nearest: (P,) The index of the cell that is nearest to each place.
-        shift: (P,) The travel distance in km between each place and its nearest cell, taking the longer of the two
+        nearest: (P,) The index of the cell whose centre is nearest to each place.
+        shift: (P,) The travel distance in km between each place and its nearest cell, in the longer of the two
             directions.
     """
 
@@ -138,14 +140,13 @@ class Cells:
             cell_km: The side length of a cell in km.
         """
         corner, step = grid_of(places, cell_km)
-        # The corner of the grid is the centre of a cell, so rounding to the nearest integers gives the cell that
-        # contains a place.
+        # The corner of the grid is the centre of a cell, so rounding to integers yields the cell that contains a place.
         cell_numbers = np.rint((places.coordinates - corner) / step).astype(np.int64)
         return cls.around(places, corner + step * np.unique(cell_numbers, axis=0))
 
     @classmethod
     def around(cls, places: Places, centres: Floats) -> Cells:
-        """Return the cells with the given centres, joined to their nearest places.
+        """Return the cells with the given centres, connected to their nearest places.
 
         Args:
             places: The public places.
@@ -160,36 +161,37 @@ class Cells:
         nearest = cell_tree.query(places.to_euclidean(points))[1].astype(np.int64)
         numbers = np.arange(len(points))
         shift = access[nearest].copy()
-        # Travel between a cell and the place to which it is joined is just the straight line. Travel to any other place
-        # continues from there.
+        # Travel between a cell and the place it is connected to is just the straight line. For other places, the travel
+        # between this place and theirs is added.
         for number in np.flatnonzero(node[nearest] != numbers).tolist():
             shift[number] += places.travel(numbers[number : number + 1], node[nearest[number : number + 1]])[0, 0]
         return cls(coordinates=centres, node=node, access=access, nearest=nearest, shift=shift)
 
 
 def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
-    """Return the grid's south-west corner and the side lengths of a cell, in the unit of the places' coordinates.
+    """Return the grid's south-west corner and the side lengths of its cells, in the unit of the places' coordinates.
 
     Both are arrays of shape (2,).
 
     Args:
-        places: The public places, which the grid covers.
+        places: The public places, all of which the grid covers.
         cell_km: The side length of a cell in km.
     """
     points, step = places.coordinates, np.array([cell_km, cell_km])
     if places.is_geographic:
         degree = EARTH_RADIUS_KM * np.pi / 180.0  # km
-        # A degree of longitude gets shorter away from the equator. Cells need not be exactly square, because the actual
-        # travel between places and cells is computed. The floor of 1e-6 keeps cells finite near a pole.
+        # A degree of longitude gets shorter away from the equator. The mean latitude is good enough: cells need not be
+        # square, because the actual travel between places and cells is computed. The floor of 1e-6 keeps cells finite
+        # near a pole.
         shortening = max(1e-6, float(np.cos(np.radians(points[:, 0].mean()))))
         step = step / np.array([degree, degree * shortening])
     return points.min(axis=0), step
 
 
 class ReferenceTable:
-    """The server's cost reference table. It answers requests for the costs between all cells in a circle.
+    """The server's cost reference table, which answers requests for the costs between all cells in a circle.
 
-    The costs are computed on request from the travel distances to the targets.
+    Costs are computed on request from the travel distances to the targets.
 
     Attributes:
         shares: (T,) The weight of each target in the expected cost.
@@ -216,10 +218,10 @@ class ReferenceTable:
             )
 
     def circle(self, request: Request) -> Extract:
-        """Return the part of the table for the cells that are nearest to the places inside a circle.
+        """Return the part of the table for a circle, which contains the cells nearest to the places inside it.
 
         Args:
-            request: The circle. Its centre is a record, and its radius is in the problem's unit of distance.
+            request: The circle, whose centre is a record.
 
         Raises:
             InputError: The extract would take more than 4 GB.
@@ -232,21 +234,22 @@ class ReferenceTable:
         return self.rows(np.unique(self.cells.nearest[is_inside]))
 
     def rows(self, cell_numbers: Ints) -> Extract:
-        """Return the part of the table for the given cells: the expected costs between them.
+        """Return the part of the table with the expected costs between the given cells.
 
         Args:
-            cell_numbers: (B,) The indices of the cells, ascending.
+            cell_numbers: (B,) The indices of the cells, in ascending order.
 
         Raises:
             InputError: The extract would take more than 4 GB.
         """
-        # The larger of the table in single precision and the travel from each cell to the targets in doubles.
+        # The size of the extract in single precision, or that of the travel from each cell to the targets in doubles.
         size = max(4.0 * len(cell_numbers) ** 2, 8.0 * len(cell_numbers) * len(self.shares))
         if size > LARGEST_BYTES:
             actual = f"a table of {len(cell_numbers):,} cells in the circle, {size / 1e9:.1f} GB"
             expectation = f"at most {LARGEST_BYTES / 1e9:g} GB (take a larger cell, or smaller radii)"
             raise InputError([Fault(self.places.data.file, "lr-geo.reference_cell_km", actual, expectation)])
-        # Travel from a cell begins with the straight line to the place that it is joined to (module docstring).
+        # Travel from a cell begins with the straight line to the place that it is connected to (see the module
+        # docstring).
         travel = self._travel_to_targets[self.cells.node[cell_numbers]] + self.cells.access[cell_numbers, None]
         beta = travel_cost(travel, None, self.shares, source=self.places.data.file)
         return Extract(cells=cell_numbers, beta=beta.astype(np.float32))

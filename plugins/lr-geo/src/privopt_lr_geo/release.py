@@ -1,4 +1,4 @@
-"""LR-Geo's release: the users' rows, with either the users' private matrices or the exact method's public numbers."""
+"""LR-Geo's release, the users' rows with either their private matrices or the exact method's public numbers."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ __all__ = ["PUBLIC", "LRGeoRelease", "MatricesOnDemand", "PublicNumbers"]
 PUBLIC: Final = "public.npz"
 MATRICES: Final = "matrices"
 LONGEST_NAME: Final = 240
-"""The largest number of bytes of an encoded id in a file name. File systems allow 255 including the extension."""
+"""The largest length in bytes of an encoded id in a file name. File systems allow 255 with the extension."""
 
 
 def private_file_name(user: str) -> str:
-    """Return the name of the file that stores a user's matrix.
+    """Return the name of the file in which a user's matrix is stored.
 
-    The name is the user's id with all characters except letters, digits and ``_.-~`` percent-encoded. If the encoded id
-    is too long, the name consists of its first 100 characters, ``=`` and the SHA-256 of the id. No other name contains
-    ``=``.
+    The name is the user's id, in which all characters except letters, digits and ``_.-~`` are percent-encoded. If the
+    encoded id is too long, the name consists of its first 100 characters, ``=`` and the SHA-256 of the id, and no other
+    name contains ``=``.
     """
     name = quote(user, safe="")
     if len(name) > LONGEST_NAME:
         return f"{name[:100]}={sha256(user.encode()).hexdigest()}.npz"
-    # A name that only has dots is escaped as well, so that no file's stem reads as the folder "." or "..".
+    # A name that consists of dots is escaped as well, because "." and ".." are folders.
     return (name if name.strip(".") else name.replace(".", "%2E")) + ".npz"
 
 
 @frozen(kw_only=True, eq=False, slots=False)
 class PublicNumbers:
-    """The numbers that the exact method publishes: either column weights or a whole matrix.
+    """The numbers that the exact method publishes, which are either column weights or a whole matrix.
 
-    Each user computes a row from them.
+    Each user obtains a row from them.
 
     Attributes:
-        columns: The column weights; None if the whole matrix is published.
+        columns: The column weights, or None if the whole matrix is published.
         data: The map with N records and K outputs.
-        stored_rows: (N, K) The whole matrix, if it is published or has already been computed from the column weights;
-            otherwise None.
+        stored_rows: (N, K) The whole matrix if it is published or was already computed from the column weights, or else
+            None.
     """
 
     columns: ColumnWeights | None
@@ -62,20 +62,20 @@ class PublicNumbers:
 
     @cached_property
     def all_rows(self) -> Unsigned:
-        """The (N, K) rows for all records as integer weights, computed from the column weights if necessary."""
+        """The (N, K) integer weights of the rows for all records, computed from the column weights if necessary."""
         if self.stored_rows is not None:
             return self.stored_rows
-        assert self.columns is not None  # one of the two is there
+        assert self.columns is not None  # without stored rows, there are column weights
         return whole_matrix(self.columns, PathDistances(self.data).rows)
 
     def row(self, record: int) -> Unsigned:
-        """Return the (K,) row for one record, computed as a user does. It equals the record's row in ``all_rows``."""
+        """Return the (K,) row for one record, computed in the way a user does. It equals the row in ``all_rows``."""
         if self.columns is None:
             return np.asarray(self.all_rows[record])
         return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
 
     def write(self, folder: Path) -> None:
-        """Write public.npz to a folder: the column weights with their rate and cap, or the whole matrix."""
+        """Write the column weights with their rate and cap, or else the whole matrix, to public.npz in a folder."""
         columns = self.columns
         if columns is None:
             np.savez(folder / PUBLIC, weights=self.all_rows)
@@ -85,11 +85,11 @@ class PublicNumbers:
 
     @classmethod
     def read(cls, path: Path, data: MetricData) -> PublicNumbers:
-        """Read public.npz, which contains either the column weights with their rate and cap, or the whole matrix.
+        """Read public.npz, which contains the column weights with their rate and cap or the whole matrix.
 
         Args:
             path: The file to read.
-            data: The map, whose numbers of records and outputs the arrays must match.
+            data: The map, whose numbers of records and outputs must match the arrays.
 
         Raises:
             InputError: The file is malformed.
@@ -109,7 +109,8 @@ class PublicNumbers:
             faults.add(str(path), "column_weights", "invalid numbers", "finite, at least 0, not all 0")
         if serves.min() < 0 or serves.max() >= outputs:
             faults.add(str(path), "serves", "an output number out of range", f"numbers from 0 to {outputs - 1}")
-        # Rows are computed by `steady_exp`, which is accurate down to exponents of -700. In rows they go down to -cap.
+        # `steady_exp`, which computes rows, is accurate down to exponents of -700, and rows have exponents down to
+        # -cap.
         if not (rate > 0 and 0 < cap <= MAX_EXPONENT):
             faults.add(
                 str(path), "rate", f"{rate} and cap {cap}", f"a rate above 0, a cap between 0 and {MAX_EXPONENT:g}"
@@ -121,15 +122,15 @@ class PublicNumbers:
 
 @frozen(kw_only=True, eq=False)
 class MatricesOnDemand(Mapping[str, MatrixRelease]):
-    """A mapping from user ids to the users' matrices, which are extracted from a common matrix on access.
+    """A mapping from user ids to the users' matrices, each of which is taken from a common matrix on access.
 
-    They are not stored, because they might not all fit into memory at once.
+    The matrices are not stored, because they might not all fit into memory at once.
 
     Attributes:
         data: The map.
-        records: (U,) The indices of the records for which the common matrix has rows, ascending.
+        records: (U,) The indices of the records for which the common matrix has rows, in ascending order.
         weights: (U, K) The common matrix, as uint64 weights that sum to 2**63 in each row.
-        sets: The users' LR sets by user id. A matrix has one row for each record in its user's LR set.
+        sets: The users' LR sets by user id. A user's matrix has one row for each record in the LR set.
     """
 
     data: MetricData
@@ -138,7 +139,7 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
     sets: Mapping[str, LRSet] = field(repr=False)
 
     def __getitem__(self, user: str) -> MatrixRelease:
-        """Return a user's matrix: the rows of the common matrix for the records in the user's LR set."""
+        """Return a user's matrix, which has the common matrix's rows for the records in the user's LR set."""
         around = self.sets[user]
         return around.matrix(self.weights[np.searchsorted(self.records, around.records)], self.data)
 
@@ -153,12 +154,12 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
 
 @frozen(kw_only=True, eq=False)
 class LRGeoRelease(MatrixRelease):
-    """The rows from which users report, with the matrices or public numbers on which the guarantee rests.
+    """The rows that users report from, with the matrices or public numbers for which the guarantee is certified.
 
     Attributes:
-        matrices: The users' matrices by user id, for the ``benders`` and ``full`` methods. None if the private folder
-            is missing.
-        published: The public numbers, for the ``exact`` method. None for other methods.
+        matrices: The users' matrices by user id, for the ``benders`` and ``full`` methods. None for the ``exact``
+            method, or if the private folder is missing.
+        published: The public numbers of the ``exact`` method, or None for other methods.
     """
 
     matrices: Mapping[str, MatrixRelease] | None = field(default=None, repr=False)
@@ -166,14 +167,14 @@ class LRGeoRelease(MatrixRelease):
 
     @classmethod
     def of_users(cls, problem: LRGeoInstance, rows: Unsigned, matrices: Mapping[str, MatrixRelease]) -> LRGeoRelease:
-        """Return a release of the ``benders`` or ``full`` method.
+        """Create a release of the ``benders`` or ``full`` method.
 
         Args:
             problem: The problem with its M users.
-            rows: (M, K) The row for each user's record in that user's matrix.
+            rows: (M, K) For each user, the row for the user's record in the user's matrix.
             matrices: The users' matrices by user id.
         """
-        # There are no pairs, because nothing is promised between rows of different users.
+        # There are no pairs, because nothing is guaranteed between rows of different users.
         return cls(
             weights=rows,
             records=np.asarray(problem.data.records.ids, dtype=np.str_)[problem.users],
@@ -184,7 +185,7 @@ class LRGeoRelease(MatrixRelease):
         )
 
     def write(self, folder: Path) -> None:
-        """Write the users' rows to mechanism.npz and, for the exact method, the public numbers to public.npz."""
+        """Write the users' rows to mechanism.npz and the public numbers, if there are any, to public.npz."""
         super().write(folder)
         if self.published is not None:
             self.published.write(folder)
@@ -192,20 +193,20 @@ class LRGeoRelease(MatrixRelease):
     def for_every_record(self, data: MetricData) -> MatrixRelease:
         """Return the matrix for all records, computed from the public numbers.
 
-        A release without public numbers is returned unchanged.
+        A release without public numbers is returned as it is.
         """
         return self if self.published is None else MatrixRelease.over(data, self.published.all_rows, along_paths=True)
 
     def write_private(self, folder: Path) -> None:
-        """Write the users' matrices to the subfolder "matrices", one file per user.
+        """Write the users' matrices, if there are any, to a new subfolder "matrices" with one file per user.
 
-        A matrix may be shown only to its user and to verifiers.
+        A matrix may be shown only to its user and to those who verify the release.
         """
         if self.matrices is None:
             return
         (folder / MATRICES).mkdir()
         for user, matrix in self.matrices.items():
-            # Every matrix is written under the same file name, so the file is then renamed.
+            # write() always uses the same file name, so each file is renamed before the next one is written.
             matrix.write(folder / MATRICES)
             (folder / MATRICES / ARTEFACT).rename(folder / MATRICES / private_file_name(user))
 
@@ -215,7 +216,7 @@ class LRGeoRelease(MatrixRelease):
 
         Args:
             folder: The release folder.
-            problem: The problem, whose numbers of records and outputs public.npz must match.
+            problem: The problem, whose numbers of records and outputs must match public.npz.
 
         Raises:
             InputError: A file is missing or malformed.
@@ -226,7 +227,8 @@ class LRGeoRelease(MatrixRelease):
             published = PublicNumbers.read(folder / PUBLIC, problem.data)
         matrices = None
         private = folder / "private" / MATRICES
-        # The exact method has no private matrices, and whoever receives another method's release may not have them.
+        # The exact method has no private matrices. Those of other methods may be missing, because recipients need not
+        # get them.
         if published is None and private.is_dir():
             matrices = {
                 str(user): MatrixRelease.load(private / private_file_name(str(user))) for user in matrix.records

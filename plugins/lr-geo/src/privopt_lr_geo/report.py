@@ -1,4 +1,4 @@
-"""The report on an LR-Geo release: an interactive map, figures, tables, and a section on what the server saw."""
+"""The report on an LR-Geo release, with an interactive map, figures, tables, and a section on what the server saw."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["LRGeoReporting"]
 
 SHOWN_USERS: Final = 200
-"""The largest number of users for whom LR sets are marked on the map and uploads are listed in a table."""
+"""The largest number of users whose LR sets are marked on the map, and of uploads that are listed in a table."""
 
 
 class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
-    """The report on an LR-Geo release: where reports fall, the users' losses, and the limits of the guarantee."""
+    """The report on an LR-Geo release, which shows where reports fall, what users lose, and what is not guaranteed."""
 
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
         """Return the sections of the report in the order in which they appear."""
-        # `central` is true for the methods in which users upload something to a server.
+        # `central` is true if users upload something to a server.
         figures, central = self.figures(problem, release, result), result.method != "exact"
         sections = []
         lead = "Choose a user, by its place, by the list or by a click on the map, to see where its report falls."
         explored = explorer_section(_explorer_data(problem, release, central), lead, "Where a user's report falls")
-        # Without coordinates there is no map to explore, so one user's row is drawn instead, if that is possible.
+        # If there is no map to explore, a figure of one user's row replaces it, if that can be drawn.
         if explored is not None:
             sections.append(explored)
         elif "row" in figures:
@@ -66,7 +66,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return sections
 
     def headline(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> str:
-        """Return sentences that state the number of users, the error of reports, and an attacker's success rate."""
+        """Summarise how many users report, how far off reports are, and how often an attacker guesses right."""
         data, noun = problem.data, noun_of(problem.data.records)
         published = (
             f"{number_of(len(problem.users), 'user')} {'reports' if len(problem.users) == 1 else 'report'} one of "
@@ -77,19 +77,19 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return f"{published} {error} {describe_guess(*rates, f'{noun} of a user')}"
 
     def in_readers_unit(self, problem: LRGeoInstance, result: Result, value: float) -> str:
-        """Format a loss as a string in the unit that ``[utility] per_km`` declares for readers."""
+        """Format a loss in the unit for readers, which ``[utility] per_km`` declares."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
-        """Draw the report's figures: one user's row and range, a comparison with baselines, and the bounds over time.
+        """Draw the report's figures: one user's row, range and upload, the baselines' losses, and the bounds over time.
 
         Args:
             problem: The problem with its users.
             release: The release with the users' rows.
-            result: The contents of result.json, which include the method, the loss and the trajectory.
+            result: The contents of result.json, of which the method, the loss and the trajectory are used.
 
         Returns:
-            The figures by name. Figures that do not apply to the problem or the method are omitted.
+            The figures by name, without those that do not apply to the problem or the method.
         """
         figures: dict[str, Figure] = {}
         user, data, users = _pick_user(problem), problem.data, problem.users  # `user` is an index into `users`
@@ -102,7 +102,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         if data.crossed:
             exponential_matrix = exponential(data.metric.to_outputs(users), float(data.epsilon))
             rows.append(("exponential mechanism", float(_users_losses(problem, exponential_matrix).mean())))
-        # Always reporting the best single output reveals nothing, so every mechanism should at least beat it.
+        # Always reporting the best single output reveals nothing, so every mechanism should do better.
         rows.append(("one output for all", float(data.cost[users].mean(axis=0).min())))
         figures["loss-beside-baselines"] = draw_losses(rows, f"mean loss of the users ({data.loss_unit})", None)
         trajectory = trajectory_of(result)
@@ -111,15 +111,15 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return figures
 
     def geo(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Layer | None:
-        """Return a map layer with a feature for each user and each output, or None if places have no coordinates.
+        """Return a map layer with a feature for each user and output, or None if places have no coordinates.
 
-        A user's feature states the expected loss and the likeliest output. An output's feature states its mean
+        A user's feature gives the expected loss and the likeliest output. An output's feature gives its mean
         probability over the users.
 
         Args:
             problem: The problem with its users.
             release: The release with the users' rows.
-            result: Not used.
+            result: The contents of result.json, which are not used.
         """
         data, users = problem.data, problem.users
         if data.records.kind not in ("geographic", "planar") or data.records.coordinates is None:
@@ -142,7 +142,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
 
 
 def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
-    """Return an (M, N) mask of the records in each user's LR set (Definition 4.1).
+    """Return an (M, N) mask that is true for the records in each user's LR set (Definition 4.1).
 
     Args:
         problem: The problem, with the radius Gamma.
@@ -153,7 +153,7 @@ def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
 
 
 def _pick_user(problem: LRGeoInstance) -> int:
-    """Return the index of the user for whom figures are drawn: the middle index of ``problem.users``."""
+    """Return the index of the user for whom figures are drawn, who is in the middle of ``problem.users``."""
     return len(problem.users) // 2
 
 
@@ -168,21 +168,22 @@ def _users_losses(problem: LRGeoInstance, z: Floats) -> Floats:
 
 
 def _place_layouts(data: MetricData) -> Any:
-    """Return a sequence of plot layouts: the first is for records and the last for outputs.
+    """Return plot layouts for records (the first) and outputs (the last).
 
-    There is only one layout if the outputs are the records.
+    There is only one layout if the outputs are the records, and then it is both the first and the last.
     """
     return layout(data.records) if data.outputs is data.records else layout(data.records, data.outputs)
 
 
 @use_theme
 def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> Figure:
-    """Draw a map with a user's LR set, and with the outputs coloured by how their probabilities are determined.
+    """Draw a map of a user's LR set and of the outputs, coloured by how their probabilities are determined.
 
-    Probabilities are optimised freely, follow the exponential form, or are all equal beyond the obfuscation radius.
+    Probabilities of near outputs are optimised freely. Those of others follow the exponential form, and beyond the
+    obfuscation radius, all are equal.
 
     Args:
-        release: The release, for the users' ids.
+        release: The release, which provides the users' ids.
         problem: The problem with its users.
         user: The user's index in ``problem.users``.
     """
@@ -195,7 +196,7 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
     x, y = placed[-1].places.T
     streets = lines_between(data) if data.outputs is data.records else None
     set_up_map(axes, placed[0].axes, () if streets is None else placed[-1].places[streets])
-    # Outputs beyond the radius are crosses, because pale and grey dots look the same on some screens.
+    # Outputs beyond the radius are drawn as crosses, because pale and grey dots look alike on some screens.
     for mask, colour, marker, name in (
         (is_near, MARK, "o", f"optimised freely: within {options.exponential_beyond:g} {data.unit}"),
         (~is_near & ~is_far, PALE, "o", "by the exponential form"),
@@ -217,14 +218,14 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
 
 @use_theme
 def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
-    """Draw the distance matrix in a user's upload as the server sees it: unlabelled and in random order.
+    """Draw the distance matrix of a user's upload as the server sees it, without labels and in random order.
 
     Args:
         problem: The problem with its users.
         user: The user's index in ``problem.users``.
     """
     records = np.flatnonzero(_lr_sets(problem, problem.users[[user]])[0])
-    # This permutation is for the picture only, because the order that was sent follows from a secret seed.
+    # This permutation is made up for the picture. The order of the upload depends on a secret seed.
     shuffled = np.random.default_rng(user).permutation(records)
     figure, axes = axes_of(5.6, 4.4)
     image = axes.imshow(problem.data.metric.between(shuffled[:, None], shuffled[None, :]), cmap="viridis")
@@ -234,18 +235,18 @@ def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
 
 
 def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> ExplorerData:
-    """Return the data for the page's interactive map, which shows where a chosen user's report can fall.
+    """Prepare the data of the interactive map, which shows where a chosen user's report can fall.
 
     Args:
         problem: The problem with its users.
         release: The release with the users' rows.
-        central: Whether users have individual matrices. If so, their LR sets are marked, provided that the outputs are
+        central: Whether users have their own matrices. If so, their LR sets are marked, provided that the outputs are
             the records and there are at most `SHOWN_USERS` users.
     """
     data, users = problem.data, problem.users
     placed, loss = _place_layouts(data), "average loss"
     facts, marked = {loss: _users_losses(problem, release.probabilities)}, None
-    # The explorer marks outputs, so LR sets, which are records, can be marked only if the outputs are the records.
+    # The explorer can mark only outputs, so LR sets, which consist of records, are marked if outputs are the records.
     if data.outputs is data.records and central and len(users) <= SHOWN_USERS:
         marked = [np.flatnonzero(row).tolist() for row in _lr_sets(problem, users)]
         facts["places in its LR set"] = np.array([float(len(records)) for records in marked])
@@ -270,7 +271,7 @@ def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool)
 
 
 def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
-    """Return a section with a table that lists each user with its expected loss and its likeliest output."""
+    """Return a section with a table of the users, which lists their expected losses and likeliest outputs."""
     z, unit = release.probabilities, problem.data.loss_unit
     data = problem.data
     likeliest = np.array([data.outputs.label(output) for output in z.argmax(axis=1).tolist()])
@@ -282,10 +283,10 @@ def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
 
 
 def _range_section(problem: LRGeoInstance, figure: Figure) -> Section:
-    """Return the section that explains a user's LR set and how probabilities depend on the distance.
+    """Return the section that explains one user's LR set and how probabilities depend on the distance.
 
     Args:
-        problem: The problem, with its radii.
+        problem: The problem, which provides the radii.
         figure: The map drawn by :func:`_range_figure`.
     """
     options, unit = problem.declared.lr_geo, problem.data.unit
@@ -300,7 +301,7 @@ def _range_section(problem: LRGeoInstance, figure: Figure) -> Section:
 
 
 def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
-    """Return the section on what the server saw: a figure of one user's upload, and a table of upload sizes."""
+    """Return the section on what the server saw, with a figure of one user's upload and a table of upload sizes."""
     users, data = problem.users[:SHOWN_USERS], problem.data
     sizes = zip(users.tolist(), _lr_sets(problem, users).sum(axis=1).tolist(), strict=True)
     rows = [(data.records.label(user), n, n * n, 3 * n * len(data.outputs)) for user, n in sizes]
@@ -317,19 +318,19 @@ def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
 
 
 def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]:
-    """Return the sections on results that the guarantee does not cover.
+    """Return the sections on what the guarantee does not cover, and on the loss of the whole population.
 
-    These are the violations between different users' rows and the loss over all records. A section is omitted if the
-    result does not contain its values.
+    The first concerns violations between different users' rows. A section is omitted if the result does not contain its
+    values.
 
     Args:
-        problem: The problem, for the unit of the loss.
+        problem: The problem, which provides the unit of the loss.
         result: The contents of result.json, which include the details.
     """
     details, sections = result.details.facts, []
 
     def table_rows(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return (name, value) table rows with readable names, omitting values that are None."""
+        """Return table rows of readable names and values, omitting values that are None."""
         return [(name.replace("_", " "), value) for name, value in figures.items() if value is not None]
 
     if gv := details.get("gv"):

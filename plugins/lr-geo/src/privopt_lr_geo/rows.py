@@ -1,15 +1,15 @@
-"""The rows of the exact method, computed from published numbers and identical, to the last integer, on every machine.
+"""The rows of the exact method, computed from published numbers and identical on every machine to the last integer.
 
 There is one column s for each record, with a weight x_s. Before columns are merged, entry s of row i is proportional to
-x_s exp(-min(rate D_is, cap)), where D_is is the path distance between records i and s. The probability of each column
-is then assigned to one output, which the column is said to serve.
+x_s exp(-min(rate D_is, cap)), where D_is is the path distance between records i and s. Each column is then assigned to
+an output, which it is said to serve and which gets the column's probability.
 
-Let d_ij be the distance between records i and j. The ``rate`` is slightly below epsilon, |D_is - D_js| <= d_ij, and
-rows sum to nearly one before they are scaled to 2**63. Corresponding entries of rows i and j therefore differ by a
-factor below exp(epsilon d_ij). The certificate proves this for the integers.
+The guarantee follows from three properties. The ``rate`` is slightly below epsilon, |D_is - D_js| is at most the
+distance d_ij between records i and j, and rows sum to nearly one before they are scaled to 2**63. Corresponding entries
+of rows i and j therefore differ by a factor below exp(epsilon d_ij). The certificate proves this for the integers.
 
-The code uses only additions, products and divisions of doubles, which IEEE 754 rounds correctly, and :func:`math.fsum`.
-It does not use a library's exp, whose last bit may depend on the processor.
+The code uses only :func:`math.fsum` and additions, products and divisions of doubles, which IEEE 754 rounds correctly.
+It avoids library functions for exp, whose last bit may depend on the processor.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ BLOCK: Final = 1 << 22
 """The number of matrix entries that are processed per batch."""
 
 _LN2_HEAD: Final = 6.93147180369123816490e-01
-"""The leading 32 bits of ln 2. Their product with an integer below 2**20 is exact."""
+"""The leading 32 bits of ln 2, whose product with an integer below 2**20 is exact."""
 _LN2_TAIL: Final = 1.90821492927058770002e-10
-"""The difference between ln 2 and its leading bits."""
+"""ln 2 minus its leading bits."""
 _TERMS: Final = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
-"""The coefficients of the Taylor polynomial of exp with degree 14, highest power first."""
+"""The coefficients of the Taylor polynomial of exp with degree 14, from the highest power down."""
 
 
 MAX_EXPONENT: Final = 700.0
-"""The largest absolute value of the argument for which :func:`steady_exp` is accurate."""
+"""The largest absolute value of an argument for which :func:`steady_exp` is accurate."""
 
 
 def capped_products(distances: Floats, rate: float, cap: float) -> Floats:
-    """Return ``min(distances * rate, cap)`` entry by entry. A product that overflows counts as infinite."""
+    """Return ``min(distances * rate, cap)`` for each entry. A product that overflows counts as infinite."""
     with np.errstate(over="ignore"):
         return np.minimum(distances * rate, cap)
 
@@ -50,13 +50,13 @@ def capped_products(distances: Floats, rate: float, cap: float) -> Floats:
 def steady_exp(x: Floats) -> Floats:
     """Return exp(x) for -700 <= x <= 0 with a relative error of at most 1e-15, identical on every machine.
 
-    Only correctly rounded operations are used, so the result does not depend on the processor or a library.
+    Only correctly rounded operations are used, so the result depends on neither the processor nor a library.
     """
-    # Argument reduction by Cody and Waite: x = n ln 2 + r with |r| at most about ln 2 / 2. The product with the head of
-    # ln 2 is exact. The constant is 1 / ln 2.
+    # Cody-Waite argument reduction: x = n ln 2 + r, with |r| at most about ln 2 / 2. The product with the head of ln 2
+    # is exact. The constant is 1 / ln 2.
     n = np.rint(x * 1.4426950408889634)
     r = (x - n * _LN2_HEAD) - n * _LN2_TAIL
-    # The Taylor polynomial of degree 14 by Horner's rule. What it omits is below 1e-18 for such r.
+    # The Taylor polynomial is evaluated by Horner's rule. Its truncation error is below 1e-18 for such r.
     total = np.full_like(r, _TERMS[0])
     for term in _TERMS[1:]:
         total *= r
@@ -66,14 +66,15 @@ def steady_exp(x: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class ColumnWeights:
-    """The column weights that the server publishes in the exact method. Users compute their rows from them.
+    """The column weights that the exact method publishes, from which users compute their rows.
 
     Attributes:
         weights: (N,) The non-negative weight x of each column.
-        serves: (N,) The index of the output to which each column's probability is assigned.
+        serves: (N,) The index of the output that gets each column's probability.
         outputs: The number of outputs, K.
-        rate: The rate, per unit of distance and slightly below epsilon, at which probabilities fall with the distance.
-        cap: The upper limit on the product of rate and distance. Larger products are replaced by the limit.
+        rate: The rate per unit of distance at which probabilities fall. It is slightly below epsilon for the star
+            mechanism, and may be smaller for other weights.
+        cap: The limit on the product of rate and distance, which replaces larger products.
     """
 
     weights: Floats
@@ -83,15 +84,15 @@ class ColumnWeights:
     cap: float
 
     def rows(self, distances: Floats) -> Unsigned:
-        """Return the (B, K) rows of B records as integer weights. Each row sums to 2**63.
+        """Compute the (B, K) integer weights of B records' rows, each of which sums to 2**63.
 
         Args:
-            distances: (B, N) The path distances from the B records to all records; they may be infinite.
+            distances: (B, N) The path distances from the B records to all records, which may be infinite.
         """
         columns = steady_exp(-capped_products(distances, self.rate, self.cap)) * self.weights
         z = np.zeros((len(columns), self.outputs))
-        # If several columns serve the same output, they are added in a fixed order. A sum of doubles depends on the
-        # order, and every machine must get the same sum.
+        # Columns that serve the same output are added in a fixed order. A sum of doubles depends on the order, and
+        # every machine must get the same sum.
         if len(np.unique(self.serves)) == len(self.serves):
             z[:, self.serves] = columns
         else:
@@ -104,13 +105,13 @@ class ColumnWeights:
 
 
 def _round_row(row: Floats) -> Unsigned:
-    """Convert a (K,) row of doubles to integers that sum to 2**63.
+    """Scale a (K,) row of doubles to integers that sum to 2**63.
 
-    The row is scaled and rounded down. The difference between 2**63 and the sum is then added to the largest entry.
+    Entries are rounded down, and the largest entry gets what is missing from the sum.
     """
     rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
-    # Products can be rounded upwards, so the sum can exceed 2**63. Arithmetic modulo 2**64 then subtracts the excess
-    # from the largest entry.
+    # The products may have been rounded up, so the sum can exceed 2**63. In this case, arithmetic modulo 2**64
+    # subtracts the excess from the largest entry.
     missing = (TOTAL - int(rounded.sum(dtype=np.uint64))) % (1 << 64)
     greatest = int(rounded.argmax())
     rounded[greatest] = np.uint64((int(rounded[greatest]) + missing) % (1 << 64))
@@ -118,11 +119,11 @@ def _round_row(row: Floats) -> Unsigned:
 
 
 def whole_matrix(public: ColumnWeights, distances: Callable[[Ints], Floats]) -> Unsigned:
-    """Return the (N, K) rows for all records, exactly as users compute them from the published weights.
+    """Compute the (N, K) rows for all records exactly as users do from the published weights.
 
     Args:
         public: The published column weights.
-        distances: Function that takes B record indices and returns their (B, N) path distances to all records.
+        distances: A function that takes B record indices and returns their (B, N) path distances to all records.
     """
     count = len(public.weights)
     rows, records = np.empty((count, public.outputs), dtype=np.uint64), np.arange(count)

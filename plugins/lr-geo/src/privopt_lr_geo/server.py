@@ -1,7 +1,7 @@
 """The server's side of CLR-Geo, which solves the joint program for the users' packages.
 
-The program consists of Equations (20) to (22) of Qiu et al., PoPETs 2025. It is solved whole or by Benders
-decomposition. The server only sees packages, in which records are unnamed and rows are in random order.
+The program consists of Equations (20) to (22) of Qiu et al., PoPETs 2025. It is solved as a whole or by Benders
+decomposition. The server sees nothing but packages, in which records are unnamed and rows are in random order.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ else:
 __all__ = ["NotBegunError", "ProgramSolution", "interior_start", "solve"]
 
 SHARE_OF_TIME: Final = 0.6
-"""The largest share of the remaining time that is spent on the warm start."""
+"""The largest share of the remaining time that may be spent on the warm start."""
 ROW_TOLERANCE: Final = 1e-7
-"""The largest accepted violation of a constraint by a warm start, relative to the sum of the row's absolute terms."""
+"""The largest accepted violation of a constraint by a warm start, relative to 1 plus the sum of its absolute terms."""
 
 
 class NotBegunError(StoppedError):
-    """Raised before solving starts, if the users' program would need more memory than is available."""
+    """Raised before solving starts if the users' program would need more memory than is available."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -48,10 +48,10 @@ class ProgramSolution:
     Attributes:
         answers: One answer per package, with rows in the package's order.
         value: The objective value of CLR-Geo, in the unit of the packages' costs.
-        lower_bound: Proved lower bound on the objective; None if there is none.
+        lower_bound: The proved lower bound on the objective, or None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
         solver: The solver's name, version and number of iterations.
-        details: The number of rows and columns of the program, and further statistics that depend on the method.
+        details: The numbers of rows and columns of the program, and further statistics that depend on the method.
     """
 
     answers: tuple[Answer, ...]
@@ -65,22 +65,22 @@ class ProgramSolution:
 def solve(
     packages: Sequence[Package], terms: Terms, context: SolveContext, *, start: Start | None = None
 ) -> ProgramSolution:
-    """Solve CLR-Geo for the given packages by ``context.method``, which is ``benders`` or ``full``.
+    """Solve CLR-Geo for the given packages by the method ``benders`` or ``full``, as ``context.method`` says.
 
     The coefficients of Benders cuts are exponentials, which can exceed a solver's range. If ``benders`` fails for this
-    reason, the program is solved as a whole, which does not require these exponentials. The solution's ``details`` then
-    contain the reason.
+    reason, the program is solved as a whole, which does not require these exponentials, and the reason is added to the
+    solution's ``details``.
 
     Args:
         packages: One package per user.
         terms: The public parameters that the server announced.
-        context: The method, optimality gap and limits of the run. It also runs blocks in parallel and shows progress.
-        start: The warm start for Benders decomposition; by default, the result of :func:`interior_start`.
+        context: The method, optimality gap and limits of the run. It also shows progress, and runs blocks in parallel.
+        start: The warm start for Benders decomposition. The default is the result of :func:`interior_start`.
 
     Raises:
         InfeasibleError: No weights y >= 0 make the rows sum to one.
         NotBegunError: The program would exceed ``--memory``.
-        StoppedError: The time limit was reached before anything feasible was found.
+        StoppedError: The time limit expired before anything feasible was found.
         SolverError: The solver failed.
     """
     central = assemble(packages, terms)
@@ -96,7 +96,7 @@ def solve(
     try:
         return _solve_by_benders(central, model.compile(), context, start)
     except SolverError as error:
-        # The whole program only helps if an exponent exceeds what the solver can handle as a coefficient.
+        # Solving the program as a whole helps only if some exponential is too large to be a coefficient.
         if central.largest_exponent <= BEARING.log_cap:
             raise
         context.report(f"whole program, for {error}")
@@ -105,11 +105,11 @@ def solve(
 
 
 def _solve_whole(central: Central, model: Model, context: SolveContext) -> ProgramSolution:
-    """Solve the whole program with one solver, and derive a lower bound from its dual solution.
+    """Solve the program as a whole, and derive a lower bound from the dual solution.
 
     Args:
         central: The program, as one block of arrays per user.
-        model: The same program in the modelling language.
+        model: The same program in privopt's modelling language.
         context: The solver, optimality gap and limits.
     """
     solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
@@ -126,18 +126,18 @@ def _solve_whole(central: Central, model: Model, context: SolveContext) -> Progr
 def _solve_by_benders(
     central: Central, form: StandardForm, context: SolveContext, start: Start | None
 ) -> ProgramSolution:
-    """Solve the program by Benders decomposition, with one block per user and a master problem in the shared y.
+    """Solve the program by Benders decomposition, with one block per user and the shared y in the master problem.
 
-    Under a time limit, a warm start is required, because the iterations converge too slowly without one.
+    Under a time limit, a warm start is required, because iterations without one converge too slowly.
 
     Args:
         central: The program, as one block of arrays per user.
-        form: The same program with a single constraint matrix.
+        form: The same program in standard form, with a single constraint matrix.
         context: The optimality gap, limits and checkpoint folder.
         start: The warm start. If None, the result of :func:`interior_start` is used.
 
     Raises:
-        StoppedError: No warm start was found within the part of the time limit set aside for that search.
+        StoppedError: No warm start was found within the share of the time limit for it.
     """
     from privopt.decompose.benders import Benders
     from privopt.decompose.checkpoint import NAME
@@ -145,10 +145,10 @@ def _solve_by_benders(
 
     blocks = []
     for n in range(len(central.pieces)):
-        # A user's own variables are its free entries z and its far mass s. Benders gets their column indices.
+        # A block contains the column indices of a user's own variables, the free entries z and the far mass s.
         user_variables = [form.variable(f"{name}{n}") for name in "zs"]
         blocks.append(np.concatenate([np.arange(part.start, part.stop) for part in user_variables]))
-    # A checkpoint already contains a point and cuts, so a resumed run needs no start.
+    # A resumed run needs no start, because its checkpoint already contains a point and cuts.
     resumes = context.resume and context.checkpoint is not None and (context.checkpoint / NAME).exists()
     if start is None and not resumes:
         context.report("whole program")
@@ -157,7 +157,7 @@ def _solve_by_benders(
         if start is None and remaining is not None:
             raise StoppedError("the whole program was not solved in its share of the time")
     solution = Benders(solver="highs").solve(form, blocks, context, start=start)
-    # The program's costs were divided by `scale`, so its values are multiplied by it again.
+    # The program's costs were divided by `scale`, so its values are multiplied by it.
     scale = central.scale
     return _make_solution(
         central,
@@ -172,29 +172,29 @@ def _solve_by_benders(
 
 
 def interior_start(form: StandardForm, seconds: float | None) -> Start | None:
-    """Compute a warm start: a near-optimal point and multipliers from HiGHS's interior point method without crossover.
+    """Compute a warm start from a near-optimal point and multipliers of HiGHS's interior point method.
 
-    This takes 4.5 s for four users on Rome's 1,331 cells. Benders iterations that started from the exponential form, as
-    in the paper, still had a gap of 4.3 % after 240 s.
+    The method runs without crossover, which takes 4.5 s for four users on Rome's 1,331 cells. Benders iterations that
+    start from the exponential form, as in the paper, still had a gap of 4.3 % after 240 s.
 
     Args:
         form: The whole program.
-        seconds: The time limit in seconds; None for no limit.
+        seconds: The time limit in seconds, or None if there is none.
 
     Returns:
-        The warm start, or None if the method fails or does not finish in time.
+        The warm start, or None if the method fails, does not finish in time, or is too inaccurate.
     """
     options = {"solver": "ipm", "run_crossover": "off"}
     session = get("highs").session(form, tolerance=ROW_TOLERANCE, options=options)
     try:
         answer = session.solve(time_limit=seconds)
-    except SolverError:  # the solver gave up, so rounds begin without a start
+    except SolverError:  # the decomposition can begin without a start
         return None
     if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
         return None
-    # The variables at an interior point can violate their bounds by a tolerance.
+    # The point may violate the variables' bounds by a tolerance.
     x = np.clip(answer.x, form.col_lower, form.col_upper)
-    # The value of each row, and the sum of the absolute values of its terms.
+    # The value of each constraint's left-hand side, and the sum of the absolute values of its terms.
     activity, size = form.A @ x, abs(form.A) @ np.abs(x)
     miss = np.maximum(form.row_lower - activity, activity - form.row_upper)
     if (miss > ROW_TOLERANCE * (1.0 + size)).any():
@@ -212,25 +212,25 @@ def _make_solution(
     solver: Mapping[str, Any],
     **details: Any,
 ) -> ProgramSolution:
-    """Convert a point of the whole program to a solution with one matrix per user.
+    """Convert a point of the whole program into a solution with one matrix per user.
 
     Args:
         central: The program, as one block of arrays per user.
-        form: The same program with a single constraint matrix. It maps variables to positions in ``x``.
-        x: The point, which has a value for each variable.
-        bound: Proved lower bound on the objective with scaled costs; None if there is none.
+        form: The same program in standard form, which maps variables to positions in ``x``.
+        x: The point, which contains a value for each variable.
+        bound: The proved lower bound on the objective with scaled costs, or None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
         solver: The solver's name, version and number of iterations.
-        details: Further statistics for the report, which depend on the method.
+        details: Further statistics, which depend on the method.
     """
-    # Variables of either kind can be slightly negative, within the solver's tolerance.
+    # Variables may be negative within the solver's tolerance, so they are raised to 0, both here and below.
     y = np.zeros(len(central.shift))
     block = form.variable("y")
     y[central.columns] = np.maximum(x[block.start : block.stop], 0.0)
     answers = []
     for n, piece in enumerate(central.pieces):
         block = form.variable(f"z{n}")
-        # Tied entries follow from y; the free ones are variables of their own.
+        # Tied entries follow from y. Free entries are variables of their own.
         z = piece.mass * y
         if len(piece.entries):
             z[piece.entries[:, 0], piece.entries[:, 1]] = np.maximum(x[block.start : block.stop], 0.0)

@@ -1,6 +1,7 @@
-"""Attacks by which a curious server can locate users from uploads (docs/papers/lr-geo.md, "What is corrected").
+"""Attacks with which a curious server can locate users from their uploads.
 
-They often succeed, although sections 4.2 and 4.7 of Qiu et al., PoPETs 2025, claim that the server cannot do this.
+They often succeed, although sections 4.2 and 4.7 of Qiu et al., PoPETs 2025, claim that the server cannot do this (see
+"What is corrected" in docs/papers/lr-geo.md).
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ __all__ = ["attack_server"]
 DISTANCE_TOLERANCE: Final = 1e-9
 """The relative difference up to which two distances count as equal."""
 TABLED_ENTRIES: Final = 16_000_000
-"""The largest number of entries, records times outputs, for which the fingerprint attack is run."""
+"""The largest number of entries, records times outputs, at which the fingerprint attack is run."""
 
 
 def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Client]) -> dict[str, float | None]:
     """Run each attack on the packages of the given users, and return its success rate.
 
-    An attack that leaves n equally good candidates, one of them right, counts as a success with probability 1 / n.
+    If an attack leaves n equally good candidates, one of which is right, it counts as 1 / n of a success.
 
     Args:
         data: The public map.
         options: The radii, which are public.
-        clients: The users with their packages. Their secrets are only used to decide whether a guess is right.
+        clients: The users with their packages. Their secrets are used only to decide whether a guess is right.
 
     Returns:
-        The success rate of each attack, from 0 to 1:
+        The success rate of each attack, between 0 and 1:
 
         - ``zero_columns_name_the_set``: distances of 0 to outputs identify all records in the package.
         - ``unique_graph_centre``: only the user is within the radius of all records in the package.
         - ``user_located``: the two attacks above together identify the user's record.
         - ``fingerprint_of_one_row``: one row of distances identifies its record. None if the map is too large.
     """
-    # The seed is fixed because a repeated audit must give the same figures.
+    # A fixed seed, because a repeated audit must yield the same figures.
     chance = np.random.default_rng(0)
     named_count = centred_count = located_count = fingerprint_count = 0.0
-    # Distances are sorted, because an attacker may not know to which output a distance belongs.
+    # Distances are sorted, as the attack does not rely on knowing to which output each distance belongs.
     table = np.sort(data.to_outputs, axis=1) if data.cost.size <= TABLED_ENTRIES else None
     # An output at distance 0 identifies a record only if the outputs are the records.
     outputs_are_records = data.outputs is data.records
@@ -54,16 +55,16 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
         package, records = client.package, client.around.records
         names_all = outputs_are_records and bool((_rows_by_zeros(package) == records[client.order]).all())
         named_count += names_all
-        # The user is in the centre of its own LR set, because all records in the set are within the radius of the user.
+        # The user is in the centre of its LR set, because the set contains only records within the radius of the user.
         centre = _graph_centre(package, options.radius, data.within)
         is_in_centre = int(np.flatnonzero(client.order == client.around.user_row)[0]) in centre.tolist()
         centred_count += is_in_centre and len(centre) == 1
         located_count += is_in_centre / len(centre) if names_all and len(centre) else 0.0
         if table is not None:
-            # Take a random row of the package. The row's sorted distances decide which records it could belong to.
+            # Pick a random row of the package. Its sorted distances show which records it may belong to.
             row = int(chance.integers(len(records)))
             candidates = _records_like(package.reach[row], table)
-            # A guess among equally good candidates is right with probability 1 / n.
+            # A guess among n equally good candidates is right with probability 1 / n.
             fingerprint_count += records[client.order[row]] in candidates and 1.0 / len(candidates)
     count = len(clients)
     return {
@@ -75,7 +76,7 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
 
 
 def _rows_by_zeros(package: Package) -> Ints:
-    """Return, for each of the n rows, the index of an output at distance 0, or -1 if there is none.
+    """Return the index of an output at distance 0 for each of the n rows, or -1 if there is none.
 
     If the outputs are the records, this output is the row's record.
     """
@@ -84,15 +85,15 @@ def _rows_by_zeros(package: Package) -> Ints:
 
 
 def _graph_centre(package: Package, radius: float, within: float | None) -> Ints:
-    """Return the indices of the rows in a package that are within ``radius`` of all other rows.
+    """Return the indices of the rows whose records are within path distance ``radius`` of all others in a package.
 
-    A package contains the records within path distance ``radius`` of the user, so the user's row is always among the
-    result. If it is the only one, the server has located the user.
+    A package contains the records within that distance of the user, so the user's row is always among them. If it is
+    the only one, the server has located the user.
 
     Args:
         package: The upload.
         radius: Gamma, in the problem's unit of distance.
-        within: The largest distance between the records of a required pair; None if all pairs are required.
+        within: The largest distance between the records of a required pair, or None if all pairs are required.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -105,7 +106,7 @@ def _graph_centre(package: Package, radius: float, within: float | None) -> Ints
 
 
 def _records_like(row: Floats, table: Floats) -> Ints:
-    """Return the indices of the records whose distances to the outputs match a row of unlabelled distances.
+    """Return the indices of the records whose distances to the outputs match a row of distances without labels.
 
     Args:
         row: (K,) The distances in any order.

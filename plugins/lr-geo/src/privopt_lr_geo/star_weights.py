@@ -2,10 +2,12 @@
 
 The weights x solve W x = 1 for the kernel W_is = exp(-rate D_is), where D_is is the path distance between records i and
 s. Row i has the entries x_s W_is, which therefore sum to one. If all weights are positive, this is the star mechanism
-at a rate of nearly epsilon. If not, non-negative weights are computed at a smaller rate, at which rows sum to nearly
-one. Each user then divides its row i by the row's sum r_i. Let d_ij be the distance between records i and j. The
-guarantee holds if rate + |log r_i - log r_j| / d_ij <= epsilon for all pairs in a set that implies all others. It
-always holds if the rate is at most half of epsilon.
+at a rate of nearly epsilon.
+
+If not, non-negative weights are computed at a smaller rate, at which rows sum to nearly one, and each user divides row
+i by its sum r_i. Let d_ij be the distance between records i and j. The guarantee is met if rate + |log r_i - log r_j| /
+d_ij <= epsilon for all pairs in a set that implies all others, which is always the case if the rate is at most half of
+epsilon.
 
 On 400 cells of Rome with epsilon 1 per km, the loss at a smaller rate was 1.053 km. The optimum is 0.916 km, and the
 exponential mechanism has a loss of 1.715 km. With epsilon 2, these losses are 0.499, 0.489 and 0.996 km.
@@ -28,11 +30,11 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["SLACKS", "normalised_weights", "star_weights"]
 
 SLACKS: Final = (1e-6, 1e-5, 1e-4)
-"""The shares of epsilon that are left for rounding, in the order in which they are tried."""
+"""The shares of epsilon to leave for rounding, in the order in which they are tried."""
 ROUNDING_TIMES: Final = 8.0
-"""The factor by which the slack of a row's smallest entry must exceed the error of rounding to integers."""
+"""The factor by which the slack in a row's smallest entry must exceed the error of rounding to integers."""
 LEAST_CAP: Final = 14.0
-"""The smallest acceptable cap on exponents. With a smaller cap, distant outputs would have noticeable probabilities."""
+"""The smallest acceptable cap on exponents. With a smaller one, distant outputs would be noticeably likely."""
 RATE_HALVINGS: Final = 7
 """The number of bisection steps in the search for the rate."""
 LEAST_WEIGHT: Final = 1e-4
@@ -40,20 +42,20 @@ LEAST_WEIGHT: Final = 1e-4
 
 
 def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWeights:
-    """Return the column weights of the star mechanism at the rate epsilon (1 - slack).
+    """Compute the column weights of the star mechanism at the rate epsilon (1 - slack).
 
     Args:
-        data: The map, epsilon and the prior.
+        data: The map with its epsilon, prior and costs.
         distances: (N, N) The path distances between all records.
         slack: The fraction of epsilon that is reserved for rounding errors.
 
     Raises:
-        SolverError: Some weight is not positive, or the weights are not accurate enough.
+        SolverError: Some weight is not positive or is too small to be rounded, or the weights are not accurate enough.
     """
-    # `step` is the log-ratio that the slack leaves for rounding between the two closest records.
+    # `step` is the part of the log-ratio between the two closest records that the slack leaves for rounding.
     rate, step = float(data.epsilon) * (1.0 - slack), slack * _min_log_ratio(data)
-    # An entry at the cap must be large next to the rounding of integers: TOTAL x exp(-cap) step >= ROUNDING_TIMES. The
-    # weight x is not known before the first solution, and 1e-2 is a first guess.
+    # An entry at the cap must be large compared with rounding to integers: TOTAL x exp(-cap) step >= ROUNDING_TIMES.
+    # The weight x is not known yet, so 1e-2 is a first guess.
     cap = _cap_of(1e-2, step)
     for _ in range(4):
         if cap < LEAST_CAP:
@@ -65,31 +67,31 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
         if x.min() <= 0.0:
             raise SolverError(f"{int((x <= 0).sum())} of {len(x)} are not positive")
         error = float(np.abs(kernel @ x - 1.0).max())
-        # The error must be small next to `step`. Written with `not`, so that a sum that is NaN is refused as well.
+        # The error must be small compared with `step`. The condition is negated so that NaN is rejected as well.
         if not error <= step / 16:
             raise SolverError(f"rows sum to one only up to {error:.1e}")
-        # Now that the weights are known, find the largest cap at which the smallest entry is still large next to
+        # Now that the weights are known, find the largest cap at which the smallest entry is large compared with
         # rounding errors.
         allowed = _cap_of(float(x.min()), step)
         if cap <= allowed:
             serves = _cheapest_outputs(kernel, data, data.prior)
             return ColumnWeights(weights=x, serves=serves, outputs=len(data.outputs), rate=rate, cap=cap)
-        # Another cap changes the weights a little, and the margin of 0.1 keeps the next cap from being too large again.
+        # Another cap changes the weights a little. The margin of 0.1 keeps the next cap from being too large again.
         cap = allowed - 0.1
     raise SolverError("some weight is too small to be rounded")
 
 
 def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | None:
-    """Return non-negative weights at a rate below epsilon, for rows that are divided by their sums.
+    """Compute non-negative weights at a rate below epsilon, for rows that users divide by their sums.
 
-    The division uses up part of epsilon. Bisection finds the largest rate that leaves enough of epsilon for it.
+    The division uses up a part of epsilon. Bisection finds the largest rate that leaves enough for it.
 
     Args:
-        data: The map, epsilon and the prior.
+        data: The map with its epsilon, prior and costs.
         distances: (N, N) The path distances between all records.
 
     Returns:
-        The best weights found within the innermost time limit, or None if none were found even at half of epsilon.
+        The best weights found within the innermost time limit, or None if there were none even at half of epsilon.
     """
     pairs, lengths = data.needed
     i, j = pairs.T
@@ -100,24 +102,25 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
     allowed = float(data.epsilon) * (1.0 - slack)
 
     def kernel_at(rate_share: float) -> Floats:
-        """Return the (N, N) kernel at the given share of the largest allowed rate."""
+        """Return the (N, N) kernel at a share of the largest allowed rate."""
         return np.asarray(np.exp(-capped_products(distances, rate_share * allowed, cap)))
 
     best: tuple[float, Floats] | None = None
-    # Bisection for the share of epsilon that the kernel can use, between one half and all of it.
+    # Bisect the share of epsilon that the kernel can use, which is between one half and all of it.
     lower, upper, rate_share = 0.5, 1.0, 0.5
     for _ in range(RATE_HALVINGS + 1):
         kernel = kernel_at(rate_share)
         try:
             x = _positive_weights(kernel)
         except (SolverError, OutOfTime):
-            break  # the best weights so far are used; the caller checks the clock itself
+            break  # the best weights so far are used, and the caller checks the clock itself
         sums = np.log(kernel @ x)
-        # The part of epsilon that dividing rows by their sums uses up is the largest log-ratio of two sums per unit of
+        # Dividing rows by their sums uses up a part of epsilon, which is the largest log-ratio of two sums per unit of
         # distance.
-        with np.errstate(over="ignore"):  # the ratio can be infinite between records that are hardly apart
+        with np.errstate(over="ignore"):  # the ratio may overflow if two records are extremely close
             used_rate = float((np.abs(sums[i] - sums[j]) / lengths).max(initial=0.0))
-        # The first rate, half of epsilon, needs no check: dividing rows by their sums costs at most the other half.
+        # The first rate, half of epsilon, needs no check, because dividing rows by their sums costs at most the other
+        # half.
         if best is None or rate_share * allowed + used_rate <= allowed:
             lower, best = rate_share, (rate_share, x)
         else:
@@ -127,20 +130,20 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
         return None
     rate_share, x = best
     kernel = kernel_at(rate_share)
-    # Users divide their rows by the sums, so each record's costs count by its prior divided by the sum of its row.
+    # Users divide their rows by the sums, so a record's costs are weighted by its prior divided by its row's sum.
     serves = _cheapest_outputs(kernel, data, data.prior / (kernel @ x))
     return ColumnWeights(weights=x, serves=serves, outputs=len(data.outputs), rate=rate_share * allowed, cap=cap)
 
 
 def _cap_of(weight: float, step: float) -> float:
-    """Return the largest exponent for which a row's entry is large compared with the error of rounding to integers.
+    """Return the largest exponent at which an entry is still large compared with the error of rounding to integers.
 
-    The result is at most 700, beyond which :func:`steady_exp` is not accurate. It is below ``LEAST_CAP`` if ``step`` is
-    too small.
+    The result is at most 700, beyond which :func:`steady_exp` is not accurate. If ``step`` is too small, the result is
+    below ``LEAST_CAP``.
 
     Args:
         weight: The smallest column weight, above 0.
-        step: The part of the log-ratio between the two closest records that is reserved for rounding; 0 if it
+        step: The part of the log-ratio between the two closest records that is reserved for rounding, which is 0 if it
             underflows.
     """
     ratio = float(TOTAL) * weight * step / ROUNDING_TIMES
@@ -148,26 +151,26 @@ def _cap_of(weight: float, step: float) -> float:
 
 
 def _min_log_ratio(data: MetricData) -> float:
-    """Return the smallest log-ratio that epsilon allows between two records at a positive distance.
+    """Return the smallest log-ratio that epsilon allows between any two records at a positive distance.
 
-    The result is 1 if no two records are at a positive distance.
+    If there are no such records, the result is 1.
     """
     positive = data.distances[data.distances > 0]
     return float(data.epsilon) * float(positive.min()) if positive.size else 1.0
 
 
 def _positive_weights(kernel: Floats) -> Floats:
-    """Return (N,) weights x >= 0 for which the entries of ``kernel @ x`` are close to 1.
+    """Find (N,) weights x >= 0 for which the entries of ``kernel @ x`` are close to 1.
 
-    Columns are dropped until the system for the remaining columns has a positive solution; dropped columns have the
-    weight 0. If no column remains, all weights are 1 / N, and ``kernel @ x`` need not be close to 1.
+    Columns are dropped, and get the weight 0, until the system for the remaining columns has a positive solution. If no
+    column remains, all weights are 1 / N, and ``kernel @ x`` need not be close to 1.
 
     Args:
         kernel: (N, N) A symmetric matrix with positive entries.
 
     Raises:
         SolverError: The kernel for the remaining columns is singular.
-        OutOfTime: The innermost time limit was reached.
+        OutOfTime: The innermost time limit expired.
     """
     x = np.zeros(len(kernel))
     columns = np.arange(len(kernel))
@@ -178,14 +181,14 @@ def _positive_weights(kernel: Floats) -> Floats:
             x[columns] = weights
             return x
         columns = columns[weights > LEAST_WEIGHT]
-    # No column is left. Equal weights are positive, and the rows then have the exponential form.
+    # No column is left. With equal weights, rows have the exponential form.
     return np.full(len(kernel), 1.0 / len(kernel))
 
 
 def _solve_ones(kernel: Floats) -> Floats:
     """Solve ``kernel @ x = 1`` for a symmetric (N, N) kernel.
 
-    A direct solver with one step of iterative refinement is used if conjugate gradients do not converge quickly.
+    If conjugate gradients do not converge quickly, a direct solver with one step of iterative refinement is used.
 
     Raises:
         SolverError: The kernel is singular.
@@ -207,15 +210,15 @@ def _solve_ones(kernel: Floats) -> Floats:
 
 
 def _cheapest_outputs(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
-    """Return the (N,) index of the output that each column should serve: the one with the smallest expected cost.
+    """Return the (N,) index of the output with the smallest expected cost for each column, which should serve it.
 
-    Large kernels are multiplied in single precision, which saves minutes. Privacy does not depend on which output a
-    column serves.
+    Large kernels are multiplied in single precision, which saves minutes. This is safe because privacy does not depend
+    on which output a column serves.
 
     Args:
-        kernel: (N, N) The symmetric kernel, whose columns hold the records' probabilities up to a factor.
+        kernel: (N, N) The symmetric kernel, whose columns are proportional to the records' probabilities.
         data: The map with its costs.
-        weight: (N,) The weight of each record's costs, such as its prior.
+        weight: (N,) The weight of each record's costs, such as the prior.
     """
     kind: Any = np.float32 if kernel.size > BLOCK else np.float64
     cost = (weight[:, None] * data.cost).astype(kind)

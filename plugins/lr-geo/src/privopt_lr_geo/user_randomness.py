@@ -1,8 +1,8 @@
-"""The random choices of users in a run: the order of their uploaded rows, and the centre of the circle they request.
+"""The users' random choices in a run: the order of uploaded rows, and the centre of the circle to request.
 
-All choices are derived from one seed per run, which comes from the operating system's random source. A run that resumes
-from a checkpoint must repeat them, because its program depends on them. The seed is therefore stored with the
-checkpoint, in a file that only its owner can read.
+All choices are derived from one seed per run, which comes from the operating system's random source unless the caller
+gives one. A run that resumes from a checkpoint must repeat the choices, because its program depends on them. The seed
+is therefore stored with the checkpoint, in a file that only its owner can read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ WORD_BITS: Final = 64
 
 
 def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, int]:
-    """Draw a random order for a user's rows, and a random record as the centre of the circle that the user requests.
+    """Draw a random order for a user's rows, and a random record for the centre of the circle that the user requests.
 
-    Equal arguments yield equal draws. If they did not, the mean of many independent centres would reveal the user's
-    position. One user's draws reveal nothing about another's.
+    Equal arguments yield equal draws. Otherwise, the mean of many independent centres would reveal the user's position.
+    One user's draws reveal nothing about another's.
 
     Args:
         seed: The seed of the run. It must be secret, except in experiments.
@@ -40,30 +40,30 @@ def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, in
     Returns:
         A permutation of 0, ..., n - 1, and one of ``records``.
     """
-    # The key is hashed so that a user's draws reveal nothing about those of another user in the same run.
+    # Hashing the key ensures that one user's draws reveal nothing about those of another user in the same run.
     key = sha256(f"{seed} {user}".encode()).digest()
     chance = np.random.default_rng(int.from_bytes(key, "big"))
     return chance.permutation(len(records)), int(chance.choice(records))
 
 
 def new_seed() -> int:
-    """Return a new 128-bit seed from the operating system's random source."""
+    """Draw a new 128-bit seed from the operating system's random source."""
     return randbits(2 * WORD_BITS)
 
 
 def stored_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
-    """Return the seed stored in a folder, or store a new seed there and return it.
+    """Return the seed that is stored in a folder, or store a new one there and return it.
 
     Args:
         folder: The checkpoint folder.
-        seed: The seed to store if none is read from the folder; if None, :func:`new_seed` draws one.
-        resume: Whether to use the stored seed if there is one. If False, it is overwritten.
+        seed: The seed to store if none is read from the folder. If None, :func:`new_seed` draws one.
+        resume: Whether to use the stored seed, if there is one. Otherwise, it is overwritten.
 
     Raises:
         InputError: The stored file does not contain a seed.
     """
     path = folder / NAME
-    # lexists() is also true for a link that leads nowhere. Such a link is an error rather than a missing file.
+    # lexists() is also true for a broken link, which is then an error rather than a missing file.
     if resume and os.path.lexists(path):
         high, low = read_arrays(path, {"seed": (np.uint64, (2,))})["seed"].tolist()
         return int(high << WORD_BITS | low)

@@ -1,9 +1,10 @@
 """CLR-Geo over HTTP: clients upload packages, the server solves the joint program once, and clients fetch answers.
 
 Start the server with ``python -m privopt_lr_geo.wire serve PROBLEM --users N``, and a client with ``python -m
-privopt_lr_geo.wire ask PROBLEM --user ID --server URL --out FOLDER``. A client stores its seed before it uploads, so
-that it uploads the same bytes again after a crash. It identifies itself by a random name. Nothing is logged. As the
-README explains, the server can infer a user's position from an upload. Run the server behind a proxy that speaks TLS.
+privopt_lr_geo.wire ask PROBLEM --user ID --server URL --out FOLDER``. Run the server behind a proxy that speaks TLS.
+
+A client identifies itself by a random name. It stores its seed before it uploads, so that it uploads the same bytes
+again after a crash. Requests are not logged. The server can still infer a user's position from an upload (see README).
 """
 
 from __future__ import annotations
@@ -52,37 +53,37 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 __all__ = ["UploadRound", "ask", "serve"]
 
 NAME_DIGITS: Final = 32
-"""The number of hexadecimal digits in a client's name: the first half of a SHA-256 hash derived from its seed."""
+"""The number of hexadecimal digits in a client's name, half of a SHA-256 hash that is derived from its seed."""
 POLL_SECONDS: Final = 0.2
-"""The seconds that a client waits between two requests for its answer."""
+"""How many seconds a client waits between two requests for its answer."""
 
 
 IDLE_SECONDS: Final = 30.0
-"""The seconds after which an idle connection is closed."""
+"""How many seconds a connection may be idle before it is closed."""
 REQUEST_SECONDS: Final = 120.0
-"""The seconds allowed for a request and its response together, however slowly the data arrives."""
+"""How many seconds a request and its response may take together, however slowly the data arrives."""
 MAX_CONNECTIONS: Final = 64
-"""The largest number of connections that are served at a time. Further connections are closed at once."""
+"""The largest number of connections to serve at a time. Further connections are closed at once."""
 MAX_BODIES: Final = 4
-"""The number of packages of the largest allowed size that can be received at a time."""
+"""How many packages of the largest allowed size can be received at a time."""
 FULL: Final = "the round has all its packages"
 ENDED: Final = "the round ended without an answer"
 LARGEST_BYTES: Final = 64_000_000
-"""The largest size in bytes of an answer, and the default for the largest size of a package, received or unpacked."""
+"""The largest size of an answer in bytes, and the default for that of a package, both received and unpacked."""
 
 
 @frozen(kw_only=True, eq=False)
 class UploadRound:
-    """The state of one round of uploads: the packages received and the answers to them. It is thread-safe.
+    """The state of one round of uploads, which consists of the received packages and their answers. It is thread-safe.
 
     Attributes:
-        records, outputs: The numbers of records and outputs on the public map. Packages must match them.
+        records, outputs: The numbers of records and outputs on the public map, which packages must fit.
         users: The number of packages in the round.
-        largest: The largest accepted size of a package in bytes, both as received and unpacked.
-        seconds: The time limit for receiving all packages. The same limit then applies to sending all answers.
-        _packages, _answers: The serialised packages and answers, by the client's random name.
+        largest: The largest accepted size of a package in bytes, both as it is received and unpacked.
+        seconds: The time limit for receiving all packages, and again for sending all answers.
+        _packages, _answers: The serialised packages and answers, by the random name of the client.
         _fetched: The names of the clients that have fetched their answers.
-        _ended: Set when no further package is accepted, whether or not there are answers.
+        _ended: An event that is set once no further package is accepted, whether or not there are answers.
         _changed: Guards the attributes above. It is notified when a package arrives or an answer is fetched.
     """
 
@@ -98,32 +99,33 @@ class UploadRound:
     _changed: threading.Condition = field(factory=threading.Condition, init=False)
 
     def put(self, name: str, raw: bytes) -> tuple[HTTPStatus, bytes]:
-        """Handle the upload of a package. A repeated upload of the same package is accepted as well.
+        """Handle the upload of a package, which may repeat an earlier upload of the same package.
 
         Args:
             name: The client's random name.
             raw: The package as it was received.
 
         Returns:
-            The status and body of the response. The status is ACCEPTED on success, BAD_REQUEST for a malformed package,
-            CONFLICT if the client already sent a different package, and FORBIDDEN once the round accepts no more.
+            The status and body of the response. The status is ACCEPTED on success, BAD_REQUEST if the package is
+            malformed, CONFLICT if the client already sent a different package, and FORBIDDEN if the round accepts no
+            more packages.
         """
         try:
-            # Packages are parsed before the lock is taken. A large package takes long, and others would have to wait.
+            # Parsing a large package takes long, so it is done before the lock is taken, or others would have to wait.
             package = from_bytes(Package, raw, largest=self.largest)
         except (InputError, ValueError, MemoryError) as error:
             return (
                 HTTPStatus.BAD_REQUEST,
                 f"the body must be a package of this protocol, got other bytes: {error}".encode(),
             )
-        # A package has rows for some of the map's records, and columns for all of its outputs.
+        # A package has rows for some of the map's records and columns for all of its outputs.
         rows, outputs = package.reach.shape
         if not 0 < rows <= self.records or outputs != self.outputs:
             return HTTPStatus.BAD_REQUEST, b"package must be of the public map, got another size"
         with self._changed:
             if name in self._packages:
-                # Different bytes under the same name are refused. The name is half of a hash of the client's seed,
-                # which nobody else knows, so the client itself would always send the same bytes.
+                # Different bytes under the same name are rejected. The name is derived from the client's seed, which
+                # nobody else knows, and from which the client always derives the same bytes.
                 is_same = self._packages[name] == raw
                 return (HTTPStatus.ACCEPTED if is_same else HTTPStatus.CONFLICT), b""
             if self._ended.is_set() or len(self._packages) == self.users:
@@ -139,8 +141,8 @@ class UploadRound:
             name: The client's random name.
 
         Returns:
-            The status and body of the response. The status is OK if the body is the answer, ACCEPTED if there is no
-            answer yet, GONE if the round ended without one, and NOT_FOUND if the client has sent no package.
+            The status and body of the response. The status is OK if the body is the answer, GONE if the round ended
+            without one, and otherwise ACCEPTED if the client has sent a package or NOT_FOUND if it has not.
         """
         with self._changed:
             if name in self._answers:
@@ -152,16 +154,16 @@ class UploadRound:
             return (HTTPStatus.ACCEPTED if name in self._packages else HTTPStatus.NOT_FOUND), b""
 
     def run(self, problem: LRGeoInstance, context: SolveContext) -> bool:
-        """Wait for all packages, solve the program, and wait until all answers are fetched.
+        """Wait for all packages, solve the program, and wait until all answers have been fetched.
 
-        Packages are sorted by the clients' random names, so that the order of arrival does not matter.
+        Packages are sorted by the clients' random names, so the order in which they arrive does not matter.
 
         Args:
-            problem: The problem. Only its public parameters are used.
+            problem: The problem, of which only public parameters are used.
             context: The method and limits for the solver.
 
         Returns:
-            True if the program was solved; False if not all packages arrived in time.
+            True if the program was solved, or False if not all packages arrived in time.
         """
         try:
             with self._changed:
@@ -176,17 +178,17 @@ class UploadRound:
         finally:
             self._ended.set()
         with self._changed:
-            # The process ends with this call, so every client must have had the time to fetch its answer.
+            # The process ends after this call, so clients are given time to fetch their answers.
             self._changed.wait_for(lambda: len(self._fetched) == self.users, self.seconds)
         return True
 
 
 @contextmanager
 def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.Event]:
-    """Shut down a connection if the ``with`` block takes longer than ``seconds``.
+    """Shut down a connection if a ``with`` block takes longer than ``seconds``.
 
-    Pending reads and writes on the connection then end at once, and the yielded event is set. A socket timeout would
-    not suffice, because it restarts with each byte.
+    This makes pending reads and writes on the connection end at once, and sets the event that the context manager
+    yields. A socket timeout would not suffice, because it starts anew with each byte.
 
     Args:
         seconds: The time limit for the block.
@@ -199,7 +201,7 @@ def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.
         """Set the event and shut the connection down."""
         was_cut.set()
         try:
-            # The base class's method also shuts a TLS socket down without waiting for the peer to agree.
+            # Even for a TLS socket, the base class's method does not wait for the peer to agree.
             socket.socket.shutdown(connection, socket.SHUT_RDWR)
         except OSError:  # the connection is already closed
             return
@@ -215,12 +217,12 @@ def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.
 
 @frozen(kw_only=True)
 class ServerLimits:
-    """Limits on the resources that all clients together may use on the server.
+    """Limits on the resources of the server that all clients together may use.
 
     Attributes:
-        connections: The largest number of connections that are served at the same time.
+        connections: The largest number of connections to serve at the same time.
         request_seconds: The time limit in seconds for a request and its response.
-        body_bytes: The largest total size, in bytes, of the packages that are being received at the same time.
+        body_bytes: The largest total size in bytes of the packages to receive at the same time.
     """
 
     connections: int = MAX_CONNECTIONS
@@ -229,16 +231,16 @@ class ServerLimits:
 
 
 class _Server(ThreadingHTTPServer):
-    """An HTTP server with one thread per connection and limits on connections, time and bytes being received.
+    """An HTTP server with one thread per connection, and with limits on connections, time and received bytes.
 
     Attributes:
         limits: The limits on all clients together.
-        _connections: A semaphore that counts the connections that can still be accepted.
-        _reserved_bytes: The total stated size of the packages that are being received, guarded by ``_lock``.
+        _connections: A semaphore that counts how many more connections can be accepted.
+        _reserved_bytes: The total size that clients have stated for the packages being received, guarded by ``_lock``.
     """
 
     def __init__(self, address: tuple[str, int], running: UploadRound, limits: ServerLimits) -> None:
-        """Bind to an address. Requests are served once ``serve_forever`` runs.
+        """Bind to an address. Requests are not served until ``serve_forever`` runs.
 
         Args:
             address: The host and port.
@@ -268,9 +270,9 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection within the time limit, and then free its slot for another connection.
+        """Serve a connection within the time limit, and then make room for another connection.
 
-        This method runs in the thread that :meth:`process_request` starts, with the same arguments.
+        This method runs in the thread that :meth:`process_request` starts, and has the same arguments.
         """
         try:
             with _cut_after(self.limits.request_seconds, request):
@@ -279,9 +281,9 @@ class _Server(ThreadingHTTPServer):
             self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print an unexpected exception's type and traceback, but neither its text nor the client's address.
+        """Print the type and traceback of an unexpected exception, but neither its text nor the client's address.
 
-        Either could identify a user. Nothing is printed if a connection broke.
+        The text or the address could identify a user. Nothing is printed if a connection broke.
         """
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
@@ -290,10 +292,9 @@ class _Server(ThreadingHTTPServer):
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[bool]:
-        """Reserve ``size`` bytes during a ``with`` block that receives a package.
+        """Reserve ``size`` bytes for the duration of a ``with`` block that receives a package.
 
-        Yields True if the bytes were reserved. Yields False, without reserving any, if the packages being received
-        would exceed the limit.
+        The context manager yields True if the bytes are reserved, or False if that would exceed the limit.
         """
         with self._lock:
             is_granted = self._reserved_bytes + size <= self.limits.body_bytes
@@ -306,37 +307,37 @@ class _Server(ThreadingHTTPServer):
 
 
 def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHandler]:
-    """Return a class that handles the HTTP requests PUT /packages/NAME and GET /answers/NAME.
+    """Create a class that handles the HTTP requests PUT /packages/NAME and GET /answers/NAME.
 
     Args:
         running: The round of uploads.
-        http: The server, which limits the bytes that are being received.
+        http: The server, which limits how many bytes are received at a time.
     """
 
     class Handler(BaseHTTPRequestHandler):
-        """A handler for one connection. ``http.server`` prescribes the names of its public methods."""
+        """A handler for one connection. The names of its public methods are those that ``http.server`` calls."""
 
         timeout = IDLE_SECONDS
 
         def log_message(self, format: str, *args: object) -> None:
-            """Log nothing, because names and addresses would identify users."""
+            """Log nothing, because names and addresses could identify users."""
 
         def do_PUT(self) -> None:
-            """Handle a PUT request: check the stated length and the client's name, and receive the package."""
+            """Handle a PUT request by checking the stated length and the client's name, and receiving the package."""
             length = self.headers.get("Content-Length", "")
             name = self._client_name("/packages/")
             if not (length.isascii() and length.isdigit()):
                 self._respond(HTTPStatus.LENGTH_REQUIRED)
-            # No allowed size has more than 12 digits, and converting a very long number would take time.
+            # No allowed size has more than 12 digits. Converting a very long number would take time.
             elif len(length) > 12 or int(length) > running.largest:
                 self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            elif name is None:  # nothing of a body is read before its name is known
+            elif name is None:  # the body is not read unless the path contains a valid name
                 self._respond(HTTPStatus.BAD_REQUEST)
             else:
                 self._receive_package(name, int(length))
 
         def _receive_package(self, name: str, size: int) -> None:
-            """Receive a package and respond, or refuse it if too many bytes are being received.
+            """Receive a package and respond, or reject it if too many bytes are being received already.
 
             Args:
                 name: The client's random name.
@@ -351,12 +352,12 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
                     self._respond(*running.put(name, raw))
 
         def do_GET(self) -> None:
-            """Handle a GET request: respond with the client's answer, or with a status if there is none yet."""
+            """Handle a GET request by responding with the client's answer, or with a status if there is none."""
             name = self._client_name("/answers/")
             self._respond(*(running.get(name) if name else (HTTPStatus.NOT_FOUND,)))
 
         def _client_name(self, prefix: str) -> str | None:
-            """Return the client's name from a request path, or None if the path is not ``prefix`` plus a valid name."""
+            """Return the client's name, or None if the request's path is not ``prefix`` and a valid name."""
             match = re.fullmatch(f"{prefix}([0-9a-f]{{{NAME_DIGITS}}})", self.path)
             return match and match[1]
 
@@ -377,17 +378,17 @@ def serve(
     address: tuple[str, int],
     limits: ServerLimits | None = None,
 ) -> bool:
-    """Serve one round of uploads over HTTP, and return True if the program was solved.
+    """Serve one round of uploads over HTTP, and return whether the program was solved.
 
     The server's URL is printed when it is ready.
 
     Args:
-        problem: The problem. Only its map, epsilon and radii are used, not its users.
+        problem: The problem, of which the map, epsilon and radii are used, but not the users.
         context: The method, "benders" or "full", and the solver's limits.
         running: The round to serve.
         address: The host and port. Port 0 selects a free port.
         limits: The limits on all clients together. By default, four packages of the largest size can be received at
-            the same time.
+            once.
     """
     limits = limits or ServerLimits(body_bytes=MAX_BODIES * running.largest)
     with _Server(address, running, limits) as http:
@@ -396,26 +397,26 @@ def serve(
         try:
             return running.run(problem, context)
         finally:
-            time.sleep(2 * POLL_SECONDS)  # so that clients that still poll learn that the round has ended
+            time.sleep(2 * POLL_SECONDS)  # clients that still poll can find out that the round has ended
             http.shutdown()
 
 
 def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) -> MatrixRelease:
-    """Upload a user's package to a server, wait for the answer, and return the user's certified matrix.
+    """Upload a user's package to a server, wait for the answer, and return the user's matrix after certifying it.
 
     Args:
         problem: The problem, which must have exactly one user.
         url: The server's address, http:// or https://.
-        folder: The user's private folder, to which the seed and the matrix, ``mechanism.npz``, are written.
+        folder: The user's private folder, to which the seed and the matrix (``mechanism.npz``) are written.
         seconds: The time limit for the answer.
 
     Raises:
         UsageError: The URL is not of the form http://HOST:PORT or https://HOST:PORT.
-        InputError: The server's answer cannot be parsed.
-        StoppedError: No answer came in time, the round ended without one, or the server refused the package.
+        InputError: The server's answer is malformed, or the user's costs cannot be bounded.
+        StoppedError: No answer came in time, the round ended without one, or the server rejected the package.
         CertificationError: No repair of the answer satisfies the guarantee.
     """
-    _open_connection(url).close()  # raises UsageError for a wrong URL before anything is written
+    _open_connection(url).close()  # raises UsageError if the URL is wrong, before anything is written
     private_folder(folder)
     seed = stored_seed(folder, None, resume=True)
     (client,) = _find_client(problem, seed)
@@ -423,7 +424,7 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
     answer = from_bytes(Answer, _fetch_answer(url, name, raw, seconds))
     try:
         repaired = client.accept(answer, problem.data.epsilon)
-    except CertificationError:  # its own message would name records around the user
+    except CertificationError:  # the original message would name records near the user
         raise CertificationError(f"{url}: the answer could not be repaired to satisfy the guarantee") from None
     release = client.around.matrix(repaired.weights, problem.data)
     release.write(folder)
@@ -431,14 +432,14 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
 
 
 def _find_client(problem: LRGeoInstance, seed: int) -> list[Client]:
-    """Return a list with the problem's only user and its package.
+    """Return a list that contains the problem's only user with its package.
 
     Args:
         problem: The problem, which must have exactly one user.
         seed: The seed for the user's random draws.
 
     Raises:
-        InputError: The user's costs cannot be bounded. The message does not quote records near the user.
+        InputError: The user's costs cannot be bounded. The message does not name records near the user.
     """
     try:
         return clients_of(problem, seed, sets=lr_sets(problem))
@@ -447,7 +448,7 @@ def _find_client(problem: LRGeoInstance, seed: int) -> list[Client]:
 
 
 def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
-    """Upload a package unless the server already has it, and return the serialised answer once it is available.
+    """Upload a package unless the server already has it, and wait for the serialised answer.
 
     Args:
         url: The server's address.
@@ -456,12 +457,12 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
         seconds: The time limit for the answer.
 
     Raises:
-        StoppedError: No answer came in time, the round ended without an answer, or the server refused the package.
+        StoppedError: No answer came in time, the round ended without an answer, or the server rejected the package.
     """
     with limit(seconds):
         while True:
             check()
-            # Ask before uploading, as a client that was killed after its upload need not send it again.
+            # Ask before uploading, because a client that was killed after its upload need not repeat it.
             status, body = _send_request(url, "GET", f"/answers/{name}")
             if status == HTTPStatus.NOT_FOUND:
                 status, body = _send_request(url, "PUT", f"/packages/{name}", raw)
@@ -469,19 +470,18 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
                 return body
             if status in (HTTPStatus.GONE, HTTPStatus.FORBIDDEN):
                 raise StoppedError(f"{url}: {_describe_end(body)}")
-            # ACCEPTED means that the answer is still to come. A server that could not be reached (None) or is busy is
-            # asked again.
+            # The server is asked again if it has no answer yet (ACCEPTED), is busy or could not be reached (None).
             if status not in (None, HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE):
                 raise StoppedError(f"{url}: the package was refused ({status})")
             time.sleep(POLL_SECONDS)
-    # limit() leaves its block without an error when time runs out.
+    # When time runs out, limit() leaves its block without an error.
     raise StoppedError(f"{url}: no answer within {seconds:g} s")
 
 
 def _describe_end(body: bytes) -> str:
-    """Return the reason why there is no answer, as stated by the server.
+    """Return the reason that the server gives for not sending an answer.
 
-    An unknown response from the server is not quoted, because it could reveal the package.
+    An unknown text is not quoted, because the server could have put secrets from the package into it.
 
     Args:
         body: The body of the server's response.
@@ -490,7 +490,7 @@ def _describe_end(body: bytes) -> str:
 
 
 def _open_connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
-    """Return an unopened connection to a server. Over https, the connection verifies the server's certificate.
+    """Prepare a connection to a server without opening it. Over https, the server's certificate will be verified.
 
     Args:
         url: The server's address, http://HOST:PORT or https://HOST:PORT.
@@ -503,7 +503,7 @@ def _open_connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
     try:
         parts = urlsplit(url)
         host, port, has_login = parts.hostname, parts.port, "@" in parts.netloc
-    except ValueError:  # no port, or no address
+    except ValueError:  # the port or the address is malformed
         host, has_login = None, "@" in url
     if not host or parts.scheme not in kinds or has_login:
         actual = "one with a login, which is not sent" if has_login else url
@@ -516,7 +516,7 @@ def _send_request(
 ) -> tuple[HTTPStatus | None, bytes]:
     """Send an HTTP request, and return the status and body of the response.
 
-    The status is None if the server is unreachable, too slow, or sends a malformed response.
+    The status is None if the server cannot be reached, is too slow, or sends a malformed response.
 
     Args:
         url: The server's address.
@@ -535,9 +535,9 @@ def _send_request(
         with _cut_after(min(remaining_seconds, threading.TIMEOUT_MAX), connection.sock) as was_cut:
             connection.request(verb, path, body)
             answer = connection.getresponse()
-            # Reading one byte more than allowed shows that a body is too long without reading the rest.
+            # One byte more than allowed is enough to find out that a body is too long.
             status, content = HTTPStatus(answer.status), answer.read(largest + 1)
-            # `length` counts the bytes still to come. If any are missing, the connection ended before the body did.
+            # `length` counts the bytes still to come. If any are missing, the connection broke before the body ended.
             if was_cut.is_set() or (answer.length and len(content) <= largest):
                 return None, b""
     except (OSError, HTTPException, ValueError):  # HTTPStatus raises ValueError for an unknown status
@@ -575,7 +575,7 @@ def main(arguments: Sequence[str]) -> int:
     ask_parser.add_argument("--server", required=True, metavar="URL", help="http://HOST:PORT or https://HOST:PORT")
     ask_parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="private: seed and matrix")
     options, further_arguments = parser.parse_known_args(arguments)
-    if further_arguments:  # these are not quoted, because one could be part of the user's record
+    if further_arguments:  # not quoted, because one could be part of the user's record
         parser.error(f"expected options alone after PROBLEM, got {number_of(len(further_arguments), 'argument')} more")
     try:
         declared = load_problem(LRGeoProblem, options.problem)
