@@ -1,1 +1,1 @@
-"""Metric differential privacy: records and distances, losses, obfuscation matrices, certificates, solvers, attacks."""
+"""Metric differential privacy: records, distances, losses, obfuscation matrices, certificates, solvers and attacks."""

@@ -1,1 +1,1 @@
-"""Functions of the Python API that build metric problems in memory, from data frames and arrays."""
+"""The part of the Python API that builds metric problems in memory, from data frames and arrays."""

@@ -1,6 +1,6 @@
 """Functions that build a metric problem in memory from records, distances, losses and a prior.
 
-Most functions return a part (:class:`privopt.declare.problems_in_memory.Part`): keys for a problem file, with the
+Most functions return a :class:`privopt.declare.problems_in_memory.Part`, which contains keys for a problem file and the
 contents of the files that these keys name. :func:`metric_problem` combines parts into a problem.
 """
 
@@ -42,13 +42,13 @@ from privopt_metric_dp.space.wkb import points_in
 
 __all__ = ["cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors"]
 
-# A number, then perhaps "/" or "per", then perhaps a unit, as in "3/km" or "500 m".
+# A number, optionally followed by "/" or "per" and by a unit, as in "3/km" or "500 m".
 _QUANTITY: Final = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(/|per\b)?\s*([A-Za-z]*)\s*")
 # The number of kilometres in each unit of length.
 _KM: Final[Mapping[str, Fraction]] = {"km": Fraction(1), "m": Fraction(1, 1000), "mi": Fraction("1.609344")}
-# The names that the column of weights in a prior may have.
+# The names that a prior's column of weights may have.
 _WEIGHTS: Final = ("p", "weight", "count")
-# The keys in the table of records that declare places whose distances have no named unit.
+# The keys that declare records whose distances have no named unit.
 _UNNAMED: Final = frozenset({"vectors", "count"})
 
 
@@ -62,15 +62,15 @@ def records(
     y: str | None = None,
     geometry: str | None = None,
 ) -> Part:
-    """Return the rows of a table as records or outputs.
+    """Declare the rows of a table as records or outputs.
 
     Args:
         table: A data frame, or a dict of columns.
-        id: The column with ids, or several columns whose values are joined by "/".
+        id: The column with the ids, or several columns whose values are joined by "/".
         lat, lon: The columns with latitudes and longitudes in degrees.
         x, y: The columns with planar coordinates in km.
-        geometry: The column with points, as the geometry of a GeoDataFrame or as bytes in the WKB format (well-known
-            binary).
+        geometry: The column with points, which is the geometry of a GeoDataFrame or contains bytes in the WKB format
+            (well-known binary).
 
     Raises:
         InputError: A column is missing.
@@ -83,13 +83,13 @@ def records(
     _check_columns(frame, "records", needed_columns)
     text_columns = text_frame(frame.select([name for name in needed_columns if name != geometry]))
     if geometry is not None:
-        # The coordinates of values that are not points are NaN. These become empty cells, which are reported by row
+        # Values that are not points get NaN as coordinates. NaN becomes an empty cell, which is reported with its row
         # when the table is read.
         places, _ = points_in(frame[geometry])
         names |= {"lat": f"{geometry} (latitude)", "lon": f"{geometry} (longitude)"}
         coordinates = [pl.Series(names[axis_name], places[:, axis]) for axis, axis_name in enumerate(("lat", "lon"))]
         text_columns = text_columns.with_columns(coordinates).fill_nan(None)
-    # The problem states only the names that differ from the keys.
+    # The problem file lists only the names that differ from the keys.
     renamed_columns = {key: name for key, name in names.items() if name and name != key}
     columns: dict[str, object] = {
         key: name if isinstance(name, str) else list(name) for key, name in renamed_columns.items()
@@ -101,11 +101,11 @@ def records(
 
 
 def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float] | None = None) -> Part:
-    """Return the centres of a regular grid's cells as records or outputs, with ids such as "r0c1".
+    """Declare the centres of a regular grid's cells as records or outputs, with ids such as "r0c1".
 
     Args:
         rows, cols: The numbers of rows and columns.
-        cell_km: The side of a cell in km.
+        cell_km: The side length of a cell in km.
         south_west: The centre of cell "r0c0" as (latitude, longitude) in degrees. By default, the grid is planar.
     """
     cells: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
@@ -115,15 +115,15 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
 
 
 def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
-    """Return the corners of equilateral triangles that cover a region, as records or outputs.
+    """Declare the corners of equilateral triangles that cover a region as records or outputs.
 
     Args:
-        region: GeoJSON as a dict, or an object with ``__geo_interface__``, such as a GeoDataFrame or a Shapely polygon.
+        region: A GeoJSON dict, or an object with ``__geo_interface__`` such as a GeoDataFrame or a Shapely polygon.
         side_km: The side length of the triangles in km.
         planar: Whether coordinates are x and y in km rather than longitude and latitude in degrees.
 
     Raises:
-        UsageError: The object is not GeoJSON and has no ``__geo_interface__``.
+        UsageError: The object neither is GeoJSON nor has a ``__geo_interface__``.
     """
     shape = getattr(region, "__geo_interface__", region)
     if not isinstance(shape, Mapping):
@@ -137,20 +137,19 @@ def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
 
 
 def vectors(array: object, ids: object = None) -> Part:
-    """Return vectors as records or outputs.
+    """Declare vectors as records or outputs.
 
     Args:
         array: Array of shape (N, dim) with one vector per row.
-        ids: The id of each vector. By default, ids are 0, 1, ...
+        ids: The id of each vector. The default ids are 0, 1, ...
 
     Raises:
-        InputError: An id contains a line break, which a file with one id per line cannot represent.
+        InputError: An id contains a line break, which a file of one id per line cannot represent.
     """
     files = {"vectors.npy": npy_bytes(array)}
     values: dict[str, object] = {"vectors": "vectors.npy"}
     if ids is not None:
-        # The file contains one id per line, so a line break inside an id would assign all later ids to the wrong
-        # vectors.
+        # With one id per line, a line break inside an id would assign all later ids to the wrong vectors.
         named = _to_texts(np.asarray(ids).ravel().tolist())
         faults = [
             Fault("ids", f"id {name!r}", "a line break in it", "ids of one line each")
@@ -165,18 +164,18 @@ def vectors(array: object, ids: object = None) -> Part:
 
 
 def _to_texts(names: Iterable[object]) -> list[str]:
-    """Convert ids to the strings that a CSV file would contain. Floats with integer values get no decimal point."""
+    """Convert ids to strings in the way a CSV file would contain them. Integer-valued floats get no decimal point."""
     values = list(names)
     numbers = iter(plain_texts(pl.Series([name for name in values if isinstance(name, float)], dtype=pl.Float64)))
     return [next(numbers) if isinstance(name, float) else str(name) for name in values]
 
 
 def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:
-    """Return a distance along two-way roads: the length of the shortest path between two nodes.
+    """Declare the distance along two-way roads, which is the length of the shortest path between two nodes.
 
     Args:
         table: A table with one row per road.
-        start, end: The columns with the ids of the two nodes that a road connects.
+        start, end: The columns with the ids of the two nodes that each road connects.
         km: The column with the lengths in km.
     """
     edges = _rename_columns(table, "roads", {"from": start, "to": end, "km": km})
@@ -184,7 +183,7 @@ def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km"
 
 
 def distances(array: object, to_outputs: object = None) -> Part:
-    """Return a distance that is given by a matrix.
+    """Declare a distance by a matrix.
 
     Args:
         array: Symmetric array of shape (N, N) with the distances between records.
@@ -202,14 +201,14 @@ def distances(array: object, to_outputs: object = None) -> Part:
 def travel_cost(
     targets: object = None, *, id: str = "id", weight: str = "weight", edges: object = None, directed: bool = False
 ) -> Part:
-    """Return a loss that is the expected error in the travel distance to a random target.
+    """Declare the loss to be the expected error in the travel distance to a random target.
 
     Args:
-        targets: A table of targets with their weights. By default, all records are targets with equal weights.
-        id: The column with the ids of the targets. Every target must be a record.
+        targets: A table of the targets with their weights. By default, all records are targets with equal weights.
+        id: The column with the ids of the targets, each of which must be a record.
         weight: The column with the weights of the targets.
-        edges: A table of roads with the columns ``from``, ``to`` and ``km``. By default, travel is measured by the
-            problem's distance.
+        edges: A table of roads with the columns ``from``, ``to`` and ``km``. By default, the problem's distance is used
+            for travel.
         directed: Whether the roads in ``edges`` are one-way.
     """
     values: dict[str, object] = {"kind": "travel-cost"}
@@ -226,7 +225,7 @@ def travel_cost(
 
 
 def cost(array: object) -> Part:
-    """Return a loss that is given by a matrix.
+    """Declare the loss by a matrix.
 
     Args:
         array: Array of shape (N, K). Entry (i, k) is the loss from releasing output k for record i.
@@ -235,12 +234,12 @@ def cost(array: object) -> Part:
 
 
 def _rename_columns(table: object, subject: str, columns: Mapping[str, str]) -> bytes:
-    """Select and rename columns of a table, and return them as the contents of a CSV file.
+    """Select and rename columns of a table, and return the contents of a CSV file with these columns.
 
     Args:
         table: A data frame, or a dict of columns.
         subject: The name of the argument that contains the table, for error messages.
-        columns: A mapping from each column name in the CSV file to the name of the column in the table.
+        columns: A mapping from the column names in the CSV file to those in the table.
 
     Raises:
         InputError: A column is missing.
@@ -260,7 +259,7 @@ def _check_columns(frame: nw.DataFrame[Any], subject: str, needed: Iterable[str]
         needed: The names of the required columns.
 
     Raises:
-        InputError: At least one column is missing. The error reports all missing columns.
+        InputError: Columns are missing. There is one fault for each of them.
     """
     column_names = ", ".join(map(str, frame.columns))
     lacking = [name for name in needed if name not in frame.columns]
@@ -289,30 +288,31 @@ def metric_problem(
 
     Args:
         places: The secret places, from :func:`records`, :func:`grid`, :func:`mesh` or :func:`vectors`.
-        distance: The name of a kind of distance, such as ``"euclidean"`` or ``"haversine"``, or the result of
-            :func:`roads` or :func:`distances`.
+        distance: The kind of distance, such as ``"euclidean"`` or ``"haversine"``, or the result of :func:`roads` or
+            :func:`distances`.
         epsilon: Epsilon per unit of distance, such as ``"3/km"`` or ``"0.003/m"``. A plain number is per km if
             distances are in km.
-        utility: The name of a kind of loss, or the result of :func:`travel_cost` or :func:`cost`.
-        prior: The prior probabilities of the records. It is a mapping from ids to weights, a table with the column
-            ``id`` and one of ``p``, ``weight`` and ``count``, or an array in the order of the records. Weights are
+        utility: The kind of loss, or the result of :func:`travel_cost` or :func:`cost`.
+        prior: The prior probabilities of the records, as a mapping from ids to weights, as a table with the column
+            ``id`` and one of ``p``, ``weight`` and ``count``, or as an array in the order of the records. Weights are
             divided by their sum. By default, the prior is uniform over the records or, with ``everywhere``, over the
             region.
-        remap: Whether each output is replaced by the best guess that an observer can make from it under the prior.
-            This post-processing costs no privacy.
+        remap: Whether to replace each output by the best guess that an observer can make from it under the prior. This
+            post-processing costs no privacy.
         outputs: The places that may be released. By default, these are the records.
-        neighbours_within: The largest distance between two records that the guarantee covers, such as ``"2 km"`` or
-            ``"500 m"``. By default, the guarantee covers every pair.
-        everywhere: Whether the guarantee covers any two points in the region between the records rather than only the
+        neighbours_within: The largest distance at which the guarantee covers a pair of records, such as ``"2 km"`` or
+            ``"500 m"``. By default, it covers every pair.
+        everywhere: Whether the guarantee covers any two points of the region between the records, and not only the
             records.
-        split_km: The maximum length of a street or triangle side. Longer ones are divided. Requires ``everywhere``.
+        split_km: The maximum length of a piece of street or of a triangle's side. Longer ones are divided. This
+            requires ``everywhere``.
         notion: The name of the privacy notion.
-        tables: Tables for individual mechanisms, such as ``lr_geo={"users": "all", ...}``.
+        tables: Tables with options for individual mechanisms, such as ``lr_geo={"users": "all", ...}``.
 
     Raises:
         UsageError: An amount has a unit that does not fit the distance, a value cannot be written to a problem file, or
-            an array is not wrapped in :func:`distances` or :func:`cost`.
-        InputError: The prior contains errors.
+            an argument has the wrong type, such as an array that is not wrapped in :func:`distances` or :func:`cost`.
+        InputError: The prior is invalid.
     """
     of_places = "privopt.records of a table, privopt.vectors of an array, or privopt.grid"
     _check_type("places", places, Part, of_places)
@@ -323,7 +323,7 @@ def metric_problem(
     has_unit = not (_UNNAMED & places.values.keys()) and not (
         isinstance(distance, Part) and distance.values.get("kind") == "matrix"
     )
-    # The keys in the problem file's [privacy] table.
+    # The contents of the problem file's [privacy] table.
     privacy: dict[str, object] = {"epsilon": _parse_amount(epsilon, "epsilon", rate=True, has_unit=has_unit)}
     if neighbours_within is not None:
         privacy["neighbours_within"] = _parse_amount(
@@ -340,7 +340,7 @@ def metric_problem(
     if prior is not None:
         utility_keys["prior"] = keep("prior.csv", _prior_csv(prior, places), files)
     if outputs is not None:
-        # The files for records and for outputs have the same default names.
+        # The files of records and outputs would otherwise have the same names.
         outputs = _with_folder(outputs, "outputs")
     return problem(
         records=places,
@@ -348,7 +348,7 @@ def metric_problem(
         distance=Part(values={"kind": distance}) if isinstance(distance, str) else distance,
         privacy=privacy,
         utility=Part(values={**loss.values, **utility_keys}, files=files),
-        **cast("dict[str, Any]", tables),  # problem() checks that title and purpose are texts
+        **cast("dict[str, Any]", tables),  # problem() checks that title and purpose are strings
     )
 
 
@@ -359,17 +359,17 @@ def _check_type(name: str, value: object, kinds: type | UnionType, expectation: 
         name: The name of the argument.
         value: The value of the argument.
         kinds: The allowed type, or a union of types.
-        expectation: A description of valid values, for the error message.
+        expectation: A description of valid values for the error message.
 
     Raises:
-        UsageError: The value has a different type.
+        UsageError: The value does not have an allowed type.
     """
     if not isinstance(value, kinds):
         raise UsageError(f"{name} must be {expectation}, got {type(value).__name__}")
 
 
 def _with_folder(part: Part, folder: str) -> Part:
-    """Prefix all file names in a part, so that the files for records and for outputs have different names."""
+    """Add a prefix to all file names in a part, so that records and outputs have different files."""
     values = {
         key: f"{folder}-{value}" if isinstance(value, str) and value in part.files else value
         for key, value in part.values.items()
@@ -378,16 +378,16 @@ def _with_folder(part: Part, folder: str) -> Part:
 
 
 def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> object:
-    """Convert a distance or an epsilon to the unit of the problem.
+    """Convert a distance or an epsilon to the problem's unit.
 
     Args:
         value: A number in the problem's unit, or a string with a number and a unit.
         name: The name of the argument, for error messages.
-        rate: Whether the amount is an epsilon, which is per unit of distance.
-        has_unit: Whether distances are in km. If so, a string may use another unit of length.
+        rate: Whether the amount is an epsilon, which is given per unit of distance.
+        has_unit: Whether distances are in km. If so, a string may use any unit of length.
 
     Returns:
-        A number in the problem's unit. Any rounding is in favour of privacy.
+        A number in the problem's unit, which is rounded in favour of privacy if at all.
 
     Raises:
         UsageError: The value is neither a number nor a string with a number and a unit, or the unit does not fit the
@@ -397,7 +397,7 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
     if not isinstance(value, str):
         if isinstance(value, (np.integer, np.floating)):
             return _from_numpy(value, rate=rate)
-        # In Python, True is an int, but it is not an amount.
+        # True is an int in Python, but not an amount.
         if isinstance(value, (bool, type(None))) or not isinstance(value, (int, float, Decimal, Fraction)):
             raise UsageError(f"{name} must be a number or text such as {example!r}, got {value!r}")
         return value
@@ -415,17 +415,17 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
     exact = Fraction(Decimal(number)) / _KM[unit] if rate else Fraction(Decimal(number)) * _KM[unit]
     if unit == "km":
         return Decimal(number)
-    # A conversion that rounds must not weaken privacy: epsilon is rounded down, and distances within which people hide
-    # are rounded up.
+    # Rounding must not weaken privacy, so epsilon is rounded down and the distance within which records are protected
+    # is rounded up.
     return _decimal_below(exact) if rate else float_up(exact)
 
 
 def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
     """Convert a NumPy number to a Python number.
 
-    A single-precision number may stand for its exact value or for its shortest decimal representation. The more private
-    of the two is returned. For example, ``np.float32(0.2)`` is about 0.200000003. If it is an epsilon, the result is
-    0.2. If it is a distance within which records are protected, the result is the exact value.
+    The author of a single-precision number may have meant its exact value or its shortest decimal representation, so
+    the more private of the two is returned. For example, ``np.float32(0.2)`` is about 0.200000003. As an epsilon, it
+    becomes 0.2. As a distance within which records are protected, it keeps its exact value.
 
     Args:
         value: The number.
@@ -435,28 +435,28 @@ def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> obj
         return int(value)
     if isinstance(value, np.float64) or not np.isfinite(value):
         return float(value)
-    # Compares the exact value and the shortest text that denotes it.
+    # The exact value, or the shortest decimal that denotes it.
     return (min if rate else max)(Decimal(float(value)), Decimal(str(value)))
 
 
 def _decimal_below(exact: Fraction) -> Decimal:
-    """Round an epsilon down to a decimal with at most 40 digits, because a smaller epsilon is more private."""
+    """Round an epsilon down to a decimal of at most 40 digits, because a smaller epsilon is more private."""
     return Context(prec=40, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
 
 
 def _prior_csv(prior: object, places: Part) -> bytes:
-    """Convert a prior to the contents of a CSV file with the columns ``id`` and ``p``. The probabilities sum to 1.
+    """Convert a prior to the contents of a CSV file with the columns ``id`` and ``p``, scaled to a sum of 1.
 
     Args:
         prior: A mapping from ids to weights, an array of weights in the order of the records, or a table.
         places: The records, whose ids are used if the prior is an array.
 
     Raises:
-        InputError: A weight is invalid, the sum is not positive and finite, or the number of weights differs from the
-            number of records.
+        InputError: A weight is invalid, the sum of weights is not positive and finite, the number of weights differs
+            from the number of records, or a column is missing.
     """
     prior = values_of(prior)
-    # A mapping gives weights by id, unless its values are columns: then it is a table.
+    # A mapping contains weights by id, unless its values are columns, which makes it a table.
     if isinstance(prior, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in prior.values()):
         ids, weights = _to_texts(prior), _to_weights(list(prior.values()))
     elif isinstance(prior, (list, tuple, np.ndarray)):
@@ -464,8 +464,8 @@ def _prior_csv(prior: object, places: Part) -> bytes:
         if len(ids) != len(weights):
             raise InputError([Fault("prior", "", f"{len(weights)} weights", f"{len(ids)}, one for each record")])
     else:
-        # If there is no column of weights, or more than one, a column called "p or weight or count" is asked for. No
-        # table contains it, so the error names all three.
+        # If there is no column of weights, or more than one, a column "p or weight or count" is requested, which does
+        # not exist, so that the error message names all three.
         names = [name for name in _WEIGHTS if name in frame_of(prior, "prior").columns]
         weight_column = names[0] if len(names) == 1 else " or ".join(_WEIGHTS)
         frame = pl.read_csv(_rename_columns(prior, "prior", {"id": "id", "p": weight_column}), infer_schema=False)
@@ -480,7 +480,7 @@ def _prior_csv(prior: object, places: Part) -> bytes:
 
 
 def _to_weights(values: object) -> Floats:
-    """Convert weights to doubles. Values that are not numbers become NaN, so that an error can report their ids."""
+    """Convert weights to doubles. Values that are not numbers become NaN, so that their ids can be reported later."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -491,8 +491,8 @@ def _to_weights(values: object) -> Floats:
 
 
 def _ids_of(places: Part) -> list[str]:
-    """Return the ids of the records, in the order in which mechanisms read them."""
+    """Return the ids of the records in the order in which mechanisms read them."""
     contents = to_toml(dict(places.values)).encode()
-    # The places are read as a mechanism would read them, so that the order of the ids is the same.
+    # The places are read in the way a mechanism reads them, so that the ids are in the same order.
     declared = load_problem(Places, File(name=NAME, path=None, kept=contents, in_memory=places.files))
     return list(space_of(declared, "records", NAME, ids_alone=True).ids)

@@ -1,8 +1,8 @@
-"""Explanations of what a metric DP guarantee means in practice. Even a valid guarantee may protect little.
+"""Explain what a metric DP guarantee means in practice, because even a valid guarantee may protect little.
 
-Epsilon is stated per unit of distance. Whether the factor exp(epsilon d) between neighbours is 1.2 or 20,000 depends on
-the distances between the records. The guarantee is therefore explained at the distance to the nearest neighbour,
-together with the probability that an attacker's best guess from one report is right.
+Epsilon is given per unit of distance, so it depends on the distances between the records whether the factor exp(epsilon
+d) between neighbours is 1.2 or 20,000. The guarantee is therefore explained at the distance to the nearest neighbour,
+and by the probability that an attacker's best guess from one report is right.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ __all__ = [
 ]
 
 NEARLY_CERTAIN: Final = 0.9
-"""If the best guess after one report is right with a probability above this, the guess counts as nearly certain.
+"""The probability above which a right guess after one report counts as nearly certain.
 
-A warning is given if, in addition, the guess is wrong less than half as often as a guess without a report.
+It leads to a warning if the guess is also wrong less than half as often as one without a report.
 """
 
 MORE_OFTEN_RIGHT_THAN_WRONG: Final = 0.5
-"""If the best guess after one report is right with at least this probability, a warning may be given.
+"""The smallest probability of a right guess after one report that may lead to a warning.
 
-It is given if, in addition, the guess is right at least twice as often as a guess without a report.
+It does so if the guess is also right at least twice as often as one without a report.
 """
 
 RECORDS_NAMED: Final = 3
-"""Maximum number of records that a sentence names."""
+"""The maximum number of records that a sentence names."""
 
 
 @frozen(kw_only=True)
@@ -59,8 +59,8 @@ class Interpretation:
     """An explanation of a guarantee for readers of a report.
 
     Attributes:
-        sentences: Sentences that explain the guarantee in numbers.
-        warnings: Reasons why the guarantee protects little in practice; empty if there are none.
+        sentences: Sentences that explain the guarantee by numbers.
+        warnings: Reasons why the guarantee protects little in practice. Empty if there are none.
     """
 
     sentences: tuple[str, ...]
@@ -70,36 +70,36 @@ class Interpretation:
 def interpret_guarantee(
     release: MatrixRelease, data: MetricData, *, by_distance: bool = True, rows_of: Ints | None = None
 ) -> Interpretation:
-    """Return sentences and warnings that explain the guarantee of a release.
+    """Explain the guarantee of a release in sentences, with warnings if it protects little.
 
     Args:
-        release: The release, with a row for each record or for each element of ``rows_of``.
+        release: The release, with one row for each record or, if given, for each element of ``rows_of``.
         data: The data of the problem.
-        by_distance: Whether the privacy notion bounds odds by exp(epsilon d). If it does not, the sentences do not
-            mention distances.
-        rows_of: Array of shape (M,) with the record index of each row, if the rows belong to M equally likely senders;
-            None means a row for each record, with senders distributed by the prior.
+        by_distance: Whether the privacy notion bounds odds by exp(epsilon d). If not, the sentences do not mention
+            distances.
+        rows_of: Array of shape (M,) with the record index of each row, if the rows belong to M equally likely senders.
+            If None, there is one row per record, and senders are distributed according to the prior.
 
     Notes:
         This takes one pass over the required pairs and one over the matrix.
     """
     noun = noun_of(data.records)
     noun, plural = (noun, f"{noun}s") if data.region is None else ("vertex", "vertices")
-    # If the metric states pairs that imply all others, they are enough here: a path from a record to its nearest
-    # neighbour cannot pass through a third place, so these two records are one of the pairs.
+    # If the metric knows pairs that imply all others, these suffice, because they contain each record with its nearest
+    # neighbour: no path between the two can pass through a third place.
     implying_pairs = data.metric.implying(data.within)
     pairs, distances = data.required if implying_pairs is None or data.region is not None else implying_pairs
     if data.region is not None:
-        # Along the edges of a region, rows satisfy stricter inequalities than the actual distances require. The promise
-        # is explained at the actual distances.
+        # Along the edges of a region, rows satisfy stricter inequalities than the actual distances require. The
+        # guarantee is explained at the actual distances.
         distances = data.distance.between(pairs[:, 0], pairs[:, 1])
     sentences, warnings = [], list(_warn_of_isolated_records(data, pairs))
-    # Records that share a place do not count as neighbours here, so the distance between them is set to infinity.
+    # Records at the same place do not count as neighbours here, so the distance between them is set to infinity.
     separations = np.where((distances > 0) & by_distance, distances, np.inf)
     nearest = np.full(len(data.records), np.inf)
     for ends in pairs.T:
         np.minimum.at(nearest, ends, separations)
-    # The records that share their place with another record.
+    # The records that share a place with another record.
     coincident = np.unique(pairs[distances == 0]) if by_distance else np.zeros(0, dtype=np.int64)
     finite_distances, epsilon = nearest[np.isfinite(nearest)], float(data.epsilon)
     if finite_distances.size:
@@ -127,8 +127,8 @@ def interpret_guarantee(
     guess_rate, prior_rate = guess_rates(release, data, rows_of)
     guess_sentence = f"the best guess at the {noun} from one report is right in {_format_percent(guess_rate)} of cases"
     sentences.append(describe_guess(guess_rate, prior_rate, noun))
-    # If the prior alone makes a guess nearly certain, the release is not to blame. So the warning is given only if a
-    # report also more than halves how often the guess is wrong.
+    # A release is not to blame if the prior alone makes a guess nearly certain, so there is a warning only if a report
+    # also more than halves how often the guess is wrong.
     if guess_rate > NEARLY_CERTAIN and 1.0 - guess_rate < (1.0 - prior_rate) / 2:
         warnings.append(
             f"{guess_sentence} (in {_format_percent(prior_rate)} without one): this release hides next to nothing "
@@ -146,20 +146,20 @@ def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None =
     """Return the probabilities that an attacker's best guess of the record is right, with and without a report.
 
     Args:
-        release: The release, with a row for each record or for each element of ``rows_of``.
+        release: The release, with one row for each record or, if given, for each element of ``rows_of``.
         data: The data of the problem.
-        rows_of: Array of shape (M,) with the record index of each row, if the rows belong to M equally likely senders;
-            None means a row for each record, with senders distributed by the prior.
+        rows_of: Array of shape (M,) with the record index of each row, if the rows belong to M equally likely senders.
+            If None, there is one row per record, and senders are distributed according to the prior.
 
     Returns:
-        The probability after one report, and the probability without a report.
+        The probability after one report, and the probability without any.
     """
     rows, prior = _average_by_record(release, data, rows_of)
     return 1.0 - bayes_error(rows, prior), float(prior.max())
 
 
 def describe_error(data: MetricData, objective: Objective, kind: str) -> str:
-    """Return a sentence that states the expected loss, either as the average error of a report or as a cost.
+    """Describe the expected loss in a sentence, as the average error of a report or as a cost.
 
     Args:
         data: The data of the problem.
@@ -181,14 +181,14 @@ def describe_error(data: MetricData, objective: Objective, kind: str) -> str:
 
 
 def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
-    """Return a sentence that states how often an attacker's best guess is right, with and without a report.
+    """Describe in a sentence how often an attacker's best guess is right, with and without a report.
 
     Args:
         guess_rate: The probability that the guess is right after one report.
         prior_rate: The probability that the guess is right without a report.
         noun: The word for a record, such as "place".
     """
-    # Both rates are rounded in the same way; otherwise a report that reveals nothing could seem to reveal a little.
+    # Both rates are rounded in the same way, or else a report that reveals nothing could seem to reveal a little.
     after, without = _times_in_100(guess_rate), _times_in_100(prior_rate)
     return (
         f"After one report an attacker names the right {noun} {after} times in 100; without a report, {without} times."
@@ -196,16 +196,16 @@ def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
 
 
 def noun_of(space: Space) -> str:
-    """Return the noun that messages use for a record in a space: "word", "place", "value" or "record"."""
+    """Return the noun for a record in messages, which is "word", "place", "value" or "record"."""
     return {"vector": "word", "plain": "record"}.get(space.kind, "place" if space.unit == "km" else "value")
 
 
 def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
-    """Yield a warning if some records have no neighbour, because the guarantee does not protect such records.
+    """Yield a warning if the guarantee does not protect some records because they have no neighbour within reach.
 
     Args:
         data: The data of the problem.
-        pairs: Array of shape (P, 2) with the required pairs, or with pairs that imply them.
+        pairs: Array of shape (P, 2) with the required pairs, or with enough pairs to imply them.
     """
     isolated_records = (
         np.setdiff1d(np.arange(len(data.records)), pairs) if data.within is not None else np.zeros(0, dtype=int)
@@ -221,17 +221,16 @@ def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
 
 
 def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints | None) -> tuple[Floats, Floats]:
-    """Average the rows that belong to the same record, and return the share of senders at each record.
+    """Average the rows that belong to the same record, and compute the share of senders at each record.
 
     Args:
         release: The release, whose rows are averaged.
         data: The data of the problem.
-        rows_of: The record index of each row. None means one row for each record, so that the share of a record is its
-            prior.
+        rows_of: The record index of each row. If None, there is one row per record, and a record's share is its prior.
 
     Returns:
-        Array of shape (M, K) with the mean row of each of the M records that have rows, and array of shape (M,) with
-        the shares of these records.
+        Array of shape (M, K) with the mean rows of the M records that have any, and array of shape (M,) with their
+        shares.
     """
     if rows_of is None:
         return release.probabilities, data.prior
@@ -243,7 +242,7 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
 
 
 def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
-    """Return a sentence that states the loss in the unit from ``per_km``, or an empty tuple if there is no such unit.
+    """Return a sentence with the loss in the unit that ``per_km`` declares, or an empty tuple if there is none.
 
     Args:
         data: The data of the problem.
@@ -254,7 +253,7 @@ def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
 
 
 def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:
-    """Convert a loss or bound in km to the unit of ``per_km`` and format it, for example as "3.2 minutes".
+    """Convert a loss or bound from km to the unit that ``per_km`` declares, and format it, as in "3.2 minutes".
 
     Args:
         data: The data of the problem.
@@ -262,19 +261,19 @@ def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str
         value: The loss or bound to convert.
 
     Returns:
-        The formatted string, or "" if the problem does not declare ``per_km`` or if the loss is not in km.
+        The formatted string, or "" if the problem does not declare ``per_km`` or the loss is not in km.
     """
     return "" if data.per_km is None or objective.unit != "km" else data.per_km.of(value)
 
 
 def _format_factor(exponent: float) -> str:
-    """Format the upper bound exp(exponent), rounded up to a readable number of digits.
+    """Format exp(exponent), rounded up to a readable number of digits because it is an upper bound.
 
     >>> [_format_factor(exponent) for exponent in (0.0, 0.004, 1.5, 9.5, 25.0, 1000.0, 1e300)]
     ['1', '1.01', '4.49', '13,360', '7.21e+10', '10^435', '10^(4.35e+299)']
     """
     three_digits = Context(prec=3, rounding=ROUND_CEILING)
-    # Beyond the range of doubles, the power of ten is enough.
+    # Beyond the range of doubles, only the power of ten is shown.
     if exponent > 700.0:
         power = math.ceil(exponent / math.log(10))
         return f"10^{power:,}" if power < 10**9 else f"10^({three_digits.plus(Decimal(power)):.2e})"
@@ -285,23 +284,23 @@ def _format_factor(exponent: float) -> str:
 
 
 def _times_in_100(rate: float) -> str:
-    """Format a rate as a number of times in 100, to three digits. A rate below 1 is never shown as 100.
+    """Format a rate as a number of times in 100 with up to three digits. A rate below 1 is never shown as 100.
 
     >>> _times_in_100(1 / 3), _times_in_100(0.0003), _times_in_100(0.99996), _times_in_100(1.0)
     ('33.3', '0.03', 'more than 99.9', '100')
     """
-    # Smaller numbers mean little to readers, and would be written with an exponent.
+    # Smaller numbers would be formatted with an exponent, and mean little to readers.
     if 0.0 < rate < 1e-5:
         return "less than 0.001"
     text = f"{100 * rate:.3g}"
-    # A rate is a sum of doubles, so a rate of 1 may come out slightly smaller.
+    # A rate is a sum of doubles, so a rate of 1 may have come out slightly smaller.
     return "more than 99.9" if text == "100" and rate < 1.0 - 1e-12 else text
 
 
 def _format_percent(share: float) -> str:
     """Format a share as a percentage. Only a share of 0 is shown as 0 %, and only a share of 1 as 100 %."""
-    # Small shares get two significant digits. Others get as many decimals as it takes to keep a share below 1 from
-    # being shown as 100 %.
+    # Small shares get two significant digits. Others get as many decimals as needed so that a share below 1 is not
+    # shown as 100 %.
     if 0.0 < share < 0.01:
         return f"{100 * share:.2g} %"
     for digits in range(1, 7):

@@ -1,1 +1,1 @@
-"""Independent checkers of metric DP releases: one in Python, without dependencies, and one in plain JavaScript."""
+"""Independent checkers of metric DP releases, one in Python without dependencies and one in plain JavaScript."""

@@ -1,12 +1,12 @@
 """Evaluation of proof.npz, which proves a lower bound on the loss (docs/reference/proof.md).
 
-Let w_ik be the weight of output k for record i, and c_ik the cost of output k times the prior of record i. Let d_ij be
-the distance between records i and j, and g_ij = exp(epsilon d_ij). Let f_ijk >= 0 be any multipliers of the privacy
-constraints w_ik <= g_ij w_jk. The reduced cost of output k for record i is c_ik + sum over j of (f_ijk - g_ji f_jik).
-The loss of every mechanism is at least the sum over i of the smallest reduced cost over k. The file contains the
-multipliers themselves, or prices and trees that determine them.
+Let w_ik be the weight of output k for record i, and c_ik the cost of output k times the prior of record i. The privacy
+constraints are w_ik <= g_ij w_jk with g_ij = exp(epsilon d_ij), where d_ij is the distance between records i and j. For
+any multipliers f_ijk >= 0 of these constraints, the reduced cost of output k for record i is c_ik + sum over j of
+(f_ijk - g_ji f_jik). The loss of every mechanism is at least the sum over i of the smallest reduced cost over k. The
+file contains the multipliers themselves, or prices and trees that determine them.
 
-Numbers are integers scaled by 2**256. They are rounded so that rounding errors never let a false claim pass
+Numbers are integers scaled by 2**256, and are rounded in such a way that no false claim can pass
 (:mod:`privopt.checker.exact`). ``need`` raises RefusedError with code 1 if a claim is false, and with code 2 if it
 cannot be checked.
 """
@@ -29,22 +29,20 @@ from privopt_metric_dp.checkers.roads import shortest
 __all__ = ["Moves", "least_over_streets", "odd_halves", "read_proof", "required_distances", "stated_bound"]
 
 Row = tuple[int, int]
-"""Records i and j in the privacy constraints w_ik <= exp(epsilon d_ij) w_jk, one for each output k."""
+"""The records i and j in the privacy constraints w_ik <= exp(epsilon d_ij) w_jk, of which each output k has one."""
 
 BASE_BYTES = 2**20
-"""Number of bytes that an unpacked proof may take in addition to eight times the file's size and 8 bytes for each entry
-of the matrix."""
+"""The memory in bytes that an unpacked proof may take, beyond 8 times the file's size and 8 bytes per matrix entry."""
 
 FINEST = 2**48
-"""The largest allowed ratio of a bound to its unit of rounding. A finer unit would claim more digits than were
-evaluated."""
+"""The largest allowed ratio of a bound to its unit of rounding, because a finer unit would claim too many digits."""
 
 
 class Moves(Protocol):
-    """The dual multipliers from a proof, which turn costs into reduced costs for one output at a time.
+    """The dual multipliers of a proof, which turn costs into reduced costs for one output at a time.
 
     Attributes:
-        priced: The indices of the records that the proof uses as outputs; empty if it uses the release's outputs.
+        priced: The indices of the records that the proof uses as outputs. Empty if it uses the release's outputs.
     """
 
     priced: list[int]
@@ -54,28 +52,29 @@ class Moves(Protocol):
 
         Args:
             k: The index of the output.
-            costs: The cost of the output times the prior, for each record, scaled by 2**256.
+            costs: For each record, the cost of the output times the prior, scaled by 2**256.
         """
 
 
 def required_distances(metric: Metric, limit: float, i: int) -> dict[int, int]:
-    """Return the distances from record i to the records with which it forms required pairs.
+    """Return the distances from record i to the other record in each of its required pairs.
 
     Args:
         metric: The problem's metric.
-        limit: The largest distance at which a pair is required, scaled by 2**256; infinity if all pairs are required.
+        limit: The largest distance at which a pair is required, scaled by 2**256, or infinity if all pairs are
+            required.
         i: The index of the record.
 
     Returns:
-        The distances scaled by 2**256, keyed by the index of the other record.
+        The distances by the index of the other record, scaled by 2**256.
     """
-    # The distances that constrain the rows, with None where no path leads to a record.
+    # In a region, these distances are measured along its edges. A distance is None if there is no path.
     distances = enumerate(metric.held(i))
     return {j: d for j, d in distances if j != i and d is not None and d <= limit}
 
 
 class _Growth:
-    """The factors exp(epsilon d) in privacy constraints, where d is the distance in a required or implied pair.
+    """The factors exp(epsilon d) in privacy constraints, where d is the distance of a required or implied pair.
 
     Attributes:
         metric: The problem's metric. Its distances may be too small by up to ``metric.room``.
@@ -91,36 +90,36 @@ class _Growth:
         self._adjacency: list[list[tuple[int, int]]] = []
 
     def of(self, rows: Iterable[Sequence[int]]) -> dict[Row, int]:
-        """Return the factor exp(epsilon d_ij) for each given pair (i, j), scaled by 2**256 and rounded up.
+        """Compute the factor exp(epsilon d_ij) for each given pair (i, j), scaled by 2**256 and rounded up.
 
         Args:
-            rows: The pairs of record indices, sorted by i, so that the distances from each record are computed only
-                once.
+            rows: The pairs of record indices. They should be sorted by i, so that distances are computed once per
+                record.
 
         Raises:
-            RefusedError: A pair is neither required nor implied by required pairs, or its factor is larger than any
-                possible ratio of weights.
+            RefusedError: A pair is neither required nor implied by required pairs, or its factor exceeds every possible
+                ratio of weights.
         """
         error, growth = self.metric.room, dict[Row, int]()
         last, reached = -1, dict[int, int]()
         for i, j in rows:
             if i != last:
                 last, reached = i, self._required_distances(i)
-            # The searches go from cheap to expensive: near required pairs, all required pairs with the record, then
-            # paths.
+            # The cheapest search comes first: nearby required pairs, then all required pairs, then paths over required
+            # pairs.
             if j not in reached:
                 reached = required_distances(self.metric, self.limit, i)
             if j not in reached:
                 implied = shortest(i, self._neighbours().__getitem__)
-                # `_neighbours` has added the error, which is added again below, so it is subtracted here. A required
-                # pair keeps its own distance.
+                # `_neighbours` has added the error, which is added again below, so it is subtracted here. Required
+                # pairs keep their own distances.
                 reached = {b: d - error for b, d in implied.items()} | reached
             where = f"proof.npz: {i}, {j}"
             is_reached = 0 <= i != j in reached
-            # Rounded up, at the largest distance that the pair may have, because a larger factor gives a smaller bound.
-            # A row that is not reached gets an exponent that the next condition refuses.
+            # A larger factor yields a smaller bound, so the exponent is rounded up from the largest distance possible.
+            # A pair that is not reached gets an exponent that the next condition rejects.
             x = math.ceil(self.epsilon * (reached[j] + error)) if is_reached else 2 * FLAT
-            # Beyond FLAT, every ratio of weights is allowed, so a row proves nothing. The addition of 2**-40 covers
+            # Beyond FLAT, a constraint allows every ratio of weights and proves nothing. The margin of 2**-40 covers
             # rounding.
             has_ratio = x <= FLAT + (ONE >> 40)
             need(
@@ -131,11 +130,10 @@ class _Growth:
         return growth
 
     def _required_distances(self, i: int) -> dict[int, int]:
-        """Return the distances from record i to the records in its required pairs.
+        """Return the distances from record i to the other records in required pairs, at least to the nearby ones.
 
-        Along roads, only nearby records are included, because most constraints in a proof join records that are close
-        to each other. Call record j adjacent to record i if some path from i to j passes no other record. Records
-        farther away than the farthest adjacent record are omitted.
+        Most constraints in a proof join records that are close to each other. Along roads, the search therefore goes no
+        farther than the farthest record that some path from i reaches without passing another record.
         """
         first_reached = self.metric.first(i)
         if first_reached is None:
@@ -144,9 +142,9 @@ class _Growth:
         return {j: d for j, d in distances.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
-        """Return each record's neighbours (the others in its required pairs), with upper bounds on their distances.
+        """Return the neighbours of each record in required pairs, with upper bounds on their distances.
 
-        The lists are computed on the first call and then reused.
+        The lists are computed on the first call and kept.
         """
         if not self._adjacency:
             error = self.metric.room
@@ -156,11 +154,11 @@ class _Growth:
 
 
 class _Rows:
-    """Dual multipliers f that proof.npz lists explicitly, for the privacy constraints of each output.
+    """Dual multipliers f of each output's privacy constraints, as listed in proof.npz.
 
     Attributes:
         growth: The factor exp(epsilon d_ij) for each pair (i, j), scaled by 2**256 and rounded up.
-        pairs, starts, rows, f: The contents of the arrays in proof.npz, which the constructor describes.
+        pairs, starts, rows, f: The contents of the arrays that are passed to the constructor.
         priced: The indices of the records that the proof uses as outputs, as in :class:`Moves`.
     """
 
@@ -168,12 +166,12 @@ class _Rows:
         """Store the multipliers from proof.npz (docs/reference/proof.md), and compute the factors in their constraints.
 
         Args:
-            growth: Computes the factors exp(epsilon d) in the constraints.
+            growth: The source of the factors exp(epsilon d) in the constraints.
             pairs: Array of shape (P, 2) with the pairs (i, j) of records that have multipliers.
             starts: Array of shape (K + 1,) with offsets. The multipliers for output k begin at ``starts[k]`` and end
                 before ``starts[k + 1]``.
-            rows: Array of shape (M,) with the index in ``pairs`` for each multiplier.
-            f: Array of shape (M,) with the multipliers, which are positive.
+            rows: Array of shape (M,) with the index in ``pairs`` of each multiplier's pair.
+            f: Array of shape (M,) with the positive multipliers.
         """
         self.growth, self.pairs = growth.of(pairs.rows), pairs.rows
         self.starts, self.rows, self.f = starts.flat, rows.flat, f.flat
@@ -182,32 +180,32 @@ class _Rows:
     def move(self, k: int, costs: list[int]) -> None:
         """Turn the costs of output k into reduced costs, in place (:meth:`Moves.move`).
 
-        For each multiplier f of output k and its pair (i, j), f is added to c_ik, and exp(epsilon d_ij) f is subtracted
+        Each multiplier f of output k, with its pair (i, j), is added to c_ik, and exp(epsilon d_ij) f is subtracted
         from c_jk. Results are rounded down.
         """
         for m in range(self.starts[k], self.starts[k + 1]):
             i, j = self.pairs[self.rows[m]]
-            # f is scaled by 2**256 and cut off, which is harmless because any multiplier proves a bound. The product is
-            # rounded up, since it is subtracted.
+            # Cutting f off is harmless, because any multiplier proves a bound. The product is subtracted, so it is
+            # rounded up.
             f = int(self.f[m] * 2.0**BITS)
             costs[i] += f
             costs[j] -= (self.growth[i, j] * f >> BITS) + 1
 
 
 class _Trees:
-    """Dual multipliers determined by a price for each record and, for each output, a forest over the records.
+    """Dual multipliers that follow from a price for each record and, for each output, a forest over the records.
 
-    An edge of the forest joins a record to its parent through a tight privacy constraint, one that holds with equality.
-    A record's difference is its cost minus its price. The multiplier of the constraint moves this difference to the
-    parent, so that differences are passed up to the roots.
+    An edge of the forest stands for a tight privacy constraint (one that holds with equality) between a record and its
+    parent. The constraint's multiplier moves the record's difference, which is its cost minus its price, to the parent.
+    In this way, differences are passed up to the roots.
 
     Attributes:
         size: The number of records N.
         trees: For each of K outputs, the code of each record's parent.
         prices: The price of each record, scaled by 2**256.
-        parents_by_code: For each record, a mapping from each code that occurs (:meth:`_decode_parent`) to a tuple: the
-            parent, whether the tight constraint is (record, parent) rather than (parent, record), and the change in the
-            parent's cost per unit of cost moved from the record.
+        parents_by_code: For each record, a mapping from each code that occurs (:meth:`_decode_parent`) to a tuple of
+            the parent, whether the tight constraint is (record, parent) rather than (parent, record), and the change in
+            the parent's cost per unit of cost moved from the record.
         priced: Always empty, because these proofs use the release's outputs (:class:`Moves`).
     """
 
@@ -215,20 +213,19 @@ class _Trees:
         """Decode the forests in proof.npz, and compute the factors in their constraints (docs/reference/proof.md).
 
         Args:
-            growth: Computes the factors exp(epsilon d) in the constraints.
+            growth: The source of the factors exp(epsilon d) in the constraints.
             prices: Array of shape (N,) with the price of each record.
             trees: Array of shape (K, N) with the code of each record's parent, for each output.
         """
         self.size, self.trees = growth.size, trees.rows
         self.prices = [low(Fraction(price)) for price in prices.flat]
         self.priced: list[int] = []
-        # Many outputs give a record the same parent, so each code is decoded once.
+        # A record has the same parent for many outputs, so each code is decoded only once.
         parents: list[dict[int, tuple[int, bool]]] = [
             {code: self._decode_parent(i, code) for code in {*codes}}
             for i, codes in enumerate(zip(*trees.rows, strict=True))
         ]
-        # If the record is above its parent, its weight is exp(epsilon d) times the parent's, and the row is (record,
-        # parent).
+        # If (record, parent) is tight, the record's weight is exp(epsilon d) times the parent's, so it is above.
         tight_rows = {
             (i, p) if is_above else (p, i)
             for i, by_code in enumerate(parents)
@@ -240,9 +237,8 @@ class _Trees:
         def rate(i: int, p: int, is_above: bool) -> int:
             """Return the change in the cost of parent p per unit of cost moved from record i, scaled by 2**256."""
             if p == i:
-                return 0  # a root: nothing is moved
-            # Below the parent, the record's weight is the parent's divided by the factor, so the rate is the
-            # reciprocal.
+                return 0  # nothing is moved from a root
+            # If the record's weight is the parent's divided by the factor, the rate is the reciprocal of the factor.
             return growths[i, p] if is_above else ONE * ONE // growths[p, i]
 
         self.parents_by_code = [
@@ -263,28 +259,27 @@ class _Trees:
 
         From the leaves of the forest to its roots, each record's difference (its cost minus its price) is moved to its
         parent. A positive difference is moved only if the constraint (parent, record) is tight, and a negative one only
-        if (record, parent) is tight. Otherwise the multiplier would have to be negative.
+        if (record, parent) is. Otherwise, the multiplier would have to be negative.
 
         Raises:
             RefusedError: The parents form a cycle.
         """
         tree = [by_code[code] for by_code, code in zip(self.parents_by_code, self.trees[k], strict=True)]
-        # Records are processed from the leaves up. A root would wait for itself, so it is never ready.
+        # Records are processed from the leaves up. A root is its own parent, so it waits for itself and is never ready.
         waiting = Counter([parent for parent, _, _ in tree])
         ready = [i for i in range(self.size) if i not in waiting]
         for i in ready:  # grows in the loop
             parent, is_above, times = tree[i]
             surplus = costs[i] - self.prices[i]
             if surplus and (surplus < 0) == is_above:
-                # Moving the difference leaves exactly the price behind. A difference with the other sign must stay, as
-                # multipliers are never negative.
+                # Moving the difference leaves exactly the price behind.
                 costs[i] = self.prices[i]
-                # The shift rounds down, for a deficit too, so that the bound is never too high.
+                # The shift rounds down, even if the surplus is negative, so that the bound is never too high.
                 costs[parent] += surplus * times >> BITS
             waiting[parent] -= 1
             if not waiting[parent]:
                 ready.append(parent)
-        # Every record has been processed or is a root, unless some records wait for one another in a cycle.
+        # Every record is a root or has been processed, unless some records wait for one another in a cycle.
         roots = sum(i == parent for i, (parent, _, _) in enumerate(tree))
         need(len(ready) + roots == self.size, "proof.npz: trees: records form a cycle")
 
@@ -302,18 +297,19 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
         RefusedError: The file has an unknown format or contains invalid arrays.
     """
     path, size, width = folder / "proof.npz", len(metric.points), len(metric.outputs.ids)
-    # The members' names are not compressed, so they show the file's form before it is unpacked.
+    # The names of the arrays are not compressed, so they reveal the kind of proof before the file is unpacked.
     as_trees, as_streets = (name in path.read_bytes() for name in (b"trees.npy", b"bound_outputs.npy"))
-    # For each array: its name, type and number of dimensions.
+    # The name, type and number of dimensions of each array.
     if as_trees:
         parts = "prices:f8:1 trees:u[24]:2"
     else:
         parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
         parts += " bound_outputs:i8:1" if as_streets else ""
-    # The unpacked size is limited, so that a small file cannot fill the memory.
+    # Limiting the unpacked size keeps a small file from filling the memory.
     extra_bytes = BASE_BYTES + 8 * size * width
     version, unit, *arrays = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", extra_bytes)
-    # Version 2 contains rows' multipliers, version 3 trees, and version 4 the multipliers for a proof over all streets.
+    # Version 2 lists multipliers, version 3 contains trees, and version 4 lists multipliers for a proof over all
+    # streets.
     _check_array(
         "version", [*version.flat] == [3 if as_trees else 4 if as_streets else 2], "the version that has these arrays"
     )
@@ -332,8 +328,8 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
     _check_array("bound_outputs", are_records and priced == sorted({*priced}), "record numbers in increasing order")
     _check_array("pairs", all(0 <= i < size > j >= 0 for i, j in pairs.rows), "records")
     width = len(priced) if priced_arrays else width
-    # The list begins with 0 and ends with the number of multipliers. If it is sorted, the offsets in between never
-    # decrease and stay in range.
+    # With 0 in front and the number of multipliers at the end, a sorted list means that offsets never decrease and stay
+    # in range.
     offsets = [0, *starts.flat, len(rows.flat)]
     has_all_offsets = len(starts.flat) == width + 1 and offsets[1] == 0 and offsets[-2] == offsets[-1]
     _check_array(
@@ -350,12 +346,12 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
 
 
 def _check_array(name: str, holds: bool, expectation: str) -> None:
-    """Check that an array in proof.npz meets a condition.
+    """Raise RefusedError if an array in proof.npz does not meet a condition.
 
     Args:
         name: The name of the array.
         holds: Whether the array meets the condition.
-        expectation: The condition in words, for the error message.
+        expectation: A description of the condition for the error message.
 
     Raises:
         RefusedError: The array does not meet the condition.
@@ -366,9 +362,9 @@ def _check_array(name: str, holds: bool, expectation: str) -> None:
 def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:
     """Return the smallest reduced cost of each record over all possible reports on the streets.
 
-    Two kinds of reports suffice, because no other point on the streets has a smaller reduced cost
-    (docs/reference/proof.md, "Over all streets"). First, every priced record is an output. Second, a record on a piece
-    of street between two priced records can itself be reported, without loss. The multipliers for this report are
+    Only two kinds of reports have to be considered, because no other point on the streets has a smaller reduced cost
+    (docs/reference/proof.md, "Over all streets"). One kind is a priced record. The other is the record itself, which
+    costs nothing, if it lies on a piece of street between two priced records. The multipliers for this report are
     interpolated between those of the two priced records.
 
     Args:
@@ -387,8 +383,8 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
     if network is None or not losses.measured:
         raise RefusedError("proof.npz: bound_outputs: the loss must be the length of a path along streets", 1)
     pieces = network.pieces([metric.points[record] for record in moves.priced])
-    # For each priced record: the records inside pieces that end there, with this end's share in the interpolation, as
-    # (part, length). The farther a record is from the end, the smaller is the share.
+    # For each priced record, the records inside pieces that end there, with this end's share in the interpolation as a
+    # fraction part / length, which is smaller the farther away the record is.
     records_by_end: list[list[tuple[int, int, int]]] = [[] for _ in moves.priced]
     for i, name in enumerate(metric.points):
         if name in pieces:
@@ -403,36 +399,36 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
     min_costs, between = list[int](), dict[int, int]()
     for k, record in enumerate(moves.priced):
         column = metric.own(record)
-        # The loss is the distance itself, so the costs of reporting a priced record are the distances to it.
+        # Losses are distances, so the costs of reporting a priced record are the distances to it.
         plain_costs = [p * c // losses.whole for p, c in zip(losses.prior, column, strict=True)]
         costs = [*plain_costs]
         moves.move(k, costs)
         min_costs = list(map(min, min_costs or costs, costs))
         for i, part, length in records_by_end[k]:
-            # The amount that the multipliers add is interpolated between both ends. Each division rounds down.
+            # What the multipliers add is interpolated between both ends. Each division rounds down.
             between[i] = between.get(i, 0) + (costs[i] - plain_costs[i]) * part // length
     return [min(cost, between.get(i, cost)) for i, cost in enumerate(min_costs)]
 
 
 def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:
-    """Return the value that a release must state for a bound.
+    """Return the bound as a release must state it.
 
-    The value is the bound rounded down to an odd multiple of ``unit / 2``, or ``min_bound`` if that is larger. Rounding
-    lets programs with slightly different rounding errors state the same value.
+    This is the bound rounded down to an odd multiple of ``unit / 2``, or ``min_bound`` if that is larger. Thanks to the
+    rounding, programs with slightly different rounding errors state the same value.
 
     Args:
         proved: The evaluated bound.
         unit: The unit of rounding from proof.npz.
-        min_bound: A bound that holds without a proof, such as 0 for non-negative costs.
+        min_bound: A bound that is valid without a proof, such as 0 for non-negative costs.
 
     Raises:
-        RefusedError: The unit is smaller than the precision of the evaluation.
+        RefusedError: The unit is too fine for the size of the bound.
     """
     need(abs(proved) <= unit * FINEST, "proof.npz: unit: must be at least 2**-48 of the bound")
     return max(down(odd_halves(proved, unit)), min_bound)
 
 
 def odd_halves(x: Fraction, unit: Fraction) -> Fraction:
-    """Round x down to an odd multiple of ``unit / 2``. The unit must be positive."""
+    """Round x down to an odd multiple of ``unit / 2``, which must be positive."""
     # `solve` chooses the unit so that all evaluations of the bound lie between the same two multiples.
     return ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2

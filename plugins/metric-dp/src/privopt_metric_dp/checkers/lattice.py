@@ -13,16 +13,16 @@ from privopt_metric_dp.checkers.projection import Point
 __all__ = ["Corners", "lattice", "polygons"]
 
 Corners = tuple[int, int, int]
-"""The vertex indices of a triangle's corners, in counterclockwise order."""
+"""The vertex indices of a triangle's corners in counterclockwise order."""
 
 Place = Sequence[float]
 Ring = list[tuple[float, float]]
 
 
 def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
-    """Yield each polygon in a GeoJSON object as a list of its rings: the outer ring, then any holes.
+    """Yield each polygon in a GeoJSON object as a list of rings, the outer ring first and then any holes.
 
-    Nested objects are searched recursively, and points and lines are skipped. Positions are in GeoJSON's order, with
+    Nested objects are searched recursively. Points and lines are skipped. Positions are in GeoJSON's order, with the
     longitude or x first.
     """
     kind = str(shape["type"])
@@ -38,49 +38,50 @@ def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
 
 
 def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> tuple[list[Point], list[Corners]]:
-    """Return a mesh of the equilateral triangles that overlap at least one of the given polygons.
+    """Cover polygons by a mesh of the equilateral triangles that overlap at least one of them.
 
-    The triangles are taken from a regular lattice over the polygons' bounding box. A triangle overlaps a polygon if a
-    boundary segment passes through the triangle's interior, or if the triangle's centre lies in the polygon.
+    The triangles belong to a regular lattice over the polygons' bounding box. A triangle overlaps a polygon if a
+    boundary segment passes through its interior, or if its centre lies in the polygon.
 
     Args:
         polygons: The rings of each polygon, as positions in millimetres.
         side_mm: The side length of the triangles, in millimetres.
-        max_triangles: The maximum number of triangles in a release. The number of rhombi (pairs of triangles) in the
-            lattice over the bounding box may exceed this by at most 1,000, but never exceed 10**7.
+        max_triangles: The maximum number of triangles in a release. The lattice over the bounding box may have up to
+            1,000 more rhombi (pairs of triangles) than this, but at most 10**7.
 
     Returns:
-        The positions of the mesh's vertices in integer millimetres, and the vertex indices of each triangle's corners.
+        The vertices of the mesh in integer millimetres, and the vertex indices of each triangle's corners.
 
     Raises:
         RefusedError: The lattice over the bounding box has too many triangles.
     """
     pieces = [piece for rings in polygons for ring in rings for piece in itertools.pairwise(ring)]
     xs, ys = ([points[axis] for piece in pieces for points in piece] for axis in (0, 1))
-    # The height is that of an equilateral triangle. The lattice extends one side to the west, and at least one to the
-    # east, because every second row is shifted.
+    # The height of an equilateral triangle. The lattice extends beyond the box by one side to the west and at least one
+    # to the east, because every second row is shifted.
     height, west, south = side_mm * 0.75**0.5, min(xs) - side_mm, min(ys)
     cols = math.ceil((max(xs) - min(xs)) / side_mm + 3)
     rows = math.ceil((max(ys) - south) / height + 1)
-    # This is refused before the lattice is computed, because a few numbers in a file can request any size.
+    # Too large a lattice is rejected before it is computed, because a few numbers in a file can request any size.
     need(cols * rows <= min(10**7, max_triangles + 1000), "problem: mesh: too many triangles", 2)
     # Every second row of points is shifted by half a side, which makes the triangles equilateral.
     points = [(west + (c + r % 2 / 2) * side_mm, south + r * height) for r in range(rows + 1) for c in range(cols + 1)]
     triangles = _lattice_triangles(rows, cols)
     middles = [[sum(points[v][axis] for v in t) / 3 for axis in (0, 1)] for t in triangles]
-    # This is computed in doubles, as `solve` does. The selection must equal the stored mesh, so a difference is
-    # refused.
+    # As in `solve`, this is computed in doubles. Any error is harmless, because the result is compared with the stored
+    # mesh.
     selected = {n for n, middle in enumerate(middles) if _is_inside(middle, polygons)}
     for tail, head in pieces:
         for start, end in itertools.pairwise(_divide_segment(tail, head, side_mm)):
-            # A part of a boundary is no longer than a side, so it meets only triangles in the 4 x 4 rhombi around it.
+            # Each part of a boundary is no longer than a side, so it meets only triangles in the 4 x 4 rhombi around
+            # it.
             first_row = math.floor((min(start[1], end[1]) - south) / height) - 1
             first_column = math.floor((min(start[0], end[0]) - west) / side_mm) - 1
             for r, c in itertools.product(range(first_row, first_row + 4), range(first_column, first_column + 4)):
                 if 0 <= r < rows and 0 <= c < cols:
                     pair = (2 * (r * cols + c), 2 * (r * cols + c) + 1)
                     selected |= {n for n in pair if _do_meet([points[v] for v in triangles[n]], start, end)}
-    # The mesh's vertices are renumbered in the order of the lattice.
+    # Renumber the vertices that are used, in the order of the lattice.
     used_vertices = sorted({v for n in selected for v in triangles[n]})
     new_number = {v: i for i, v in enumerate(used_vertices)}
     mesh = [(new_number[a], new_number[b], new_number[c]) for a, b, c in (triangles[n] for n in sorted(selected))]
@@ -88,18 +89,18 @@ def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> t
 
 
 def _lattice_triangles(rows: int, cols: int) -> list[Corners]:
-    """Return the two triangles that make up each rhombus of a lattice. Rhombi in odd rows are mirrored.
+    """Divide each rhombus of a lattice into two triangles. Rhombi in odd rows are mirrored.
 
     Args:
         rows, cols: The numbers of rows and columns of rhombi. Each row of lattice points has ``cols + 1`` points.
 
     Returns:
-        The point indices of each triangle's corners, in counterclockwise order. The triangles in row r and column c
-        have the indices 2 (r cols + c) and 2 (r cols + c) + 1.
+        The point indices of each triangle's corners in counterclockwise order. The triangles in row r and column c have
+        the indices 2 (r cols + c) and 2 (r cols + c) + 1.
     """
     triangles: list[Corners] = []
     for r, c in itertools.product(range(rows), range(cols)):
-        # a and b are the rhombus's lower left and upper left corners. Odd rows of points are shifted to the right.
+        # The rhombus's lower left and upper left corners are a and b. Odd rows of points are shifted to the right.
         a = r * (cols + 1) + c
         b = a + cols + 1
         if r % 2:
@@ -110,29 +111,29 @@ def _lattice_triangles(rows: int, cols: int) -> list[Corners]:
 
 
 def _divide_segment(tail: Place, head: Place, max_length: float) -> list[list[float]]:
-    """Divide a segment into the fewest equal parts that are no longer than ``max_length``.
+    """Divide a segment into as few equal parts as possible that are no longer than ``max_length``.
 
     Returns:
-        The ends of all parts, in order from ``tail`` to ``head``, including both.
+        The ends of all parts in order from ``tail`` to ``head``, which are included.
     """
     parts = max(1, math.ceil(math.hypot(head[0] - tail[0], head[1] - tail[1]) / max_length))
     return [[x + (y - x) * (n / parts) for x, y in zip(tail, head, strict=True)] for n in range(parts + 1)]
 
 
 def _is_inside(middle: list[float], polygons: list[list[Ring]]) -> bool:
-    """Return whether a point lies inside at least one of the polygons, by the even-odd rule.
+    """Return whether a point lies inside at least one polygon according to the even-odd rule.
 
-    The point is inside a polygon if a ray due west from it crosses an odd number of the polygon's sides.
+    It lies inside a polygon if a ray due west from it crosses an odd number of the polygon's sides.
 
     Args:
         middle: The point (x, y).
-        polygons: The rings of each polygon. Sides of holes count in the same way as sides of outer rings.
+        polygons: The rings of each polygon. Sides of holes count like sides of outer rings.
     """
     x, y = middle
 
     def is_west(a: Place, b: Place) -> bool:
         """Return whether the ray due west from the point crosses the side ab."""
-        # The comparisons are half-open, so a corner at the point's height counts for only one of its two sides.
+        # The interval is half-open, so a corner at the point's height counts for only one of its two sides.
         crosses = (a[1] <= y) != (b[1] <= y)
         return crosses and a[0] + (y - a[1]) * ((b[0] - a[0]) / (b[1] - a[1])) < x
 
@@ -147,7 +148,7 @@ def _do_meet(corners: list[Any], start: Place, end: Place) -> bool:
     """Return whether a segment passes through the interior of a triangle, using the separating-axis test.
 
     Two convex shapes are disjoint if and only if an axis perpendicular to one of their sides separates them. A segment
-    that only touches the triangle does not pass through its interior.
+    that merely touches the triangle does not pass through its interior.
 
     Args:
         corners: The triangle's three corners (x, y).
@@ -160,7 +161,7 @@ def _do_meet(corners: list[Any], start: Place, end: Place) -> bool:
         (start, end),
     ]
     for a, b in sides:
-        # (x, y) is the side's normal, onto which both shapes are projected.
+        # Both shapes are projected onto the side's normal (x, y).
         x, y = a[1] - b[1], b[0] - a[0]
         of_triangle = [x * point[0] + y * point[1] for point in corners]
         of_segment = [x * point[0] + y * point[1] for point in (start, end)]

@@ -1,4 +1,4 @@
-"""The prior of a problem, and the cost of each output for each record.
+"""The prior of a problem and the cost of each output for each record.
 
 ``need`` raises RefusedError with code 2 if a release cannot be checked, for example because a key in its problem is
 unknown to this checker.
@@ -23,10 +23,10 @@ from privopt_metric_dp.checkers.roads import read_roads, ways
 __all__ = ["Column", "Losses", "read_losses"]
 
 Column = Callable[[int], Sequence[Any]]
-"""A function that takes the index of an output and returns the cost of this output for every record."""
+"""A function that takes the index of an output and returns a value for every record, such as the output's cost."""
 
 KEYS = "kind prior cost edges directed targets"
-"""The keys that ``[utility]`` may contain in every problem."""
+"""The keys that ``[utility]`` may contain in any problem."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,14 @@ class Losses:
     The loss of a matrix w of output probabilities is the sum over i, k of prior_i / whole * cost_ik * w_ik.
 
     Attributes:
-        prior: The integer weight of each row in the prior.
-        whole: The denominator of the prior, which is the sum of its weights.
-        column: A function that returns the cost of an output for every row, scaled by 2**256. Returned costs are never
-            too high, and at most 2**-80 too low.
+        prior: The prior of each row as an integer weight.
+        whole: The sum of the weights in the prior, by which they are divided.
+        column: A function that returns the cost of an output for every row, scaled by 2**256. These costs are never too
+            high, and at most 2**-80 too low.
         unit: The unit of costs.
         measured: Whether costs are distances.
-        given: Whether the problem states a prior.
-        remap: Whether each output must be an observer's best guess of the record, given that output.
+        given: Whether the problem file contains a prior.
+        remap: Whether each output must be the best guess of an observer who sees it.
     """
 
     prior: list[int]
@@ -58,8 +58,8 @@ class Losses:
 def _plural(unit: str) -> str:
     """Return the plural of a unit of distance.
 
-    Lower-case words of at least four letters get an "s", unless they end in "h", "s", "x" or "z". Abbreviations such as
-    "km" stay as they are.
+    Lower-case words of at least four letters get an "s", unless they end in "h", "s", "x" or "z". Other units, such as
+    "km", stay as they are.
     """
     return f"{unit}s" if re.fullmatch("[a-z]{3,}[a-gi-rt-wy]", unit) else unit.replace("unit of", "units of")
 
@@ -69,15 +69,15 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
 
     Args:
         problem: The published problem.
-        metric: The problem's metric, which defines costs that are distances.
+        metric: The problem's metric, which measures costs that are distances.
 
     Raises:
-        RefusedError: The kind of loss or a key is unsupported, or the prior is invalid.
+        RefusedError: The kind of loss or a key is not supported, or the prior is invalid.
     """
     table, records = problem.tables["utility"], metric.records.ids
     keys = f"{KEYS} remap" if type(table.get("remap")) is bool else KEYS
     in_km = table.get("kind") != "matrix" and (metric.unit == "km" or "edges" in table)
-    # The price of a km applies only to costs in km. Unless it is valid, its key remains unknown and is refused.
+    # A price per km is allowed only for costs in km. If it is invalid, its key counts as unknown and is rejected.
     if in_km and _is_price(table.get("per_km")):
         keys += " per_km"
     kind, remap = (problem.table("utility", keys).get(key) for key in ("kind", "remap"))
@@ -95,7 +95,7 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
         column = _travel_costs(problem, metric)
         unit = "km" if "edges" in table else unit
     return Losses(
-        # Vertices that a region adds have a prior of 0.
+        # The vertices that a region adds have a prior of 0.
         prior=[prior_by_id.get(name, 0) for name in metric.points],
         whole=prior_sum,
         column=column,
@@ -107,22 +107,22 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
 
 
 def _is_price(price: object) -> bool:
-    """Return whether a value is a valid ``per_km`` table, which states the cost of a km. No claim depends on it."""
+    """Return whether a value is a valid ``per_km`` table, which gives the cost of a km. No claim depends on it."""
     if not isinstance(price, dict) or price.keys() != {"cost", "unit"}:
         return False
     cost = price["cost"]
     number = type(cost) is int or (type(cost) is Decimal and cost.is_finite())
-    # The upper limit keeps the cost within the range of doubles.
+    # The upper limit keeps the cost in the range of doubles.
     return number and 0 < Fraction(cost) < 2**1023 and is_line(price["unit"])
 
 
 def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:
-    """Read weights from a file, and scale them to integers.
+    """Read weights from a file and scale them to integers.
 
     Args:
         problem: The published problem.
         file: The name of a file with the columns "id" and ``name``, or None to give every record the same weight.
-        name: The column that contains the weights: "p" for a prior, which must sum to 1, or "weight" for targets.
+        name: The column with the weights, which is "p" for a prior, whose sum must be 1, or "weight" for targets.
         ids: The ids of all records.
 
     Returns:
@@ -135,14 +135,15 @@ def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> t
     share_by_id = dict(zip(cells["id"], map(rational, cells[name]), strict=True))
     total = Fraction(sum(share_by_id.values()))
     is_valid = len(share_by_id) == len(cells["id"]) and min(share_by_id.values()) >= 0
-    # As in `solve`, a prior's sum may differ from 1 because its decimals are rounded. The prior is divided by the sum.
+    # As in `solve`, a prior's sum may differ slightly from 1 because decimals are rounded. The prior is divided by its
+    # sum.
     whole_is_one = name != "p" or not file or abs(float(total) - 1) <= 1e-6
     need(
         is_valid and whole_is_one,
         f"problem/{file}: column {name}: expected weights of at least 0, one per id{' and with sum 1' * (name == 'p')}",
         2,
     )
-    # Shares over a common denominator are integers, so sums over the prior stay exact.
+    # Over a common denominator, shares are integers, so sums over the prior are exact.
     shared = math.lcm(*{value.denominator for value in share_by_id.values()})
     return {key: int(value * shared) for key, value in share_by_id.items()}, int(total * shared)
 
@@ -158,14 +159,15 @@ def _read_costs(problem: Problem, file: object, metric: Metric) -> Column:
 
 
 def _travel_costs(problem: Problem, metric: Metric) -> Column:
-    """Return a function that computes travel costs from the distances of records and outputs to targets.
+    """Return a function that computes travel costs from the distances of records and outputs to the targets.
 
     The cost of an output for a record is the sum of q_t |d(record, t) - d(output, t)| over all targets t, where q_t is
-    the weight of target t. Costs are reduced by the possible error in both distances, so that they are never too high.
+    the weight of target t divided by the sum of weights. Costs are reduced by the possible error in both distances, so
+    that they are never too high.
 
     Args:
         problem: The published problem.
-        metric: The problem's metric. It defines the distance d, unless ``[utility]`` names a file of other roads.
+        metric: The problem's metric, which measures the distance d unless ``[utility]`` names a file of other roads.
 
     Returns:
         A function that takes the index of an output and returns its cost for every record, scaled by 2**256.
@@ -179,20 +181,20 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
     index_by_id = {name: i for i, name in enumerate(metric.records.ids)}
 
     def weigh_travel(distances_from: Column, starts: list[str]) -> list[list[int]]:
-        """Return, for each start, the distance to each target multiplied by the target's weight.
+        """Return the distance from each start to each target, multiplied by the target's weight.
 
         Args:
             distances_from: A function that takes the index of a start and returns its distances to all records. It is
-                used only if there are no roads.
-            starts: The ids of the starts, for searches along roads.
+                used only without roads.
+            starts: The ids of the starts, which are used for searches along roads.
         """
         rows: Iterator[Sequence[Any]]
         if travel is None:
             rows = ([distances_from(i)[index_by_id[t]] for t in targets] for i in range(len(starts)))
         else:
-            # One search for each target gives a column. Transposed, the columns become the starts' rows.
+            # Each search yields the distances to one target, so the result is transposed.
             rows = iter(zip(*(travel(t, starts) for t in targets), strict=True))
-        # Targets with weight 0 cost nothing.
+        # Targets with a weight of 0 do not affect the cost.
         return [[q * x for q, x in zip(targets.values(), row, strict=True) if q] for row in rows]
 
     record_travel = weigh_travel(metric.own, metric.points)
@@ -200,9 +202,9 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
 
     def column(k: int) -> list[int]:
         """Return the cost of output k for every record, scaled by 2**256."""
-        # Both path lengths in a difference may be too short by `room`.
+        # Both distances in a difference may be too short by `room`.
         spare = 2 * metric.room
-        # Weights are integers whose sum is `total`, so there is only one division, which rounds down.
+        # The weights are integers with the sum `total`, so there is only one division, which rounds down.
         costs = (sum(map(abs, map(sub, from_record, output_travel[k]))) for from_record in record_travel)
         return [max(0, cost // total - spare) for cost in costs]
 

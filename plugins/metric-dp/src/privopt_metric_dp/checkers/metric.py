@@ -31,10 +31,10 @@ from privopt_metric_dp.checkers.roads import Lengths, Network, Road, read_roads,
 __all__ = ["Factor", "Metric"]
 
 Distances = Callable[[int], Sequence[Any]]
-"""A function that takes the index of a record or output and returns its distance to every record (None if no path)."""
+"""A function that takes the index of a place and returns its distance to every record, or None if there is no path."""
 
 Factor = tuple[str, str, Fraction]
-"""The ids of two adjacent vertices in a region, and the factor 1 + a by which the weights in their rows may differ."""
+"""The ids of two adjacent vertices in a region, and the factor 1 + a by which weights in their rows may differ."""
 
 KEYS = {
     "euclidean": "kind",
@@ -42,37 +42,36 @@ KEYS = {
     "graph": "kind edges",
     "matrix": "kind matrix output_matrix",
 }
-"""The kinds of distance, each with the keys that its ``[distance]`` table may contain."""
+"""For each kind of distance, the keys that its ``[distance]`` table may contain."""
 
 TAKES = {"euclidean": ("planar", "vector"), "haversine": ("geographic",)}
-"""The kinds of places that each kind of distance accepts. Kinds that are not listed here accept any places."""
+"""The kinds of places that each kind of distance accepts. Kinds of distance that are not listed accept any."""
 
 MAX_CACHED_ROWS = 4096
-"""Maximum number of rows of distances in the cache. Rows are cached because each is requested three times."""
+"""The maximum number of rows of distances to keep in a cache, because each row is requested three times."""
 
 ARCS = ONE >> 96
-"""Upper bound on the error in the computed length of an arc, in units of 2**-256 km."""
+"""An upper bound on the error in the computed length of an arc, in units of 2**-256 km."""
 
 
 class Metric:
-    """The distances in a problem. A computed distance is never above the true distance, and at most ``room`` below it.
+    """The distances in a problem. Computed distances are never longer than true ones, and shorter by at most ``room``.
 
     Attributes:
         kind: The kind of distance, which is a key of :data:`KEYS`.
         records, outputs: The places between which distances are measured.
-        points: The ids of the rows of the obfuscation matrix: the records, and the vertices that a region adds.
-        place: The index of each row, keyed by its id. Set only for distances along roads.
-        ready: A function that prepares the coordinates of a place for ``way``.
-        way: A function that returns the distance between two places, given their prepared coordinates.
-        there: The prepared coordinates of the outputs.
+        points: The ids of the obfuscation matrix's rows, which are the records and the vertices that a region adds.
+        place: The index of each row by its id. It is set only for distances along roads.
+        ready: A function that converts the coordinates of a place to the form that ``way`` takes.
+        way: A function that returns the distance between two places, given their coordinates in this form.
+        there: The coordinates of the outputs in this form.
         own: A function that takes the index of a row and returns the distances from this row to all rows.
-        held: A function like ``own`` for the distances in privacy constraints. In a region, these distances are
-            measured along its edges.
+        held: A function like ``own`` for the distances in privacy constraints, which a region measures along its edges.
         ends: A function that takes the index of an output and returns the distances from this output to all rows.
         room: The largest amount by which a distance can be too small, scaled by 2**256.
-        roads: A function that returns shortest path lengths along the roads; None for other kinds of distance.
-        streets: The roads; empty for other kinds of distance.
-        network: The road network if privacy constraints use distances along it; otherwise None.
+        roads: A function that returns shortest path lengths along the roads, or None for other kinds of distance.
+        streets: The roads. Empty for other kinds of distance.
+        network: The road network if privacy constraints use distances along it, or else None.
         unit: The unit of distance.
     """
 
@@ -81,10 +80,10 @@ class Metric:
 
         Args:
             problem: The published problem.
-            chosen_ids: The ids of the outputs if they were chosen among the records; otherwise None.
+            chosen_ids: The ids of the outputs if they were chosen among the records, or else None.
 
         Raises:
-            RefusedError: The kind of distance is unknown, or is undefined for the kind of places in the problem.
+            RefusedError: The kind of distance is unknown, or does not apply to the problem's kind of places.
         """
         kind = problem.tables["distance"].get("kind")
         need(kind in KEYS, f"problem: distance.kind {kind!r}: unknown here", 2)
@@ -98,7 +97,7 @@ class Metric:
         pair = self.records.kind, self.outputs.kind
         fits = kind not in TAKES or (pair[0] == pair[1] and pair[0] in TAKES[kind])
         need(fits, f"problem: distance.kind {kind!r} does not take {' and '.join(pair)} places", 2)
-        # Rounding down loses less than one 2**-256th. Some kinds of distance set a larger room.
+        # Rounding down loses less than 2**-256. Some kinds of distance set a larger room.
         self.kind, self.points, self.room = kind, self.records.ids, 1
         self.roads: Lengths | None = None
         self.streets: list[Road] = []
@@ -107,7 +106,7 @@ class Metric:
         # Tables and vectors do not name their unit.
         has_no_unit = kind == "matrix" or self.records.kind == "vector"
         self.unit = "unit of distance" if has_no_unit else self.records.unit
-        # Only straight lines can be in a unit other than km: great circles and roads are measured in km.
+        # Only straight lines can have another unit. Great circles and roads are measured in km.
         need(
             kind == "euclidean" or self.records.unit == "km",
             f"problem: records.unit: must be omitted with distance.kind {kind!r}",
@@ -121,27 +120,24 @@ class Metric:
             self._measure_along(read_roads(problem, table["edges"]))
         else:
             self._read_matrices(problem, table, chosen_ids)
-        self.held = self.own  # until a region sets other lengths (`hold_along`)
+        self.held = self.own  # a region replaces this by other lengths (`hold_along`)
 
     own: Distances
     ends: Distances
 
     def _measure_on_plane(self) -> None:
-        """Define distances as lengths of straight lines, rounded down.
-
-        This applies to planar places and to vectors.
-        """
-        # Over a common denominator, coordinates are integers, and isqrt rounds the root down exactly. With the first
-        # factor, a region's millimetres are exact, and the points that represent people are exact to 2**-64 mm.
+        """Measure distances between planar places or vectors along straight lines, rounded down."""
+        # Over a common denominator, coordinates are integers, and isqrt rounds roots down exactly. The first argument
+        # makes a region's millimetres exact, and the points that represent people exact to 2**-64 mm.
         coordinates = [x for place in self.records.at + self.outputs.at for x in place]
         shared = math.lcm(10**6 << 64, *{x.denominator for x in coordinates})
 
         @lru_cache(MAX_CACHED_ROWS)
         def root(square: int) -> int:
-            """Convert a squared distance to a distance scaled by 2**256, rounding down.
+            """Convert a squared distance to a distance scaled by 2**256, rounded down.
 
             Args:
-                square: The squared distance, computed from coordinates in units of 1 / ``shared``.
+                square: The squared distance between coordinates in units of 1 / ``shared``.
             """
             return math.isqrt((square << 2 * BITS) // shared**2)
 
@@ -152,17 +148,17 @@ class Metric:
         self._measure_pairs(ready, lambda a, b: root(_squared_distance(a, b)))
 
     def _measure_on_sphere(self) -> None:
-        """Define distances as great-circle distances 2 R asin(chord / 2).
+        """Measure distances along great circles as 2 R asin(chord / 2).
 
-        R is the radius of the earth, and ``chord`` is the straight-line distance between the two places as points on
-        the unit sphere. The largest possible error in the series for the arcsine is subtracted, so that no computed
-        distance exceeds the true one.
+        Here R is the radius of the earth, and ``chord`` is the straight-line distance between the two places on the
+        unit sphere. The largest possible error of the series for the arcsine is subtracted, so that no computed
+        distance is longer than the true one.
         """
 
         def ready(place: Sequence[int]) -> tuple[int, ...]:
-            """Convert latitude and longitude in radians to a unit vector. All values are scaled by 2**256.
+            """Convert a latitude and longitude in radians to a unit vector. All values are scaled by 2**256.
 
-            The sine of an angle x is computed as cos(x - pi / 2).
+            The sine of x is computed as cos(x - pi / 2).
             """
             latitude, longitude = place
             parallel_radius = cosine(latitude)
@@ -173,37 +169,36 @@ class Metric:
             """Return a lower bound on the great-circle distance between two unit vectors, in units of 2**-256 km."""
             if a == b:
                 return 0
-            # The shift by BITS + 2 divides the squared chord by 4, so its root is half the chord.
+            # The shift by two extra bits divides the squared chord by 4, so that its root is half the chord.
             return max(0, 2 * RADIUS_KM * arcsine_of_root(_squared_distance(a, b) >> BITS + 2) - ARCS)
 
-        # The error in an arc may be ARCS in either direction, and ARCS is subtracted from it as well.
+        # An arc may be wrong by ARCS in either direction, and ARCS is also subtracted from it.
         self.room = 2 * ARCS
         self._measure_pairs(ready, way)
 
     def _measure_pairs(self, ready: Callable[[Any], Any], way: Callable[[Any, Any], int]) -> None:
-        """Define ``own`` and ``ends`` from a function of two places. Each place's coordinates are prepared only once.
+        """Set ``own`` and ``ends``, given a function of two places. The coordinates of each place are converted once.
 
         Args:
-            ready: A function that prepares the coordinates of a place.
-            way: A function that takes the prepared coordinates of two places and returns their distance, scaled by
-                2**256.
+            ready: A function that converts the coordinates of a place to the form that ``way`` takes.
+            way: A function that takes two places in this form and returns their distance, scaled by 2**256.
         """
         self.ready, self.way = ready, way
         self._record_points, self.there = ([ready(place) for place in p.at] for p in (self.records, self.outputs))
 
         @lru_cache(MAX_CACHED_ROWS)
         def row(place: Hashable) -> list[int]:
-            """Return the distances from a place, given its prepared coordinates, to all rows."""
+            """Return the distances from a place with converted coordinates to all rows."""
             return [way(place, b) for b in self._record_points]
 
         self.own = lambda i: row(self._record_points[i])
         self.ends = lambda k: row(self.there[k])
 
     def _measure_along(self, streets: list[Road]) -> None:
-        """Define distances as lengths of shortest paths along two-way roads.
+        """Measure distances along two-way roads, as lengths of shortest paths.
 
         Args:
-            streets: The ids of the two ends of each road, and its length in km.
+            streets: The ids of each road's two ends, and its length in km.
 
         Raises:
             RefusedError: A record or output is not an end of any road.
@@ -217,7 +212,7 @@ class Metric:
 
         @lru_cache(MAX_CACHED_ROWS)
         def row(name: str) -> list[int | None]:
-            """Return, for each row, the length of the shortest path to the node ``name``, or None if there is none."""
+            """Return the length of the shortest path from each row to the node ``name``, or None if there is none."""
             assert self.roads is not None
             return self.roads(name, self.points)
 
@@ -225,14 +220,14 @@ class Metric:
         self.ends = lambda k: row(self.outputs.ids[k])
 
     def rows_within(self, i: int, max_distance: int) -> dict[int, int]:
-        """Return the distances from row i to all rows within ``max_distance``, as used in privacy constraints.
+        """Return the distances in privacy constraints from row i to all rows within ``max_distance``.
 
         Args:
             i: The index of the row.
             max_distance: The maximum distance, scaled by 2**256.
 
         Returns:
-            The distances scaled by 2**256, keyed by row index.
+            The distances by row index, scaled by 2**256.
         """
         if self.network is None:
             return {j: d for j, d in enumerate(self.held(i)) if d is not None and d <= max_distance}
@@ -240,13 +235,13 @@ class Metric:
         return {self.place[name]: d for name, d in lengths.items() if name in self.place}
 
     def first(self, i: int) -> dict[int, int] | None:
-        """Return the distances from row i to the rows that a path along roads reaches without passing another row.
+        """Return the distances from row i to the rows that paths along roads reach without passing another row.
 
-        Every shortest path between rows consists of such paths. Privacy constraints on the pairs of rows at the ends of
-        these paths therefore imply those on all other pairs.
+        Every shortest path between rows consists of such paths, so the privacy constraints between their ends imply
+        those on all other pairs of rows.
 
         Returns:
-            The distances scaled by 2**256, keyed by row index, or None if distances are not measured along roads.
+            The distances by row index, scaled by 2**256, or None if distances are not measured along roads.
         """
         if self.network is None:
             return None
@@ -254,38 +249,38 @@ class Metric:
         return {self.place[name]: d for name, d in lengths.items()}
 
     def _read_matrices(self, problem: Problem, table: dict[str, Any], chosen_ids: list[str] | None) -> None:
-        """Read distances from the problem's matrices. If the two entries for a pair differ, the smaller one is used.
+        """Read distances from the problem's matrices. If the two entries for a pair differ, the smaller one counts.
 
         Args:
             problem: The published problem.
             table: The ``[distance]`` table, which names the files.
-            chosen_ids: The ids of the outputs if they were chosen among the records; otherwise None.
+            chosen_ids: The ids of the outputs if they were chosen among the records, or else None.
         """
         records, outputs = len(self.records.ids), len(self.outputs.ids)
         distance_rows = problem.array(table["matrix"], records, records).rows
 
         @lru_cache(MAX_CACHED_ROWS)
         def row_of(i: int) -> list[int]:
-            """Return the distance from record i to each record: the smaller of the two matrix entries for the pair."""
+            """Return the distance from record i to each record, which is the smaller of the pair's two entries."""
             pairs = zip((row[i] for row in distance_rows), distance_rows[i], strict=True)
             return [low(Fraction(min(forward, back))) for forward, back in pairs]
 
-        # Without other outputs, the records are the outputs, and the two kinds of distance are the same.
+        # Unless there are other outputs, these are the records, and both functions return the same distances.
         self.own = self.ends = row_of
         if chosen_ids is not None:
             index_by_id = {name: i for i, name in enumerate(self.points)}
             self.ends = lambda k: row_of(index_by_id[chosen_ids[k]])
         elif "outputs" in problem.tables:
-            # Without `output_matrix`, distances to outputs are not defined, and losses come from a table of costs.
+            # Without `output_matrix`, there are no distances to outputs, and losses come from a matrix of costs.
             name = table.get("output_matrix")
             across = [] if name is None else problem.array(name, records, outputs).rows
             self.ends = lambda k: [low(Fraction(row[k])) for row in across]
 
     def add_places(self, ids: list[str], positions: list[Any]) -> None:
-        """Add the vertices of a region to the rows.
+        """Add a region's vertices to the rows.
 
         Args:
-            ids: The ids of all rows, ending with those of the added vertices.
+            ids: The ids of all rows, in which those of the added vertices come last.
             positions: The coordinates of the added vertices.
         """
         self.points = ids
@@ -294,16 +289,17 @@ class Metric:
     def cut_roads(self, ids: list[str], roads: list[Road]) -> None:
         """Replace the roads with their pieces between the vertices of a region.
 
-        Losses are then measured along the pieces. Privacy constraints use the lengths that :meth:`hold_along` sets.
+        From then on, losses are measured along the pieces, whereas privacy constraints use the lengths that
+        :meth:`hold_along` sets.
 
         Args:
             ids: The ids of all vertices, which become the rows.
-            roads: The pieces, with lengths in km.
+            roads: The pieces, with their lengths in km.
         """
         self.points, self.roads, self.network = ids, ways(roads), None
 
     def hold_along(self, factors: list[Factor], epsilon: Fraction) -> None:
-        """Measure the distances in privacy constraints along the edges of a region.
+        """Measure distances in privacy constraints along the edges of a region.
 
         An edge along which weights may change by the factor 1 + a gets the length ln(1 + a) / epsilon.
 
@@ -312,7 +308,7 @@ class Metric:
             epsilon: Epsilon per km.
         """
         lengths = ways([(a, b, log_down(factor) / epsilon) for a, b, factor in factors])
-        # The room is far above the errors in the logarithms, which are below a relative 2e-110 and 1e-119.
+        # The room is far larger than the relative errors in the logarithms, which are below 2e-110 and 1e-119.
         self.held, self.room = lambda i: lengths(self.points[i], self.points), 2 * ARCS
 
 

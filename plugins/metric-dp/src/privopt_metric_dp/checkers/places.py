@@ -33,10 +33,10 @@ from privopt_metric_dp.checkers.projection import Projection
 __all__ = ["Places"]
 
 SOURCES = {"grid", "points", "vectors", "count", "mesh"}
-"""The keys that define places. ``[records]`` or ``[outputs]`` must contain exactly one of them."""
+"""The keys that define places. Each of ``[records]`` and ``[outputs]`` must contain exactly one of them."""
 
 TABLE = "grid points vectors ids count columns unit"
-"""The keys that a ``[records]`` table without a mesh may contain. ``[outputs]`` takes the same keys except ``unit``."""
+"""The keys that ``[records]`` may contain without a mesh. ``[outputs]`` may contain all of them except ``unit``."""
 
 
 class Places:
@@ -46,9 +46,9 @@ class Places:
         kind: The kind of coordinates: ``planar`` (rationals in ``unit``), ``vector`` (rationals), ``geographic``
             (latitude and longitude in radians, scaled by 2**256) or ``plain`` (no coordinates).
         ids: The id of each place.
-        at: The coordinates of each place; empty if ``kind`` is ``plain``.
-        mesh: The triangles of a mesh whose vertices are the places; empty for other places.
-        projection: The map projection for a mesh on the earth; None for other places.
+        at: The coordinates of each place. Empty if ``kind`` is ``plain``.
+        mesh: The triangles of the mesh whose vertices are the places. Empty if they do not form a mesh.
+        projection: The map projection of a mesh on the earth, or None for other places.
         unit: The unit of distance between planar places.
     """
 
@@ -63,7 +63,7 @@ class Places:
             RefusedError: The table contains an unsupported key or an invalid value, or ids are empty or repeated.
         """
         meshed = "mesh" in problem.tables[name]
-        # Outputs are in the records' unit. A unit of their own would change what all distances mean.
+        # Outputs have the records' unit. Another unit would change the meaning of all distances.
         keys = TABLE if name == "records" else TABLE.removesuffix(" unit")
         table = problem.table(name, "mesh" if meshed else keys)
         self.unit = table.get("unit", "km")
@@ -86,7 +86,7 @@ class Places:
             count = table["count"]
             _check_grid_size(name, [1, count], problem.most_weights)
             self.ids = [str(i) for i in range(count)]
-        # A file of ids replaces the vectors' default ids 0, 1, ...
+        # A file of ids replaces the default ids 0, 1, ...
         if "ids" in table:
             lines = problem.read(table["ids"]).decode("utf-8-sig").splitlines()
             self.ids = [line.strip() for line in lines]
@@ -101,14 +101,14 @@ class Places:
         )
 
     def select(self, ids: list[str], count: object) -> Places:
-        """Return a subset of the places, given its ids.
+        """Return the places with the given ids.
 
         Args:
-            ids: The ids of the subset, in the same order as in ``self.ids``.
+            ids: The ids of the places to return, in the same order as in ``self.ids``.
             count: The required number of ids.
 
         Raises:
-            RefusedError: An id is unknown, the ids are in the wrong order, or their number is not ``count``.
+            RefusedError: An id is unknown, the ids are not in order, or their number is not ``count``.
         """
         index_by_id = {name: i for i, name in enumerate(self.ids)}
         rows = [index_by_id.get(name, -1) for name in ids]
@@ -120,11 +120,11 @@ class Places:
         return subset
 
     def _read_grid(self, grid: Mapping[str, Any], max_places: int, name: str) -> None:
-        """Compute the centres of a grid's cells, as planar coordinates in km or geographic coordinates in radians.
+        """Compute the centres of a grid's cells, in km on a plane or in radians on the earth.
 
         Args:
             grid: The table with the keys ``rows``, ``cols``, ``cell_km`` and, for a grid on the earth, ``south_west``.
-            max_places: The maximum number of cells, limited by how many weights the release's file can contain.
+            max_places: The maximum number of cells, which is how many weights the release's file can contain.
             name: The name of the table, for error messages.
 
         Raises:
@@ -137,12 +137,12 @@ class Places:
         self.kind, self.at = "planar", [(c * cell_km, r * cell_km) for r, c in cells]
         if "south_west" in grid:
             south, west = (radians(number(degrees)) for degrees in grid["south_west"])
-            # The angles of a step in radians. A step to the east takes a larger angle, because a parallel is shorter
-            # than the equator by the cosine of its latitude.
+            # The angles of a step in radians. A step to the east has a larger angle, because a parallel is shorter than
+            # the equator by the cosine of its latitude.
             step_north, step_east = low(cell_km / RADIUS_KM), low(cell_km / RADIUS_KM) * ONE // cosine(south)
             self.kind = "geographic"
             self.at = [(south + r * step_north, west + c * step_east) for r, c in cells]
-            # No latitude may be beyond a pole, and the grid must not extend all the way round the earth.
+            # The grid must not pass a pole or extend all the way round the earth.
             north, east = self.at[-1]
             need(
                 max(-south, north) <= PI // 2 and east - west < 2 * PI,
@@ -153,22 +153,23 @@ class Places:
     def _read_points(self, problem: Problem, table: Mapping[str, Any], name: str) -> None:
         """Read places from a file with one row per place.
 
-        The problem may rename the columns id, lat, lon, x and y, and may join several columns into ids.
+        The problem may give other names for the columns id, lat, lon, x and y, and may join several columns into ids.
 
         Args:
             problem: The published problem.
-            table: The problem's table, with the file as ``points`` and, optionally, the renamed columns as ``columns``.
+            table: The problem's table, whose key ``points`` names the file and whose optional key ``columns`` names
+                columns.
             name: The name of the table, for error messages.
 
         Raises:
-            RefusedError: A latitude or longitude is out of range, or the file has both geographic and planar positions.
+            RefusedError: A latitude or longitude is out of range, or the file contains both geographic and planar
+                positions.
         """
         named: dict[str, Any] = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
         columns_by_name, parts = problem.columns(table["points"]), named.pop("id")
         columns = [columns_by_name[_column_name(part)] for part in ([parts] if isinstance(parts, str) else parts)]
         self.ids = ["/".join(cells) for cells in zip(*columns, strict=True)]
-        # Columns that do not exist count as empty. A table contains positions in degrees or in km, or none, but not
-        # both.
+        # A missing column counts as empty. Positions are in degrees or in km, or missing, but not both.
         cells = [columns_by_name.get(_column_name(named[key]), []) for key in ("lat", "lon", "x", "y")]
         lat, lon, x, y = ([*map(rational, column)] for column in cells)
         is_in_range = all(abs(a) <= limit for limit, axis in ((90, lat), (360, lon)) for a in axis)
@@ -184,11 +185,11 @@ class Places:
             self.kind, self.at = "planar", list(zip(x, y, strict=True))
 
     def _read_mesh(self, problem: Problem, mesh: Mapping[str, Any], name: str) -> None:
-        """Compute a mesh of equilateral triangles that covers polygons, and use its vertices as places.
+        """Compute a mesh of equilateral triangles that covers polygons, whose vertices become the places.
 
         Args:
-            problem: The published problem, which contains a GeoJSON file with the polygons.
-            mesh: The table with the keys ``region`` (the file), ``side_km`` and, optionally, ``planar``.
+            problem: The published problem, which contains a GeoJSON file of the polygons.
+            mesh: The table with the keys ``region`` (the name of the file), ``side_km`` and, optionally, ``planar``.
             name: The name of the table, for error messages.
 
         Raises:
@@ -196,7 +197,7 @@ class Places:
         """
         side_mm, planar = float(number(mesh["side_km"])) * 1e6, mesh.get("planar", False)
         is_known = mesh.keys() <= {"region", "side_km", "planar"} and type(planar) is bool
-        # As in `solve`, a side must be at least a metre long.
+        # As in `solve`, sides must be at least a metre long.
         need(
             is_known and side_mm >= 1e3,
             f"problem: [{name}]: mesh: expected region, side_km of at least 0.001 and perhaps planar, got {mesh}",
@@ -206,9 +207,10 @@ class Places:
         if planar:
             flat = [[[(x * 1e6, y * 1e6) for x, y in ring] for ring in rings_of_polygon] for rings_of_polygon in rings]
         else:
-            # In GeoJSON, the longitude comes first.
+            # The longitude comes first in GeoJSON.
             corners = [(y, x) for rings_of_polygon in rings for ring in rings_of_polygon for x, y in ring]
-            # A triangle that meets the region reaches beyond it by at most its side and some millimetres of rounding.
+            # A triangle that overlaps the region extends beyond it by at most its side and some millimetres of
+            # rounding.
             projection = self.projection = Projection(corners, side_mm + 4)
             flat = [
                 [[projection.doubles(y, x) for x, y in ring] for ring in rings_of_polygon] for rings_of_polygon in rings
@@ -218,19 +220,19 @@ class Places:
         self.at = [(Fraction(x / 1e6), Fraction(y / 1e6)) for x, y in vertices]
 
     def doubles(self) -> list[tuple[float, float]]:
-        """Return the two coordinates of each place as doubles, in degrees on the earth and in km in a plane."""
+        """Return the two coordinates of each place as doubles, in degrees on the earth or in km in a plane."""
         if self.kind == "geographic":
             return [(float(Fraction(180 * a, PI)), float(Fraction(180 * b, PI))) for a, b in self.at]
         return [(float(x), float(y)) for x, y in self.at]
 
 
 def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
-    """Check that the sizes of a grid are valid and that it does not have too many places.
+    """Raise RefusedError if the sizes of a grid are invalid or it has too many places.
 
     Args:
         name: The name of the table, for the error message.
         sides: The numbers of rows and columns, as read from the problem.
-        max_places: The maximum number of places, limited by how many weights the release's file can contain.
+        max_places: The maximum number of places, which is how many weights the release's file can contain.
 
     Raises:
         RefusedError: A size is not a positive integer, or there are too many places.
@@ -240,5 +242,5 @@ def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
 
 
 def _column_name(name: str) -> str:
-    """Normalize a column name to Unicode's NFC form, which the headers of published files use."""
+    """Convert a column name to Unicode's NFC form, which the headers of published files have."""
     return unicodedata.normalize("NFC", name)

@@ -1,4 +1,4 @@
-"""Checks for releases that protect every point of a region made of triangles (docs/guide/everywhere.md).
+"""Check releases that protect every point of a region of triangles (docs/guide/everywhere.md).
 
 The region lies in a plane or on the earth. Costs and barycentric coordinates are integers scaled by 2**256 (``ONE``
 represents 1), and positions are in integer millimetres.
@@ -31,37 +31,37 @@ from privopt_metric_dp.checkers.triangles import (
 __all__ = ["Plane"]
 
 MIN_POINTS = 20_000
-"""Minimum number of quadrature points that represent the people in a region."""
+"""The minimum number of quadrature points to represent the people in a region."""
 
 Person = tuple[int, tuple[int, ...], list[int], Any]
 """A quadrature point that represents people.
 
-The entries are its weight, the vertex indices of its triangle's corners, its barycentric coordinates in the triangle,
-and its coordinates as prepared by ``Metric.ready``.
+It consists of its weight, the vertex indices of its triangle's corners, its barycentric coordinates in the triangle,
+and its coordinates as converted by ``Metric.ready``.
 """
 
 Part = tuple[tuple[int, ...], ...]
-"""The corners of part of a triangle, each in the barycentric coordinates of the whole triangle."""
+"""The corners of a part of a triangle, in the barycentric coordinates of the whole triangle."""
 
 MILLION = 10**6
-"""Number of millimetres in a kilometre."""
+"""The number of millimetres in a kilometre."""
 
 
 class Plane:
-    """A region divided into triangles. Each vertex has a row in the obfuscation matrix.
+    """A region that is divided into triangles. Each vertex has a row in the obfuscation matrix.
 
     Attributes:
-        arrays: The declaration of the additional array that a region of triangles stores in mechanism.npz, in the
-            format of :func:`privopt.checker.arrays.read_npz`.
+        arrays: The additional array that mechanism.npz contains for a region of triangles, in the format of
+            :func:`privopt.checker.arrays.read_npz`.
         at: The positions of the vertices, in integer millimetres.
-        triangles: The corners of each triangle, as vertex indices.
+        triangles: The vertex indices of each triangle's corners.
         projection: The map projection for places on the earth, or None for places in a plane.
     """
 
     arrays = "vertices:i8:2"
 
     def __init__(self, metric: Metric, cols: int) -> None:
-        """Store the metric and the number of grid columns, which is 0 if the places do not form a grid."""
+        """Store the metric and the number of the grid's columns, which is 0 if the places do not form a grid."""
         self.metric, self.cols = metric, cols
         self.at: list[Point] = []
         self.triangles: list[Corners] = []
@@ -70,29 +70,29 @@ class Plane:
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
         """Refine the triangles, and return the arrays that mechanism.npz must contain.
 
-        All triangles are divided into quarters until no side is longer than ``split``. The returned arrays are the
-        triangles, the number of snapping steps (always 0), and the vertices.
+        All triangles are divided into quarters until no side is longer than ``split``. The arrays are the triangles,
+        the number of snapping steps (always 0) and the vertices.
 
         Args:
             epsilon: Epsilon per km.
             split: The maximum length of a side in km, or 0 for no limit.
-            stored: The arrays of simplices, snapping steps and vertices that mechanism.npz contains.
+            stored: The arrays of simplices, snapping steps and vertices in mechanism.npz.
 
         Raises:
-            RefusedError: Too few triangles are stored, or the triangles between points are not a Delaunay
-                triangulation.
+            RefusedError: Too few triangles are stored, two places coincide, or the stored triangles between places are
+                not a Delaunay triangulation.
         """
         self.at, triangles = self._read_triangles(stored[0].rows)
         count, ids = len(self.at), list(self.metric.points)
         used_ids = set(ids)
         while True:
-            # The sides are sorted, so that new vertices get the same indices as in `solve`.
+            # Sorting the sides gives new vertices the same indices as in `solve`.
             sides = sorted({_sort_ends(edge) for t in triangles for edge in itertools.combinations(t, 2)})
-            # scalar(a, b, a) is the squared length of the side from a to b.
+            # The squared length of the side from a to b is scalar(a, b, a).
             longest = max(scalar(self.at[a], self.at[b], self.at[a]) for a, b in sides)
             if not split or longest <= (split * MILLION) ** 2:
                 break
-            # This is refused before the refinement grows, because a small `split` could ask for any number of
+            # Too fine a refinement is rejected before it is computed, because a small `split` can request any number of
             # triangles.
             are_enough = 4 * len(triangles) <= len(stored[0].rows)
             need(are_enough, "mechanism.npz: fewer triangles than the region has")
@@ -108,13 +108,13 @@ class Plane:
         self.triangles = triangles
         self.metric.add_places(ids, [self._to_place(Fraction(x), Fraction(y)) for x, y in self.at[count:]])
         self._hold_sides(ids, epsilon)
-        # The number of steps is 0, because only snapping along streets proceeds in steps.
+        # Only snapping along streets has steps.
         return [triangles, [0], self.at]
 
     def _hold_sides(self, ids: list[str], epsilon: Fraction) -> None:
-        """Limit the ratio between the matrix rows at the two ends of each triangle side.
+        """Limit the ratio between the matrix rows at the two ends of each side.
 
-        A side shared by two triangles gets the smaller of their limits.
+        A side that two triangles share gets the smaller of their limits.
 
         Args:
             ids: The id of each vertex.
@@ -124,19 +124,19 @@ class Plane:
         for t in self.triangles:
             ratios = side_ratios([self.at[v] for v in t], float(epsilon / MILLION))
             for i, ratio in enumerate(ratios):
-                # The side opposite corner i.
+                # The side is the one opposite corner i.
                 edge = _sort_ends((t[i - 1], t[i - 2]))
-                # The smaller ratio is sufficient for both triangles.
+                # The smaller ratio suffices for both triangles.
                 allowed[edge] = min(ratio, allowed.get(edge, ratio))
         factors = [(ids[a], ids[b], 1 + Fraction(ratio)) for (a, b), ratio in allowed.items()]
         self.metric.hold_along(factors, epsilon)
 
     def _read_triangles(self, stored: list[Any]) -> tuple[list[Point], list[Corners]]:
-        """Return the records' positions in integer millimetres, and the triangles between them before refinement.
+        """Return the records' positions in integer millimetres and the triangles between them, before any refinement.
 
         Args:
-            stored: The corners of the triangles in mechanism.npz. They are used only if neither a mesh nor a grid
-                determines the triangles.
+            stored: The corners of the triangles in mechanism.npz, which are used only if the records form neither a
+                mesh nor a grid.
 
         Raises:
             RefusedError: Two places coincide, or the stored triangles are not a Delaunay triangulation.
@@ -151,16 +151,16 @@ class Plane:
             return points, list(places.mesh)
         need(len({*points}) == len(points), "problem: two places coincide in whole millimetres", 2)
         if cols:
-            # The cells that have a neighbour to the right and one above.
+            # The cells with a neighbour to the right and another one above.
             lower = [a for a in range(len(points) - cols) if (a + 1) % cols]
             halves = (((a, a + 1, a + cols), (a + 1, a + cols + 1, a + cols)) for a in lower)
             return points, [t for pair in halves for t in pair]
-        # Delaunay triangles are not computed here but taken from the file and checked. Refined ones are stored as
-        # quarters, in groups of four, so the refinement is undone until only declared points are corners.
+        # Delaunay triangles are not computed but read from the file and checked. A refinement stores the quarters of
+        # each triangle one after another, so it can be undone until all corners are declared points.
         while max(map(max, stored)) >= len(points):
             fours = zip(*[iter(stored)] * 4, strict=True)
             stored = [(p[0], q[1], r[2]) for p, q, r, _ in fours]
-        # In normal form, the triangles are sorted, and each of them begins with its smallest corner.
+        # Triangles are stored in order, and each begins with its smallest corner.
         ordered = stored == sorted(stored) and all(min(t) == t[0] for t in stored)
         is_triangulation = ordered and triangulates(points, stored)
         need(is_triangulation, "mechanism.npz: simplices: not the Delaunay triangles of the places, in order")
@@ -169,7 +169,7 @@ class Plane:
     def _to_place(self, x: Fraction, y: Fraction) -> tuple[Any, Any]:
         """Convert a position in millimetres to the coordinates that the metric uses.
 
-        In a plane, these are in km. On the earth, they are latitude and longitude in radians, scaled by 2**256.
+        In a plane, these are in km. On the earth, they are the latitude and longitude in radians, scaled by 2**256.
         """
         if self.metric.records.kind == "planar":
             return x / MILLION, y / MILLION
@@ -177,28 +177,28 @@ class Plane:
         return self.projection.radians(x, y)
 
     def checked_pairs(self) -> list[tuple[int, int, float, int]]:
-        """Return an empty list, because :meth:`check_inside` checks whole triangles instead of pairs of rows."""
+        """Return an empty list, because triangles are checked by :meth:`check_inside` instead of as pairs of rows."""
         return []
 
     def rate(self, excess: float) -> float:
-        """Return ln(1 + ``excess``), the log ratio of two rows whose weights differ by the factor 1 + ``excess``."""
+        """Return ln(1 + ``excess``), the log ratio between weights that differ by the factor 1 + ``excess``."""
         return math.log1p(excess)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Check that |grad z| <= epsilon min z on every triangle for every output.
+        """Check that |grad z| <= epsilon min z for every output on every triangle.
 
-        Here z is the weight of the output, interpolated linearly between the triangle's corners. Squared integers are
-        compared, so that the check is exact.
+        Here z is the weight of the output, interpolated linearly between the triangle's corners. The check is exact,
+        because it compares squares of integers.
 
         Args:
             rows: The weights at the vertices, indexed by vertex and then by output.
             epsilon: Epsilon per km.
 
         Returns:
-            The number of triangles checked, and the largest value of |grad z| / min z, per km.
+            The number of triangles checked, and the largest |grad z| / min z per km.
 
         Raises:
-            RefusedError: The weights of an output violate the inequality on a triangle.
+            RefusedError: An output violates the inequality on a triangle.
         """
         worst = 0.0
         for corners in self.triangles:
@@ -207,9 +207,9 @@ class Plane:
             numerator, denominator = 0, 1
             for weights in zip(*(rows[v] for v in corners), strict=True):
                 p, q, min_weight = weights[1] - weights[0], weights[2] - weights[0], min(weights)
-                # `slope` is (D |grad z|)^2 with D twice the area, as the gradient is (p AC' - q AB') / D
-                # (docs/guide/everywhere.md). The largest slope / min^2 is kept as a fraction, so that only this one is
-                # compared with epsilon. If a smallest weight is 0, any slope makes the denominator 0 and is refused.
+                # The gradient is (p AC' - q AB') / D, where D is twice the area (docs/guide/everywhere.md), so `slope`
+                # is (D |grad z|)^2. Only the largest slope / min^2 has to be compared with epsilon, so it is kept as a
+                # fraction. If the smallest weight is 0, any slope makes the denominator 0 and is rejected.
                 slope = (p * cy - q * by) ** 2 + (q * bx - p * cx) ** 2
                 if slope * denominator > min_weight * min_weight * numerator:
                     numerator, denominator = slope, min_weight * min_weight
@@ -218,18 +218,18 @@ class Plane:
             holds = double_area > 0 and numerator * max_slope.denominator**2 <= denominator * max_slope.numerator**2
             where = f"in triangle {[*corners]} a weight changes by more than epsilon times its smallest value there"
             need(holds, f"{where}, per km")
-            # The factor 1e6 converts the rate per millimetre to one per km.
+            # The factor 1e6 converts from millimetres to km.
             worst = max(worst, math.sqrt(Fraction(numerator, denominator)) * 1e6 / double_area)
         return len(self.triangles), worst
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
-        """Return losses averaged over people anywhere in the region.
+        """Average the losses over people anywhere in the region.
 
-        Each person is snapped to a random corner of the triangle that contains them.
+        Each person is snapped to a random corner of the triangle that contains the person.
 
         Args:
             losses: The losses at the vertices.
-            epsilon: Unused here; :class:`privopt_metric_dp.checkers.streets.Streets` needs it.
+            epsilon: Not used, unlike in :class:`privopt_metric_dp.checkers.streets.Streets`.
         """
         metric, vertices, count = self.metric, losses.column, len(self.metric.points)
         people = list(self._spread_people())
@@ -238,11 +238,11 @@ class Plane:
         def column(k: int) -> list[int]:
             """Return the cost of output k at every vertex, scaled by 2**256.
 
-            The cost at a vertex is a mean over people, weighted by the probability of snapping each person to the
-            vertex.
+            The cost at a vertex is a mean over all people, in which each person's cost is multiplied by the probability
+            of snapping the person to the vertex.
             """
             costs = [0] * count
-            # A loss that is a distance is measured at the person. Any other loss is interpolated between the corners.
+            # A loss that is a distance is measured from the person. Any other loss is interpolated between the corners.
             to = [] if losses.measured else vertices(k)
             for mass, corners, shares, position in people:
                 if losses.measured:
@@ -253,19 +253,18 @@ class Plane:
                     costs[v] += person_cost * weight * mass
             return [cost // (total << BITS) for cost in costs]
 
-        # The costs are already means over people, so the prior of every vertex is 1.
+        # Costs are already means over people, so every vertex gets the prior 1.
         return replace(losses, prior=[1] * count, whole=1, column=column)
 
     def _spread_people(self) -> Iterator[Person]:
-        """Yield weighted quadrature points that represent people spread evenly over the region.
+        """Yield weighted quadrature points that represent people who are spread evenly over the region.
 
-        Radon's seven-point rule is applied to each triangle, or to equal parts of it if there are few triangles. The
-        rule is exact for polynomials of degree at most 5. On the earth, weights are proportional to the area on the
-        earth, which is the projected area times the cosine of the latitude.
+        Radon's seven-point rule, which is exact for polynomials of degree up to 5, is applied to each triangle or, if
+        there are few triangles, to equal parts of it. On the earth, weights are proportional to the projected area
+        times the cosine of the latitude, which is the true area up to a factor.
         """
         parts: list[Part] = [((ONE, 0, 0), (0, ONE, 0), (0, 0, ONE))]
-        # Every triangle is divided into the same parts, so a few large triangles are divided further than many small
-        # ones.
+        # All triangles are divided alike, and further the fewer there are.
         while 7 * len(parts) * len(self.triangles) < MIN_POINTS:
             parts = [quarter for part in parts for quarter in _split_into_quarters(part)]
         points = [(weight, _mix_shares(part, seventh)) for part in parts for weight, seventh in _radon_points()]
@@ -280,23 +279,23 @@ class Plane:
 
 
 def _sort_ends(edge: tuple[int, int]) -> tuple[int, int]:
-    """Return the vertex indices of a side's two ends in ascending order."""
+    """Return the edge's two vertex indices in ascending order."""
     return min(edge), max(edge)
 
 
 def _middle_numbers(t: Corners, middle: dict[tuple[int, int], int]) -> Corners:
-    """Return the vertex indices of the midpoints of a triangle's sides ab, ac and bc.
+    """Return the vertex indices of the midpoints of the sides ab, ac and bc of a triangle.
 
     Args:
         t: The vertex indices of the corners a, b and c.
-        middle: The vertex index of each side's midpoint, keyed by the side's ends in ascending order.
+        middle: The vertex index of each side's midpoint by the side's ends in ascending order.
     """
     a, b, c = t
     return middle[_sort_ends((a, b))], middle[_sort_ends((a, c))], middle[_sort_ends((b, c))]
 
 
 def _split_into_quarters(part: Part) -> list[Part]:
-    """Divide part of a triangle into four smaller parts by connecting the midpoints of its sides."""
+    """Divide a part of a triangle into four smaller parts by connecting the midpoints of its sides."""
     a, b, c = part
     ab, ac, bc = (tuple(x + y >> 1 for x, y in zip(p, q, strict=True)) for p, q in itertools.combinations(part, 2))
     return [(a, ab, ac), (ab, b, bc), (ac, bc, c), (bc, ac, ab)]
@@ -305,12 +304,12 @@ def _split_into_quarters(part: Part) -> list[Part]:
 def _radon_points() -> list[tuple[int, list[int]]]:
     """Return the weight and the barycentric coordinates of each of Radon's seven quadrature points.
 
-    All numbers are scaled by 2**256. Weights, in units of 1/1200 of the triangle's area, sum to 1200.
+    All numbers are scaled by 2**256. The weights are in units of 1/1200 of the triangle's area, and sum to 1200.
     """
     root = math.isqrt(15 << 2 * BITS)
     seven = [(270 * ONE, [ONE // 3] * 3)]
     for sign in (-1, 1):
-        # Two of the coordinates equal (6 +- sqrt 15) / 21, and the weight is (155 +- sqrt 15) / 1200.
+        # Two of the coordinates are (6 +- sqrt 15) / 21, and the weight is (155 +- sqrt 15) / 1200.
         equal, weight = (6 * ONE + sign * root) // 21, 155 * ONE + sign * root
         third = ONE - 2 * equal
         three = [[third, equal, equal], [equal, third, equal], [equal, equal, third]]
@@ -319,7 +318,7 @@ def _radon_points() -> list[tuple[int, list[int]]]:
 
 
 def _mix_shares(part: Part, seventh: list[int]) -> list[int]:
-    """Convert a quadrature point's barycentric coordinates from part of a triangle to the whole triangle.
+    """Convert a quadrature point's barycentric coordinates in a part of a triangle to those in the whole triangle.
 
     Args:
         part: The corners of the part, in the barycentric coordinates of the whole triangle.

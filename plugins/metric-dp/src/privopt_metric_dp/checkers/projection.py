@@ -10,10 +10,10 @@ from privopt.checker.exact import RADIUS_KM, need, radians
 __all__ = ["Point", "Projection", "in_millimetres"]
 
 Point = tuple[int, int]
-"""A point in the plane, as integer millimetres to the east and to the north of the origin."""
+"""A point in the plane, in integer millimetres to the east and to the north of the origin."""
 
 UNITS = 10**7
-"""Number of angular units in a degree. Positions on the earth are integers in units of 1e-7 degrees."""
+"""The number of angular units in a degree. Positions on the earth are integers in units of 1e-7 degrees."""
 
 TURN = 360 * UNITS
 """A full turn (360 degrees) in units of 1e-7 degrees."""
@@ -29,11 +29,11 @@ def in_millimetres(x: float, y: float) -> Point:
 
 
 class Projection:
-    """The projection x = R cos(phi*) longitude, y = R latitude, in which no path is longer than on the earth.
+    """The projection x = R cos(phi*) longitude and y = R latitude, which makes no path longer than it is on the earth.
 
-    R is the radius of the earth, and phi* is the highest latitude that a great circle between two points in a bounding
-    box can reach. It satisfies tan(phi*) = tan(top) / cos(half), where ``top`` is the highest latitude in the box and
-    ``half`` is half the box's width in longitude.
+    Here R is the radius of the earth, and phi* is the highest latitude that a great circle between two points in the
+    region's bounding box can reach. It satisfies tan(phi*) = tan(top) / cos(half), where ``top`` is the highest
+    latitude in the box, north or south, and ``half`` is half of the box's width in longitude.
 
     Attributes:
         south, middle: The latitude and longitude of the origin, in units of 1e-7 degrees.
@@ -41,38 +41,38 @@ class Projection:
     """
 
     def __init__(self, degrees: list[tuple[float, float]], margin: float = 0.0) -> None:
-        """Compute the projection for a region, with the same steps as ``solve``, so that both obtain the same integers.
+        """Compute the projection for a region in the same steps as ``solve``, so that both obtain the same integers.
 
         Args:
             degrees: The latitude and longitude in degrees of each known position in the region.
-            margin: An upper bound, in millimetres, on how far the region extends beyond the positions' bounding box.
+            margin: An upper bound in millimetres on how far the region extends beyond the positions' bounding box.
 
         Raises:
-            RefusedError: Paths between the positions could come near a pole.
+            RefusedError: Paths in the region could come near a pole.
         """
         units = [(round(lat * 1e7), round(lon * 1e7)) for lat, lon in degrees]
         reference = units[0][1]
-        # Longitudes are relative to the first position, so that a region may cross the meridian of 180 degrees.
+        # Longitudes are measured from the first position, so that a region may cross the meridian of 180 degrees.
         east = [_wrap_longitude(lon - reference) for _, lon in units]
         self.south, north = min(units)[0], max(units)[0]
         self.middle = reference + (min(east) + max(east)) // 2
-        # The length of 1e-7 degrees of a great circle in 2**-24 mm. It is a little too short, as the double nearest to
-        # pi is below pi.
+        # The length of 1e-7 degrees of a great circle in 2**-24 mm. It is a little too short, because the double
+        # nearest to pi is below pi.
         per_unit = Fraction(math.pi) * RADIUS_KM * 2**24 * 10**6 / (180 * UNITS)
         self.up, margin_units = math.floor(per_unit), Fraction(margin) * 2**24
         height_margin = width_margin = math.ceil(margin_units / self.up) + 1
-        # A wider box has a higher phi*, where the same margin takes more degrees of longitude, so the box is widened
-        # until the margin fits.
+        # Widening the box raises phi*, and then the margin takes more degrees of longitude, so this is repeated until
+        # the margin fits.
         while True:
             max_latitude = max(height_margin - self.south, north + height_margin) / 1e7
             half_width = ((max(east) - min(east) + 1) // 2 + width_margin) / 1e7
             need(max(max_latitude, half_width) < 90, "problem: paths that come near a pole", 2)
             tangent = math.tan(math.radians(max_latitude)) / math.cos(math.radians(half_width))
-            # phi* in degrees, rounded up to millionths, which are far above rounding errors, so that all machines get
-            # the same number.
+            # This is phi* in degrees. It is rounded up to millionths, which are far above rounding errors, so that all
+            # machines get the same number.
             parallel = (math.floor(math.degrees(math.atan(tangent)) * 1e6) + 2) / 1e6
             need(parallel <= 85, "problem: paths that come near a pole", 2)
-            # The cosine is rounded down by more than its error, because a larger one would stretch distances.
+            # The cosine is reduced by more than its error, because too large a cosine would stretch distances.
             narrower = Fraction(math.cos(math.radians(parallel)) * (1.0 - 1e-12))
             self.right = math.floor(per_unit * narrower)
             if (needed := math.ceil(margin_units / self.right) + 1) <= width_margin:
@@ -83,7 +83,7 @@ class Projection:
         """Project a latitude and longitude in degrees to a point in the plane, in integer millimetres."""
         east = _wrap_longitude(round(lon * 1e7) - self.middle)
         north = round(lat * 1e7) - self.south
-        # 2**23 is half a millimetre in units of 2**-24 mm, so the shift rounds to the nearest millimetre.
+        # Half a millimetre is 2**23 in units of 2**-24 mm, so the shift rounds to the nearest millimetre.
         return east * self.right + 2**23 >> 24, north * self.up + 2**23 >> 24
 
     def doubles(self, lat: float, lon: float) -> tuple[float, float]:
@@ -99,5 +99,5 @@ class Projection:
 
 
 def _wrap_longitude(longitude: int) -> int:
-    """Return the equivalent longitude from -180 degrees up to but not including 180, in units of 1e-7 degrees."""
+    """Return the equivalent longitude in [-180, 180) degrees, in units of 1e-7 degrees."""
     return (longitude + TURN // 2) % TURN - TURN // 2

@@ -1,4 +1,4 @@
-"""Checks for releases that protect every point on a network of streets (docs/guide/everywhere.md).
+"""Check releases that protect every point on a network of streets (docs/guide/everywhere.md).
 
 Costs, probabilities and positions are integers scaled by 2**256. ``low`` converts a rational to this scale and rounds
 it down, and ``ONE`` represents 1.
@@ -21,23 +21,22 @@ from privopt_metric_dp.checkers.metric import Metric
 __all__ = ["Piece", "Streets"]
 
 Piece = tuple[int, int, Fraction, Fraction]
-"""The row indices of the two ends of a piece of street, its length in km, and the factor 1 + a by which the weights in
-these two matrix rows may differ."""
+"""The row indices of a piece's ends, its length in km, and the factor 1 + a by which weights in these rows may differ.
+"""
 
 STEPS_PER_HALF = 8
-"""Number of linear segments of the snapping probability in each half of a piece."""
+"""The number of linear segments of the snapping probability in each half of a piece."""
 
 INTERVALS_PER_PIECE = 16
-"""Number of intervals into which a piece is divided for integration. Each contains two Gauss points, which represent
-people."""
+"""The number of intervals of a piece for integration, each with two Gauss points that represent people."""
 
 
 class Streets:
-    """A region of streets. Each street is divided into pieces of equal length.
+    """A region of streets, each of which is divided into pieces of equal length.
 
     Attributes:
-        arrays: The declaration of the additional array that a region of streets stores in mechanism.npz, in the format
-            of :func:`privopt.checker.arrays.read_npz`.
+        arrays: The additional array that mechanism.npz contains for a region of streets, in the format of
+            :func:`privopt.checker.arrays.read_npz`.
         pieces: The pieces of all streets, in the order of the streets (set by :meth:`build`).
     """
 
@@ -51,13 +50,13 @@ class Streets:
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
         """Divide the streets into pieces, and return the arrays that mechanism.npz must contain.
 
-        The returned arrays are the row indices of each piece's two ends, the number of snapping steps, and the length
-        of each piece in km.
+        The arrays are the row indices of each piece's two ends, the number of snapping steps, and the length of each
+        piece in km.
 
         Args:
             epsilon: Epsilon per km.
             split: The maximum length of a piece in km, or 0 for the default of 1 / (2 epsilon).
-            stored: The arrays of simplices, snapping steps and lengths that mechanism.npz contains.
+            stored: The arrays of simplices, snapping steps and lengths in mechanism.npz.
 
         Raises:
             RefusedError: Too few pieces are stored.
@@ -67,15 +66,17 @@ class Streets:
             [tail for tail, _, _ in metric.streets],
             [head for _, head, _ in metric.streets],
         )
-        # The dictionary serves as an ordered set: records first, then the roads' nodes, then the added vertices.
+        # The dictionary serves as an ordered set of the records, the roads' nodes and the added vertices, in this
+        # order.
         points: dict[str, None] = dict.fromkeys([*metric.points, *tails, *heads])
         pieces: list[tuple[str, str, Fraction, Fraction]] = []
         for tail, head, stated_km in metric.streets:
-            # Rounded down to a double, as in `solve`, because the stored lengths are doubles, and shorter ones are
+            # As in `solve`, lengths are rounded down to doubles, in which they are stored. Shorter lengths are
             # stricter.
             km = Fraction(down(stated_km))
             parts = max(1, math.ceil(km / (Fraction(split) or 1 / (2 * epsilon))))
-            # This is refused before pieces are created, because a small `split` could request any number of them.
+            # Too many pieces are rejected before they are created, because a small `split` can request any number of
+            # them.
             need(
                 len(pieces) + parts <= len(stored[0].rows),
                 "mechanism.npz: fewer pieces of streets than the problem has",
@@ -85,7 +86,7 @@ class Streets:
             between = list(itertools.islice(free, parts - 1))
             points |= dict.fromkeys(between)
             km = Fraction(down(km / parts))
-            # 1 + a with a = 2 ((1 + t)^n - 1), t = epsilon l / 2n (docs/guide/everywhere.md, "Streets").
+            # This is 1 + a with a = 2 ((1 + t)^n - 1) and t = epsilon l / 2n (docs/guide/everywhere.md, "Streets").
             factor = 2 * (1 + epsilon * km / (2 * STEPS_PER_HALF)) ** STEPS_PER_HALF - 1
             chain = itertools.pairwise([tail, *between, head])
             pieces += [(start, end, km, factor) for start, end in chain]
@@ -101,28 +102,28 @@ class Streets:
         """Return the pieces as pairs of rows to check.
 
         Returns:
-            For each piece, the row indices of its two ends, its length in km, and the largest allowed ratio between the
+            For each piece, the row indices of its two ends, its length in km, and the largest allowed ratio between
             weights in the two rows, scaled by 2**256.
         """
         return [(a, b, float(km), low(factor)) for a, b, km, factor in self.pieces]
 
     def rate(self, excess: float) -> float:
-        """Return the smallest value of epsilon times length for which a piece allows the ratio 1 + ``excess``.
+        """Return the smallest product of epsilon and length at which a piece allows the ratio 1 + ``excess``.
 
-        The ratio is that between an output's weights in the rows of the piece's two ends. The result is 2 n t, where t
-        solves ``excess`` = 2 ((1 + t)^n - 1) and n is :data:`STEPS_PER_HALF` (docs/guide/everywhere.md).
+        This is the ratio between an output's weights in the rows of the piece's two ends. The result is 2 n t, where n
+        is :data:`STEPS_PER_HALF` and t solves ``excess`` = 2 ((1 + t)^n - 1) (docs/guide/everywhere.md).
         """
         return 2 * STEPS_PER_HALF * math.expm1(math.log1p(excess / 2) / STEPS_PER_HALF)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Return (0, 0.0), because streets are checked through :meth:`checked_pairs` instead."""
+        """Return (0, 0.0), because streets are checked by means of :meth:`checked_pairs` instead."""
         return 0, 0.0
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
-        """Return losses averaged over people anywhere on the streets.
+        """Average the losses over people anywhere on the streets.
 
-        A person at the fraction u of a piece is snapped to the first end with probability 1 - lambda(u), and to the
-        second end with probability lambda(u) (:func:`_far_share`).
+        A person at the fraction u of a piece is snapped to the second end with probability lambda(u)
+        (:func:`_far_share`), and otherwise to the first end.
 
         Args:
             losses: The losses at the vertices.
@@ -132,14 +133,14 @@ class Streets:
         people = [_Person.at(*position, epsilon) for position in self._place_people()]
 
         def column(k: int) -> list[int]:
-            """Return the cost of output k at every vertex, summed over people and scaled by 2**256.
+            """Return the cost of output k at every vertex as a sum over people, scaled by 2**256.
 
-            A person's cost is weighted by mass and by the probability of being snapped to the vertex.
+            A person's cost is multiplied by the mass and by the probability of being snapped to the vertex.
             """
             d, costs = vertices(k), [0] * count
             for person in people:
                 if losses.measured:
-                    # A path from a person leads over one of the piece's two ends. All terms are scaled by 2**512.
+                    # A path from a person leads through one of the piece's two ends. All terms are scaled by 2**512.
                     person_cost = min(
                         d[person.a] * ONE + person.part * person.km, d[person.b] * ONE + person.rest * person.km
                     )
@@ -149,19 +150,19 @@ class Streets:
                 costs[person.b] += person_cost * person.share * person.mass
             return [cost >> 2 * BITS for cost in costs]
 
-        # The sums above will be divided by this when the loss is computed.
+        # The sums over people are divided by this mass later, when the loss is computed.
         total_mass = sum(person.mass for person in people)
         return replace(losses, prior=[1] * count, whole=total_mass, column=column)
 
     def _place_people(self) -> list[tuple[Piece, int, int]]:
-        """Return weighted quadrature points (Gauss points) that represent people spread evenly over the streets.
+        """Return weighted Gauss points that represent people who are spread evenly over the streets.
 
         Returns:
-            For each point, its piece, its position as a fraction of the piece, and its weight. The weight is the
-            piece's length in km. Both numbers are scaled by 2**256.
+            The piece of each point, the point's position as a fraction of the piece, and its weight, which is the
+            piece's length in km. Positions and weights are scaled by 2**256.
         """
         root = math.isqrt(ONE * ONE // 3)
-        # The middle of interval j // 2 is at j / 32 of the piece, and its two Gauss points are 1 / sqrt(3) of half its
+        # The middle of interval j // 2 is at j / 32 of the piece. Its two Gauss points are 1 / sqrt(3) of half its
         # width away from the middle.
         middles = [(j, sign) for j in range(1, 2 * INTERVALS_PER_PIECE, 2) for sign in (-1, 1)]
         parts = [(j * ONE + sign * root) // (2 * INTERVALS_PER_PIECE) for j, sign in middles]
@@ -170,12 +171,12 @@ class Streets:
 
 @dataclass(frozen=True, slots=True)
 class _Person:
-    """A person at a point on a piece of street. All numbers except the indices are scaled by 2**256.
+    """A person on a piece of street. All numbers except the indices are scaled by 2**256.
 
     Attributes:
         a, b: The row indices of the piece's two ends.
         km: The length of the piece in km.
-        part, rest: The distances from a and from b as fractions of the piece, which sum to 1.
+        part, rest: The distances from a and b as fractions of the piece, which sum to 1.
         share: The probability that the person is snapped to b.
         mass: The weight of the person, which is proportional to the length of the piece.
     """
@@ -206,14 +207,14 @@ class _Person:
 def _far_share(part: int, step: Fraction, factor: Fraction) -> int:
     """Return lambda(u), the probability of snapping a person at the fraction u of a piece to its second end.
 
-    lambda is S-shaped, so that output probabilities change by at most the factor 1 + ``step`` in each of 16 steps. Let
-    16 u = n + r, where n is an integer and 0 <= r < 1. In the first half of the piece, lambda(u) is ((1 + step)^n
-    (1 + r step) - 1) / (factor - 1). In the second half, it is 1 - lambda(1 - u).
+    The function is S-shaped, so that output probabilities change by at most the factor 1 + ``step`` in each of 16
+    steps. Let 16 u = n + r, where n is an integer and 0 <= r < 1. In the first half of the piece, lambda(u) is ((1 +
+    step)^n (1 + r step) - 1) / (factor - 1). In the second half, it is 1 - lambda(1 - u).
 
     Args:
         part: The fraction u, scaled by 2**256.
-        step: Epsilon times the length of a step, which is 1/16 of the piece.
-        factor: The largest allowed ratio between the weights in the rows of the two ends.
+        step: The product of epsilon and the length of a step, which is 1/16 of the piece.
+        factor: The largest allowed ratio between weights in the rows of the two ends.
 
     Returns:
         lambda(u), scaled by 2**256.

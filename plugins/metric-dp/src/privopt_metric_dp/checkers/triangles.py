@@ -1,6 +1,6 @@
-"""Checks of Delaunay triangulations, and the allowed ratios between matrix rows along triangle sides.
+"""Check Delaunay triangulations, and compute the allowed ratios between matrix rows along the sides of triangles.
 
-All comparisons are exact, except in :func:`side_ratios`, which computes with doubles.
+All comparisons are exact except in :func:`side_ratios`, which computes with doubles.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["is_flat", "quarters", "scalar", "side_ratios", "triangulates", "turn
 Side = tuple[int, int]
 
 RATIO_HALVINGS = 50
-"""Number of bisection steps in :func:`side_ratios`, which must be the same as in ``solve``."""
+"""The number of bisection steps in :func:`side_ratios`, which must be the same as in ``solve``."""
 
 
 def turn(a: Point, b: Point, c: Point) -> int:
-    """Return twice the signed area of triangle abc, which is positive if the corners are counterclockwise."""
+    """Return twice the signed area of triangle abc, which is positive if its corners are in counterclockwise order."""
     return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 
 
@@ -50,27 +50,27 @@ def quarters(corners: Corners, middles: Corners) -> list[Corners]:
 def _violates_delaunay(p: Point, q: Point, a: Point, b: Point) -> bool:
     """Return whether triangles pqa and qpb, which share the side pq, violate the Delaunay condition.
 
-    They do if the angles at a and b sum to more than 180 degrees. In this case, a and b each lie in the circumcircle of
-    the opposite triangle. Equivalently, the cotangents of the two angles have a negative sum. To avoid divisions, the
-    sum is multiplied by both areas.
+    They do if the angles at a and b sum to more than 180 degrees, because a and b then lie in the circumcircle of the
+    opposite triangle. This means that the cotangents of the two angles have a negative sum. To avoid divisions, the sum
+    is multiplied by both areas.
     """
     return scalar(p, a, q) * turn(q, p, b) + scalar(p, b, q) * turn(p, q, a) < 0
 
 
 def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
-    """Return whether triangles form a Delaunay triangulation of the points' convex hull, except for flat notches.
+    """Return whether triangles form a Delaunay triangulation of the points' convex hull, apart from flat notches.
 
     Flat notches are missing parts of the hull that nearly flat triangles would fill. Once they are filled, the boundary
-    must be a single ring that turns left everywhere and winds around once. This ensures that triangles do not overlap.
+    must be a single ring that turns left everywhere and goes around once, which ensures that triangles do not overlap.
 
     Args:
         points: All vertices, in integer millimetres.
-        triangles: The corners of each triangle, as vertex indices.
+        triangles: The vertex indices of each triangle's corners.
     """
     if not triangles:
         return False
     # Each directed side belongs to one triangle, which lies to its left. If a side is repeated, `apex` has too few
-    # entries for the comparison below.
+    # entries, which is detected below.
     apex = {(t[i - 2], t[i - 1]): t[i] for t in triangles for i in range(3)}
     inner = {(a, b): c for (a, b), c in apex.items() if (b, a) in apex}
     rim = _trace_boundary(points, apex)
@@ -83,7 +83,7 @@ def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
         return False
     if any(_violates_delaunay(points[a], points[b], points[c], points[apex[b, a]]) for (a, b), c in inner.items()):
         return False
-    # `solve` cuts off triangles with a nearly flat corner opposite their only side at the boundary, so none of them may
+    # `solve` cuts off each triangle whose only side at the boundary is opposite a nearly flat corner, so none may
     # remain.
     for (a, b), c in apex.items():
         at_rim = (a, b) not in inner and {(b, c), (c, a)} <= inner.keys()
@@ -93,39 +93,39 @@ def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
 
 
 def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | None:
-    """Return the vertices along the boundary of a triangulation, or None if the boundary is not a single closed ring.
+    """Return the vertices along the boundary of a triangulation, or None if it is not a single closed ring.
 
-    If two parts of the triangulation touch only at a vertex, the boundary passes this vertex twice.
+    The boundary passes a vertex twice if two parts of the triangulation touch only there.
 
     Args:
         points: All vertices, in integer millimetres.
         apex: The third corner of the triangle to the left of each directed side, keyed by the side's two ends.
 
     Returns:
-        The vertex indices in order along the boundary, without repeating the first one at the end.
+        The vertex indices in order along the boundary. The first one is not repeated at the end.
     """
     next_corners: dict[int, list[int]] = {a: [] for a, b in apex if (b, a) not in apex}
-    # Sides without a triangle on the other side are on the boundary.
+    # A side is on the boundary if it has no triangle on the other side.
     for a, b in apex.keys() - {(b, a) for a, b in apex}:
         next_corners[a].append(b)
     start = min(next_corners)
     rim = [start, next_corners[start].pop()]
     while ways := next_corners.get(rim[-1]):
         u, v, w, x = (points[i] for i in (*rim[-2:], ways[0], ways[-1]))
-        # At a corner v that is passed twice, two sides lead on, to w and to x. The one that comes first
-        # counterclockwise from the direction back to u is taken, which is w if at least two of the three turns around v
-        # are counterclockwise.
+        # If corner v is passed twice, two sides lead on from it, to w and to x. The boundary follows the one that comes
+        # first counterclockwise from the direction back to u. That is w if at least two of the three turns around v are
+        # counterclockwise.
         turns = turn(v, u, w), turn(v, w, x), turn(v, x, u)
         rim.append(ways.pop(0 if sum(turned > 0 for turned in turns) > 1 else -1))
     return rim if rim.pop() == start else None
 
 
 def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
-    """Return whether triangles fill the convex hull of their vertices, except for flat notches.
+    """Return whether triangles fill the convex hull of their vertices, apart from flat notches.
 
     Flat notches (pockets) are missing parts of the hull that nearly flat triangles would fill. To check a notch, the
-    function fills it with triangles, from the hull inwards. The third corner of the triangle at a side is unique: it is
-    the corner for which the circumcircle contains no other corner.
+    function fills it with triangles from the hull inwards. The third corner of the triangle at a side is the one for
+    which the circumcircle contains no other corner.
 
     Args:
         points: All vertices, in integer millimetres.
@@ -133,11 +133,11 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
         apex: The third corner of the triangle to the left of each directed side, keyed by the side's two ends.
     """
     hull = _find_hull([points[v] for v in rim])
-    # The ring is repeated, so that a pocket across its start is a slice too.
+    # The ring is repeated so that a pocket across its start is also a slice.
     places, rim = [points[v] for v in rim] * 2, rim * 2
     count = len(places) // 2
-    # The sides that are still to be treated, each as the positions of its two ends in the ring, and the third corner of
-    # the filling triangle on its outer side. That is None for the hull's sides, which have no triangle there.
+    # The sides that remain to be treated, each as the positions of its two ends in the ring and the third corner of the
+    # filling triangle on its outer side, which is None for the sides of the hull.
     waiting: list[tuple[int, int, Point | None]] = [
         (a, b if a < b else b + count, None) for a, b in zip(hull, [*hull[1:], hull[0]], strict=True)
     ]
@@ -145,12 +145,12 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
         a, b, outer = waiting.pop()
         p, q = places[a], places[b]
         if b == a + 1:
-            # This is a side of the boundary itself, so the third corner is that of the triangle inside it.
+            # The side is on the boundary, so the third corner is that of the triangle inside.
             corner = points[apex[rim[a], rim[b]]]
         else:
             pocket = [(n, c) for n, c in enumerate(places[a:b], a) if turn(p, c, q) < 0]
-            # The corner with the smallest cotangent sees the side under the largest angle, so its circle contains no
-            # other corner.
+            # The corner with the smallest cotangent sees the side under the largest angle, so the circumcircle contains
+            # no other corner.
             cotangents = [(Fraction(scalar(p, c, q), -turn(p, c, q)), n) for n, c in pocket]
             if not cotangents or not is_flat(p, places[min(cotangents)[1]], q):
                 return False
@@ -160,20 +160,20 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
         if outer is not None and _violates_delaunay(p, q, corner, outer):
             return False
     edge = [places[i] for i in hull]
-    # A convex ring that goes around once has exactly one lowest corner in any direction.
+    # A convex ring goes around once if it has a single lowest corner in some direction.
     lowest = [edge[i - 2] > edge[i - 1] < edge[i] for i in range(len(edge))]
     return lowest.count(True) == 1
 
 
 def _find_hull(places: list[Point]) -> list[int]:
-    """Return the corners of a closed ring's convex hull, as indices in ``places``.
+    """Return the corners of the convex hull of a closed ring, as indices in ``places``.
 
     Corners at which the ring turns right are removed one by one until it turns left everywhere.
     """
     hull = list(range(len(places)))
 
     def turns_right(i: int) -> bool:
-        """Return whether the boundary turns right at ``hull[i - 1]``."""
+        """Return whether the ring turns right at ``hull[i - 1]``."""
         a, b, c = (places[hull[j]] for j in (i - 2, i - 1, i))
         return turn(a, b, c) < 0
 
@@ -183,14 +183,14 @@ def _find_hull(places: list[Point]) -> list[int]:
 
 
 def side_ratios(corners: list[Point], rate: float) -> list[float]:
-    """Return the relative change in the weights that is allowed along each side of a triangle.
+    """Return the relative change in weights that is allowed along each side of a triangle.
 
-    The change along a side of length l is a = s epsilon l, with the same factor s for all three sides. Weights z may
-    differ by at most the factor 1 + a along each side. Bisection finds the largest s for which all such weights satisfy
-    |grad z| <= epsilon min(z) in the triangle (docs/guide/everywhere.md, "Triangles").
+    Along a side of length l, weights z may differ by the factor 1 + a with a = s epsilon l, where s is the same for all
+    three sides. Bisection finds the largest s for which all such weights satisfy |grad z| <= epsilon min(z) in the
+    triangle (docs/guide/everywhere.md, "Triangles").
 
-    The function repeats the floating-point operations of ``solve``, so that both obtain the same numbers. Privacy does
-    not depend on the result, because the gradients themselves are checked in integers.
+    The function performs the same floating-point operations as ``solve``, so that both obtain the same numbers. Privacy
+    does not depend on the result, because gradients are checked in integers.
 
     Args:
         corners: The triangle's corners in integer millimetres.
@@ -206,12 +206,12 @@ def side_ratios(corners: list[Point], rate: float) -> list[float]:
         s = (lower + upper) / 2
         along = [s * rate * length for length in lengths]
         steepest = max(_squared_gradients(sides, lengths, along))
-        # The test is |grad z| <= epsilon min z, with both sides multiplied by twice the area.
+        # This tests |grad z| <= epsilon min z, with both sides multiplied by twice the area.
         if math.sqrt(steepest) <= rate * turn(*corners):
             lower = s
         else:
             upper = s
-    # The result is reduced a little, so that rounding in doubles cannot make the changes too large.
+    # The result is reduced a little so that rounding errors cannot make it too large.
     return [lower * (1.0 - 1e-11) * rate * length for length in lengths]
 
 
@@ -221,12 +221,13 @@ def _from_to(a: Point, b: Point) -> tuple[float, float]:
 
 
 def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], along: list[float]) -> list[float]:
-    """Return values whose maximum is the largest possible (2 area |grad z| / min(z))^2 for weights z in a triangle.
+    """Return numbers whose maximum is the largest possible (2 area |grad z| / min(z))^2 for weights z in a triangle.
 
-    Let m be the smallest weight, at corner i, and let (1 + p) m and (1 + q) m be the weights at the corners j and k.
+    Let m be the smallest weight, at corner i, and let (1 + p) m and (1 + q) m be the weights at corners j and k.
     Weights differ by at most the factor 1 + ``along`` along each side, so the allowed points (p, q) form a polygon. The
-    expression is a convex function of (p, q), so it is largest at a corner of the polygon (docs/guide/everywhere.md,
-    "Triangles"). The returned list contains 0 and the values at the corners of the polygon, for every choice of i.
+    expression is a convex function of (p, q) and is therefore largest at a corner of the polygon
+    (docs/guide/everywhere.md, "Triangles"). The list contains 0 and the values at the polygon's corners for every
+    choice of i.
 
     Args:
         sides: The vector along the side opposite each corner.
@@ -235,14 +236,14 @@ def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], a
     """
     squares = [0.0]
     for i, j, k in itertools.permutations(range(3)):
-        # The side between i and j lies opposite k, so p <= along[k], and likewise q <= along[j]. Along the side between
-        # j and k, 1 + p and 1 + q differ by at most the factor 1 + across. The polygon's corners on the side of the
-        # largest q come up when j and k are exchanged.
+        # The side between i and j is opposite k, so p <= along[k], and likewise q <= along[j]. Along the side between j
+        # and k, 1 + p and 1 + q differ by at most the factor 1 + across. The polygon's corners with the largest q are
+        # covered when j and k are exchanged.
         max_p, across = min(along[k], along[j] + along[i] * (1 + along[j])), along[i]
         min_q = max(0.0, (max_p - across) / (1 + across))
         max_q = min(along[j], max_p + across * (1 + max_p))
         for p, q in ((max_p, min_q), (max_p, max_q), (min(along[k], across), 0.0)):
-            # Twice the area times the gradient is p side j + q side k, up to a quarter turn and the sign.
+            # Up to a quarter turn and the sign, twice the area times the gradient is p side j + q side k.
             mixed_term = 2 * p * q * (sides[j][0] * sides[k][0] + sides[j][1] * sides[k][1])
             squares.append((p * lengths[j]) ** 2 + (q * lengths[k]) ** 2 + mixed_term)
     return squares

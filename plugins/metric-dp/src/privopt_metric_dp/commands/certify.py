@@ -1,4 +1,4 @@
-"""The ``privopt certify`` command, which computes the smallest epsilon that a given probability matrix satisfies."""
+"""The ``privopt certify`` command, which computes the smallest epsilon that a probability matrix satisfies."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def certify(
 ) -> int:
     """Measure the least epsilon that any probability matrix satisfies, exactly."""
     # The docstring is the text of --help, and the options above describe the parameters. Modules that take long to
-    # import are imported here, so that --help and other commands start quickly.
+    # import are imported inside the function, so that --help and other commands start quickly.
     from privopt.command.terminal import summary
     from privopt.declare.schema import File
     from privopt.execution.resources import limited_to
@@ -65,7 +65,7 @@ def certify(
     from privopt.run.task import Options
     from privopt_metric_dp.mechanisms.certify_matrix import measure, repair
 
-    # --repair and --out must be given together or not at all.
+    # True if only one of --repair and --out is given.
     if repaired is (out is None):
         raise UsageError("certify: --repair and --out DIR must be given together or not at all, got one of them")
     if out is not None:
@@ -76,7 +76,7 @@ def certify(
     options = Options(solver=solver, jobs=jobs, time_limit=time_limit, memory=memory, gap=gap, force=force)
     with progress_display(quiet=quiet, limit=time_limit) as progress:
         options = evolve(options, progress=progress)
-        # With --out, the release's own search finds a bound, so the measurement need not search for one.
+        # With --out, the repair searches for a bound, so the measurement need not.
         with limited_to(options.jobs):
             measurement = measure(matrix_file, source, options if out is None else evolve(options, gap=None))
         if out is not None:
@@ -94,7 +94,8 @@ def certify(
     # A repaired release satisfies its guarantee, whether the given matrix did or not.
     if measurement.holds or solved is not None:
         return DONE
-    # --quiet has kept say_result from printing the text, which must explain the exit code. A document has been printed.
+    # The text must explain the exit code, but say_result did not print it with --quiet. With --json, it printed a
+    # document.
     if quiet and not as_json:
         complain(text)
     return DOES_NOT_HOLD
