@@ -1,7 +1,7 @@
-"""The conformance kit for metric DP: generated problems, profiles and checks for mechanisms on metric problems.
+"""The conformance kit for metric DP, with generated problems, profiles and checks for mechanisms on metric problems.
 
-A mechanism on a :class:`privopt_metric_dp.problem.declared.MetricProblem` may require a table of its own in the problem
-file. Its plugin must then define a profile that adds the table to generated problems::
+If a mechanism on a :class:`privopt_metric_dp.problem.declared.MetricProblem` requires a table of its own in the problem
+file, its plugin must define a profile that adds the table to generated problems::
 
     from privopt_metric_dp.kit import metric_profile
 

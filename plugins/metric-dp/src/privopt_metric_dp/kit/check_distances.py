@@ -17,40 +17,39 @@ RELATIVE_TOLERANCE = 1e-9
 
 
 def _can_compare(subject: Subject) -> str | None:
-    """Return None if the check applies to a mechanism, or else the reason why it does not, for the kit's report."""
+    """Return None if the check applies to a mechanism, or else the reason why it does not."""
     return None if issubclass(subject.mechanism_class.problem_class, MetricProblem) else require_field("alike")(subject)
 
 
 @check("distances", of={"matrix", "odds"}, needs=_can_compare)
 def distances(trial: Trial) -> None:
-    """Check that the mechanism's data contains no distance that is too large for a required pair of records.
+    """Check that no required pair of records has too large a distance in the mechanism's data.
 
-    A distance d that is too large would weaken the guarantee, because the certificate allows ratios up to
-    exp(epsilon d).
+    Too large a distance d would weaken the guarantee, because the certificate allows ratios up to exp(epsilon d).
 
     Args:
-        trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     run = trial.run(problem)
     data = getattr(run.problem, "data", None)
     if not isinstance(data, MetricData):
         trial.pass_over(Elsewhere("its data are not those of a metric problem, so there are no distances to compare"))
-    # A region's rows are constrained by other distances on purpose, and a single user's matrix contains only some of
-    # the records.
+    # In a region, rows are deliberately constrained by other distances. A single user's matrix contains only some
+    # records.
     if data.region is not None or run.stated.guarantee.scope == "own-matrix":
         trial.be_idle(Elsewhere("a region's or a single user's rows are constrained by other distances on purpose"))
         return
     distance_by_pair = {frozenset(pair): d for *pair, d in _name_pairs(data)}
     index_by_id = {name: number for number, name in enumerate(data.records.ids)}
-    # Smaller distances in the mechanism's data are stricter, so only larger ones are faults.
+    # Smaller distances in the mechanism's data only make the guarantee stricter, so they are no faults.
     for first, second, expected in _independent_distances(trial.subject, run):
         if first not in index_by_id or second not in index_by_id:
             trial.fail(
                 f"{first} and {second} are a required pair, but the mechanism's data lack at least one of them", problem
             )
         i, j = index_by_id[first], index_by_id[second]
-        # If the mechanism's data does not require the pair, the distance comes from that data's metric.
+        # If the pair is not required in the mechanism's data, the metric there provides the distance.
         actual = distance_by_pair.get(frozenset((first, second)), float(data.metric.between([i], [j])[0]))
         if actual > expected * (1 + RELATIVE_TOLERANCE):
             trial.fail(
@@ -61,19 +60,19 @@ def distances(trial: Trial) -> None:
 
 
 def _name_pairs(data: MetricData) -> Iterable[tuple[str, str, float]]:
-    """Yield the ids of the two records in each required pair of a problem, and the distance between them."""
+    """Yield the ids of the two records in each required pair, and their distance."""
     ids = [str(name) for name in data.records.ids]
     for (i, j), d in zip(data.pairs.tolist(), data.distances.tolist(), strict=True):
         yield ids[i], ids[j], d
 
 
 def _independent_distances(subject: Subject, run: Run) -> Iterable[tuple[str, str, float]]:
-    """Return the required pairs as record ids, with distances that are independent of the mechanism under test.
+    """Return the required pairs as record ids, with distances that do not come from the mechanism under test.
 
-    If the mechanism's profile defines an ``alike`` function, the pairs and distances come from that function. If not,
-    the kit reads them from the problem file.
+    If the mechanism's profile defines an ``alike`` function, that provides the pairs and distances. Otherwise, the kit
+    reads them from the problem file.
     """
     if subject.profile.alike is not None:
         return subject.profile.alike(run.problem)
-    # The problem is the one that the mechanism was given, but it is not loaded with the mechanism's own `load`.
+    # The mechanism was given the same problem file, but its own `load` is not used here.
     return _name_pairs(MetricInstance.of(subject.read_problem(run.given)).data)

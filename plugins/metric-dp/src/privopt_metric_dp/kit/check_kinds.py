@@ -1,4 +1,4 @@
-"""Checks for the kinds of distance, loss and privacy notion that plugins register for metric problems."""
+"""Checks of the kinds of distance, loss and privacy notion that plugins register for metric problems."""
 
 from __future__ import annotations
 
@@ -40,40 +40,39 @@ if TYPE_CHECKING:
 __all__ = ["distances", "losses", "planted_violation", "released"]
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""The largest relative difference that is attributed to rounding. Models are also solved to this optimality gap."""
+"""The largest relative difference that counts as rounding, and the optimality gap to which models are solved."""
 
 
 LOSS_TOLERANCE: Final = 0.02
-"""The allowed relative difference between the optimum of a model and the loss of a release that measure() accepts."""
+"""The allowed relative difference between a model's optimum and the loss of a release that measure() accepts."""
 
 
 ALLOWED: Final = f"they may differ by {LOSS_TOLERANCE:.0%}"
-"""The end of messages about two losses that differ too much."""
+"""The end of a message about two losses that differ too much."""
 
 
 NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOSS_TOLERANCE:.0%} is not detected"}
-"""Notes that are added to the results of checks that passed, keyed by the name of the check."""
+"""Notes to add to the results of checks that passed, by the name of the check."""
 
 
 MAX_STEPS: Final = 40
-"""Maximum number of attempts to move a release towards the truth. Each attempt moves it less far than the previous
-one."""
+"""The maximum number of attempts to move a release towards the truth, each by less than the one before."""
 
 
 FINE: Final = 1 << 16
-"""Number of equal parts into which a weight is divided when a release is moved towards the truth."""
+"""The number of equal parts into which a weight is divided to move a release towards the truth."""
 
 
 KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "privacy.kind"}
-"""For each role, the key of a problem file that names the kind."""
+"""The key in a problem file that names the kind, for each role."""
 
 
 def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
-    """Return strategies for problems that use a given kind, in the order in which to try them.
+    """Return strategies that draw problems of a given kind, in the order in which to try them.
 
-    If the kind defines a strategy, only that strategy is returned. If not, the first strategy draws those problems of
-    the kit that already use the kind. The second strategy changes problems so that they use it; a changed problem may
-    be invalid for the kind. For a notion, only the second strategy is returned.
+    If the kind defines a strategy, only that is returned. Otherwise, the first strategy draws those of the kit's
+    problems that already use the kind, and the second one changes problems so that they use it, which may make them
+    invalid. For a notion, only the second strategy is returned.
 
     Args:
         role: "distance", "loss" or "notion".
@@ -83,33 +82,33 @@ def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem
         UnknownNameError: No kind with this role and name is registered.
     """
     declared = registry().kind(role, name).load().keys()
-    # A kind may name its own strategy as "package.module:STRATEGY".
+    # A kind can name a strategy as "package.module:STRATEGY".
     if declared.kit:
         module, _, member = declared.kit.partition(":")
         strategy: SearchStrategy[GeneratedProblem] = getattr(import_module(module), member)
         return [strategy]
     problems = metric_problems(shapes=("grid", "points", "clique"), utilities=("distance",))
-    # A kind of distance may need places with coordinates, and the kit's limits on neighbours would not fit its
-    # distances.
+    # A kind of distance may require coordinates, and a limit on neighbours would not fit other distances than the
+    # kit's.
     if role == "distance":
         problems = metric_problems(shapes=("grid", "points"), utilities=("distance",), every_pair=True)
     named = problems.map(lambda problem: problem.with_key(KEYS[role], name))
     if role == "notion":
         return [named]
-    # Generated problems that already name the kind suit it. Those that are changed to name it may contain places that
-    # it refuses, or lack its keys.
+    # Problems that were generated with the kind suit it. Changed ones may contain places that it rejects, or lack its
+    # keys.
     return [metric_problems().filter(lambda problem: problem.get(KEYS[role]) == name), named]
 
 
 def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Check a kind of distance on a problem, and describe the first fault.
+    """Check a kind of distance on a problem, and describe the first fault found.
 
-    Distances must be non-negative, symmetric and 0 on the diagonal. All methods of the metric must return the same
-    doubles.
+    Distances must be non-negative and symmetric, and 0 from a record to itself. All methods of the metric must return
+    the same doubles.
 
     Args:
         instance: The loaded problem, which uses the kind under test.
-        problem: Unused. All checks of kinds take the same parameters.
+        problem: Not used. All checks of kinds have the same parameters.
 
     Returns:
         A sentence about the fault, or None if the check finds none.
@@ -131,14 +130,14 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
         crossed = metric.to_outputs()
         if crossed.shape != data.shape or np.isnan(crossed).any() or (crossed < 0).any():
             return f"to_outputs() gives {crossed.tolist()}; expected distances of shape {data.shape}"
-        # Records in reversed order show whether the method ignores its argument.
+        # Passing the records in reverse order shows whether the method ignores its argument.
         if not np.array_equal(metric.to_outputs(np.arange(n)[::-1]), crossed[::-1]):
             return "to_outputs(i) gives other rows than to_outputs()"
-        # Distances without a path are infinite, and must be so in both tables.
+        # Distances between records without a path are infinite, and must be so in both tables.
         tolerance = RELATIVE_TOLERANCE * max(1.0, float(forward[np.isfinite(forward)].max()))
         if metric.own_outputs and not np.allclose(crossed, forward, rtol=0.0, atol=tolerance):
             return f"the outputs are the records, and to_outputs() gives {crossed.tolist()}, not {forward.tolist()}"
-    # Limits that equal a distance show whether neighbours() includes the limit, as it must.
+    # A limit that equals a distance shows whether neighbours() includes the limit, as it must.
     for within in np.unique(forward[np.isfinite(forward) & (forward > 0)]).tolist():
         pairs, distances = metric.neighbours(within)
         expected_pairs = np.argwhere(np.triu(forward <= within, 1))
@@ -151,14 +150,14 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
 
 
 def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Check a kind of loss on a problem, and describe the first fault.
+    """Check a kind of loss on a problem, and describe the first fault found.
 
-    A loss must have a unit, and must return the same values on every call. Loading the problem has already checked that
-    the values are finite and have the right shape.
+    A loss must have a unit and return the same values on every call. That the values are finite and have the right
+    shape was already checked when the problem was loaded.
 
     Args:
         instance: The loaded problem, which uses the kind under test.
-        problem: Unused. All checks of kinds take the same parameters.
+        problem: Not used. All checks of kinds have the same parameters.
 
     Returns:
         A sentence about the fault, or None if the check finds none.
@@ -174,14 +173,14 @@ def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str
 
 
 def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Check a privacy notion on a problem, and describe the first fault.
+    """Check a privacy notion on a problem, and describe the first fault found.
 
-    Three parts of the notion must agree: the constraints that it adds to the linear model, its ``repair`` and its exact
-    ``measure``. In addition, ``measure`` must accept a constant release and reject a release that reveals the record.
+    The constraints that the notion adds to the linear model, its ``repair`` and its exact ``measure`` must agree with
+    one another. In addition, ``measure`` must accept a constant release and reject a release that reveals the record.
 
     Args:
         instance: The loaded problem, which uses the notion under test.
-        problem: Unused. All checks of kinds take the same parameters.
+        problem: Not used. All checks of kinds have the same parameters.
 
     Returns:
         A sentence about the fault, or None if the check finds none.
@@ -190,13 +189,13 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
     n, outputs = data.shape
     keys = instance.declared.privacy
     constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, data)
-    # In the release `truth` below, record i reports output i mod K with certainty. `pair_outputs` contains the outputs
-    # that each pair's two records report.
+    # In the release `truth` below, record i always reports output i mod K. `pair_outputs` contains the outputs that the
+    # two records of each pair report.
     pair_outputs, is_apart = data.pairs % outputs, (data.distances > 0) & np.isfinite(data.distances)
-    # If the two records of every pair at a positive, finite distance reported the same output, `truth` might be
-    # private. Such problems are skipped.
+    # If the records of all pairs at positive, finite distances report the same output, `truth` may be private, so the
+    # problem is skipped.
     hypothesis.assume(bool((is_apart & (pair_outputs[:, 0] != pair_outputs[:, 1])).any()))
-    # In the constant release, all records report the output that is cheapest on average.
+    # In the constant release, every record reports the output that is cheapest on average.
     weights = np.zeros((n, outputs), dtype=np.uint64)
     weights[:, int(data.weighted.sum(axis=0).argmin())] = TOTAL
     constant = MatrixRelease(
@@ -210,14 +209,14 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
         return "measure() rejects a release that is the same for every record"
     truth = np.zeros_like(weights)
     truth[np.arange(n), np.arange(n) % outputs] = TOTAL
-    # In the planted violation, each record reports one output with certainty.
+    # This is the planted violation, in which each record always reports the same output.
     if constraint.measure(evolve(constant, weights=truth)).holds is not False:
         return "measure() accepts a release that reveals the record"
     loss = ExpectedLoss.of(data)
     solution = optimal_model(data, constraint, loss).solve("highs", gap=RELATIVE_TOLERANCE)
     assert solution.objective is not None  # the constant release is feasible
     constant_loss = loss.evaluate(constant)
-    # The constant release satisfies the notion, so a worse optimum shows that the model's rows are too strict.
+    # The constant release satisfies the notion, so a worse optimum shows that the model's constraints are too strict.
     if solution.objective > constant_loss + LOSS_TOLERANCE * (1 + abs(constant_loss)):
         return (
             f"the model's optimum is {solution.objective!r}; measure() accepts a release with a smaller loss, "
@@ -229,8 +228,8 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
         return f"the model's optimum cannot be repaired: {error_text(error)}"
     if constraint.measure(release).holds is not True:
         return "measure() rejects what repair() made of the model's optimum"
-    # Now the other direction: if measure() is weaker than the model's rows, it accepts some release whose loss is lower
-    # than the optimum. Such a release is looked for between the repaired optimum and the truth.
+    # Conversely, if measure() is less strict than the model's constraints, it accepts a release whose loss is below the
+    # optimum. This searches for such a release between the repaired optimum and the truth.
     moved_loss = _loss_towards_truth(constraint, constant, release, data, loss)
     if moved_loss < solution.objective - LOSS_TOLERANCE * abs(solution.objective) - RELATIVE_TOLERANCE * (
         1 + abs(constant_loss)
@@ -249,10 +248,10 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
 def _loss_towards_truth(
     constraint: MatrixConstraint, like: MatrixRelease, release: MatrixRelease, data: MetricData, loss: ExpectedLoss
 ) -> float:
-    """Return the loss of a release after moving it as far as possible towards each record's cheapest output.
+    """Move a release as far as possible towards each record's cheapest output, and return its loss.
 
-    Moves are tried in order from the farthest to the shortest, until ``measure`` accepts one. A loss below the optimum
-    of the linear model shows that ``measure`` accepts releases that the constraints of the model exclude.
+    Moves are tried from the farthest to the shortest until ``measure`` accepts one. A loss below the linear model's
+    optimum shows that ``measure`` accepts releases that the model's constraints exclude.
 
     Args:
         constraint: The privacy notion on this problem.
@@ -262,15 +261,15 @@ def _loss_towards_truth(
         loss: The expected loss.
 
     Returns:
-        The loss after the move, or infinity if ``measure`` accepts no move.
+        The loss after the move, or infinity if ``measure`` accepts none.
     """
     places, best = np.arange(len(release.weights)), data.weighted.argmin(axis=1)
     for step in range(MAX_STEPS):
-        # Each row keeps the share 1 - part / FINE of its weights. The first move takes 99 % of them, and each further
-        # move 15 % less than the previous one.
+        # Each row keeps the share 1 - part / FINE of its weights. The first move takes away 99 %, and each further one
+        # 15 % less than the one before.
         part = int(FINE * 0.99 * 0.85**step)
         weights = release.weights // np.uint64(FINE) * np.uint64(FINE - part)
-        # What is missing from 2**63 is added to the cheapest output, so that rows still sum to it exactly.
+        # The cheapest output gets what is missing, so that rows still sum to exactly 2**63.
         weights[places, best] += np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
         moved = evolve(like, weights=weights)
         if constraint.measure(moved).holds is True:
@@ -279,18 +278,18 @@ def _loss_towards_truth(
 
 
 def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Solve and verify a problem with a privacy notion, and describe the first fault.
+    """Solve a problem with a privacy notion, verify the release, and describe the first fault found.
 
     The check is repeated on a variant of the problem with four places on a line.
 
     Args:
-        instance: Unused. All checks of kinds take the same parameters.
+        instance: Not used. All checks of kinds have the same parameters.
         problem: A problem that uses the notion under test.
 
     Returns:
-        A sentence about the fault, or None if all releases verify.
+        A sentence about the fault, or None if all releases pass verification.
     """
-    # The "full" method solves for any notion, using the rows of the notion's linear model.
+    # The "full" method supports any notion, because it uses the constraints that the notion adds to the linear model.
     tried = subject("optimal-lp", "full")
     try:
         for candidate in (problem, _move_to_line(problem)):
@@ -311,10 +310,10 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
 
 
 def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
-    """Replace the places in a problem with four places on a line, keeping its privacy notion.
+    """Replace the places in a problem by four places on a line, keeping its privacy notion.
 
-    Under metric DP, the pairs of neighbouring places on a line imply all other pairs. For other notions, this may be
-    false. The new problem tests that such a notion is still certified for all pairs.
+    Under metric DP, the pairs of neighbouring places on a line imply all other pairs. Under another notion, they may
+    not, so the new problem tests that such a notion is still certified for all pairs.
     """
     line = problem.without_key("outputs").without_key("privacy.neighbours_within")
     line = line.with_key("records", {"grid": {"rows": 1, "cols": 4, "cell_km": 1}})
@@ -322,7 +321,7 @@ def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def _describe_line(tried: GeneratedProblem, original: GeneratedProblem) -> str:
-    """Return "" if ``tried`` is the original problem, or else a description of the variant with places on a line."""
+    """Return an empty string for the original problem, or else a description of the variant with places on a line."""
     return "" if tried is original else f"\nfour places on a line instead:\n{tried.toml}"
 
 
@@ -337,18 +336,18 @@ KIND_CHECKS: Final[dict[str, dict[str, KindCheck]]] = {
 
 
 def _run_kind_check(role: str, check: str, name: str, how: Effort, seed: int) -> CheckResult:
-    """Run one check of a registered kind on generated problems.
+    """Run a check of a registered kind on generated problems.
 
     Args:
         role: "distance", "loss" or "notion".
-        check: The name of the check, a key of ``KIND_CHECKS[role]``.
+        check: The name of the check, which is a key of ``KIND_CHECKS[role]``.
         name: The name of the kind under test.
-        how: The effort, which determines the number of examples.
-        seed: The seed for generating problems.
+        how: The effort, which determines how many examples are run.
+        seed: The seed with which problems are generated.
 
     Returns:
-        The result for the first strategy that yields examples. If no strategy does, nothing was checked, and the check
-        counts as failed.
+        The result with the first strategy that yields examples. If none does, nothing was checked, and the check counts
+        as failed. If the kind has no table in problem files, the check is not applicable.
     """
 
     def example(problems: SearchStrategy[GeneratedProblem], data: st.DataObject) -> None:

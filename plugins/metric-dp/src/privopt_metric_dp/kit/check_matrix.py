@@ -17,13 +17,13 @@ __all__: list[str] = []
 
 @check("expected-loss", of={"matrix"}, min_examples=12)
 def expected_loss(trial: Trial) -> None:
-    """Check that the reported expected loss is the sum of prior times cost times probability over all matrix entries.
+    """Check that the reported expected loss is the sum of prior times cost times probability over all entries.
 
-    The sum is computed in exact rationals. The check does not apply to mechanisms that report their loss in a unit
-    other than the problem's.
+    The sum is computed in exact rationals. The check does not apply if the mechanism reports its loss in another unit
+    than the problem's.
 
     Args:
-        trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run, rows = solve_with_weights(trial)
     data, objective = getattr(run.problem, "data", None), run.stated.objective
@@ -43,12 +43,12 @@ def input_order(trial: Trial) -> None:
     """Check that a release lists its records and outputs in the same order as the problem.
 
     Args:
-        trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     attempt = trial.attempt(problem)
-    # ``privopt solve`` refuses a wrong order too, so even a failed run is examined if it made a release. If it made
-    # none, run() discards the example.
+    # A wrong order makes ``privopt solve`` fail as well, so even a failed run is examined if it produced a release. If
+    # there is none, run() discards the example.
     run = attempt if attempt.release is not None else trial.run(problem)
     data: Any = getattr(run.problem, "data", None)
     if data is None:

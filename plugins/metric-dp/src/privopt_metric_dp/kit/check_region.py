@@ -1,8 +1,8 @@
 """A randomised check of guarantees that cover any two points in a region.
 
 A region is divided into simplices, which are streets with two ends or triangles. A position is snapped to a random
-corner of its simplex, and the report is drawn from the matrix row of that corner. The check computes report
-probabilities in exact rationals. It uses neither the certificate nor the mechanism's code for snapping positions.
+corner of its simplex, and the report is drawn from that corner's matrix row. The check computes the probabilities of
+reports in exact rationals. It uses neither the certificate nor the mechanism's code for snapping positions.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
 __all__ = ["Excess", "greatest_excess", "locate_all", "street_share"]
 
 RANDOM_TRIES: Final = 120
-"""Default number of attempts to draw a pair of points."""
+"""The default number of attempts to draw a pair of points."""
 NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
-"""Random factors by which a drawn point's distance from a corner, a side or another point is multiplied."""
+"""The factors, one of which is drawn, to bring a point closer to a corner, a side or another point."""
 
 
 @frozen(kw_only=True)
 class Excess:
-    """A violation of a guarantee: two points at which the probabilities of an output differ too much.
+    """A violation of the guarantee by two points at which the probabilities of an output differ too much.
 
     Attributes:
         first, second: The two points, each as the index of a simplex and the weights of its corners.
         output: The index of the output.
-        ratio: The ratio of the larger to the smaller probability of the output at the two points.
+        ratio: The larger probability of the output at the two points divided by the smaller one.
         km: The length in km of a path between the two points.
-        over: The logarithm of the ratio, minus its largest allowed value (epsilon times ``km``).
+        over: The logarithm of the ratio minus its largest allowed value, which is epsilon times ``km``.
     """
 
     first: tuple[int, tuple[Fraction, ...]]
@@ -53,21 +53,21 @@ class Excess:
 def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     """Return the probability that a position on a street is snapped to the far end.
 
-    As a function of the position, the probability is S-shaped and piecewise linear, with the same number of pieces in
-    each half of the street (docs/guide/everywhere.md, "Streets").
+    The probability is an S-shaped, piecewise linear function of the position, with the same number of pieces in each
+    half of the street (docs/guide/everywhere.md, "Streets").
 
     Args:
         part: The position on the street, from 0 at the near end to 1 at the far end.
-        reach: Epsilon times the length of the street.
-        steps: The number of linear pieces in each half, or 0 for a probability that equals the position.
+        reach: The product of epsilon and the length of the street.
+        steps: The number of linear pieces in each half, or 0 if the probability equals the position.
     """
     if steps == 0 or reach == 0:
         return part
-    # The two ends' probabilities are symmetric about the middle of the street.
+    # The curve is symmetric about the middle of the street.
     if part > Fraction(1, 2):
         return 1 - street_share(1 - part, reach, steps)
-    # The first half is divided into n pieces. The share is linear on each, and the slope grows by a factor of 1 + t
-    # from piece to piece, which is as fast as the guarantee allows.
+    # The share is linear on each of the n pieces of the first half. From piece to piece, the slope grows by a factor of
+    # 1 + t, which is as fast as the guarantee allows.
     piece, fraction = divmod(part * 2 * steps, 1)
     start, end = _piece_share(reach, steps, int(piece)), _piece_share(reach, steps, int(piece) + 1)
     return start + fraction * (end - start)
@@ -78,10 +78,10 @@ def _piece_share(reach: Fraction, steps: int, piece: int) -> Fraction:
     """Return the probability that a position at the start of a linear piece is snapped to the far end of the street.
 
     Args:
-        reach: Epsilon times the street's length.
+        reach: The product of epsilon and the length of the street.
         steps: The number of pieces in the first half of the street.
-        piece: The index of the piece, counted from 0 at the near end. If it is ``steps``, the piece starts at the
-            middle of the street.
+        piece: The index of the piece, counted from 0 at the near end. With ``steps``, the middle of the street is
+            meant.
     """
     t = reach / (2 * steps)
     return ((1 + t) ** piece - 1) / (2 * ((1 + t) ** steps - 1))
@@ -90,7 +90,7 @@ def _piece_share(reach: Fraction, steps: int, piece: int) -> Fraction:
 def greatest_excess(
     weights: Sequence[Sequence[int]], region: Region, epsilon: Fraction, chance: Random, tries: int = RANDOM_TRIES
 ) -> Excess | None:
-    """Return the worst violation of a guarantee among random pairs of points, or None if no pair violates it.
+    """Return the worst violation of the guarantee among random pairs of points, or None if there is none.
 
     Args:
         weights: The integer weights of all outputs, for each vertex of the region.
@@ -100,15 +100,15 @@ def greatest_excess(
         tries: The number of attempts to draw a pair of points.
     """
     worst: Excess | None = None
-    # A point consists of a simplex and weights for its corners. The point's row is the mean of the corners' rows with
-    # these weights, because a position is replaced by a corner that is drawn with them.
+    # A point consists of a simplex and a weight for each corner. Its row is the weighted mean of the corners' rows,
+    # because the weights are the probabilities with which the position is snapped to the corners.
     for first, second, squared in _draw_pairs(region, epsilon, chance, tries):
         (first_row, first_unit), (second_row, second_unit) = (
             _mix_rows(weights, region, simplex, shares) for simplex, shares in (first, second)
         )
         squared_limit = epsilon**2 * squared
         for k, (first_weight, second_weight) in enumerate(zip(first_row, second_row, strict=True)):
-            # Both are converted to a common unit, so that the weights can be compared as integers.
+            # In a common unit, the two weights can be compared as integers.
             p, q = first_weight * second_unit, second_weight * first_unit
             excess = _log_excess(p, q, squared_limit)
             if excess > 0 and (worst is None or excess > worst.over):
@@ -120,16 +120,16 @@ def greatest_excess(
 def _mix_rows(
     rows: Sequence[Sequence[int]], region: Region, simplex: int, shares: Sequence[Fraction]
 ) -> tuple[list[int], int]:
-    """Return the weights of all outputs at a point, averaged over the random corner to which it is snapped.
+    """Return the weights of all outputs at a point, averaged over the random corner to which the point is snapped.
 
     Args:
         rows: The integer weights of all outputs, for each vertex of the region.
         region: The region that contains the point.
         simplex: The index of the simplex that contains the point.
-        shares: The probability that the point is snapped to each corner of the simplex. They sum to 1.
+        shares: The probabilities that the point is snapped to each corner of the simplex, which sum to 1.
 
     Returns:
-        The weights as integers, and the common denominator by which to divide them.
+        The weights as integers, and the denominator by which to divide them.
     """
     corners = region.simplices[simplex].tolist()
     columns = zip(*(rows[corner] for corner in corners), strict=True)
@@ -139,12 +139,12 @@ def _mix_rows(
 
 
 def _log_excess(p: int, q: int, squared_limit: Fraction) -> float:
-    """Return the amount by which |log(p / q)| exceeds the allowed log ratio, or 0 if the log ratio is allowed.
+    """Return by how much |log(p / q)| exceeds the allowed log ratio, or 0 if it does not.
 
     Args:
         p, q: The non-negative weights of an output at two points, over a common denominator.
         squared_limit: The square of the allowed log ratio, which is epsilon times the length of a path between the
-            points. The square is passed because the length may be irrational.
+            points and may be irrational.
     """
     import mpmath
 
@@ -153,19 +153,19 @@ def _log_excess(p: int, q: int, squared_limit: Fraction) -> float:
     if not (p and q):
         return math.inf
     larger, smaller = max(p, q), min(p, q)
-    # Most pairs are decided in integers: ratio <= 1 + epsilon d implies ratio <= exp(epsilon d).
+    # Most pairs can be decided with integers, because ratio <= 1 + epsilon d implies ratio <= exp(epsilon d).
     if (larger - smaller) ** 2 * squared_limit.denominator <= smaller**2 * squared_limit.numerator:
         return 0.0
     ratio = Fraction(larger, smaller)
     with mpmath.workdps(80):
         allowed = mpmath.sqrt(_to_mpf(squared_limit))
-        # With 80 digits, rounding errors are far below 10^-60. A smaller excess counts as none.
+        # With 80 digits, rounding errors are far below 10^-60, so a smaller excess counts as 0.
         excess = mpmath.log(_to_mpf(ratio)) - allowed
         return float(excess) if excess > mpmath.mpf(10) ** -60 else 0.0
 
 
 def _to_mpf(value: Fraction) -> Any:
-    """Convert a rational to an mpmath number with the current working precision."""
+    """Convert a rational to an mpmath number at the current working precision."""
     import mpmath
 
     return mpmath.mpf(value.numerator) / value.denominator
@@ -178,17 +178,17 @@ Pair = tuple[Point, Point, Fraction]
 
 
 def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Iterator[Pair]:
-    """Yield random pairs of points, alternately in the same simplex and across the boundary between simplices.
+    """Yield random pairs of points, alternately in the same simplex and in different ones.
 
     Args:
-        region: The streets or the triangulated plane in which points are drawn.
+        region: The streets or the triangulated plane to draw points from.
         epsilon: Epsilon per km, which determines the snapping probabilities on streets.
         chance: The random generator that draws the points.
         tries: The number of attempts. An attempt across the side of a triangle may yield several pairs or none.
     """
     count = len(region.simplices)
     for number in range(tries):
-        # Every simplex is tried once for each kind of pair, in order, before simplices are drawn at random.
+        # Both kinds of pairs are tried once for every simplex in order. After that, simplices are drawn at random.
         simplex = number // 2 if number // 2 < count else chance.randrange(count)
         across = number % 2 == 1
         if isinstance(region, Streets):
@@ -204,7 +204,7 @@ def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -
 
 
 def _draw_on_street(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    """Draw two points on the same street, sometimes very close to each other.
+    """Draw two points on the same street, which are sometimes very close to each other.
 
     Args:
         region: The streets.
@@ -222,7 +222,7 @@ def _draw_on_street(region: Streets, epsilon: Fraction, chance: Random, street: 
 
 
 def _point_at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -> Point:
-    """Return the point at a position on a street, with the probability of being snapped to each end.
+    """Return the point at a position on a street, with the probabilities of being snapped to the two ends.
 
     Args:
         region: The streets.
@@ -235,7 +235,7 @@ def _point_at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -
 
 
 def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    """Draw a random walk that starts on a given street and continues over one to three junctions.
+    """Draw a random walk that starts on a given street and passes one to three junctions.
 
     Args:
         region: The streets.
@@ -249,22 +249,21 @@ def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) 
     start = _draw_part(chance)
     first, position, end, way = _point_at(region, epsilon, street, start), start, 1, Fraction(0)
     for streets_left in range(chance.choice((1, 1, 2, 3)), 0, -1):
-        # A walk that turns back is longer than the shortest path, but its length is still an upper bound, so the check
-        # reports no false faults.
+        # If a walk turns back, it is longer than the shortest path. Its length is still an upper bound, so no false
+        # faults are reported.
         end = chance.randrange(2)  # the end at which the walk leaves this street
         way += abs(end - position) * Fraction(float(region.km[street]))
         corner = int(region.simplices[street, end])
         street = int(chance.choice(np.flatnonzero((region.simplices == corner).any(axis=1)).tolist()))
         begin = int(chance.choice(np.flatnonzero(region.simplices[street] == corner).tolist()))
-        # The walk enters the next street at its end `begin` (0 or 1). In the last street it stops at a random position;
-        # other streets are walked from end to end.
+        # The walk enters the next street at the end `begin` (0 or 1). It stops at a random position in the last street.
         position = abs(begin - _draw_part(chance)) if streets_left == 1 else Fraction(begin)
         way += abs(position - begin) * Fraction(float(region.km[street]))
     return first, _point_at(region, epsilon, street, position), way**2
 
 
 def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
-    """Draw two points in the same triangle, sometimes very close to each other.
+    """Draw two points in the same triangle, which are sometimes very close to each other.
 
     Args:
         region: The triangulated plane.
@@ -284,18 +283,19 @@ def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
 
 
 def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
-    """Yield pairs of points on either side of a random point on the border of a triangle.
+    """Yield pairs of points on the two sides of a random point, which usually lies on the border of a triangle.
 
-    Each neighbouring triangle that contains the border point can yield two pairs. The first pair consists of the border
-    point as a point of this triangle and as a point of the neighbour. The second pair consists of a point in each of
-    the two triangles, such that the line between the two points passes through the border point.
+    Each other triangle that contains the border point can yield two pairs. The first pair consists of the border point
+    as a point of this triangle and of the other one. The second pair consists of one point in each of the two
+    triangles, such that the line between them passes through the border point.
 
     Args:
         region: The triangulated plane.
         chance: The random generator that draws the points.
         triangle: The index of the triangle.
     """
-    # The border point. If one corner is used, it is that corner; with two it lies on a side, and with three inside.
+    # The border point is a corner, a point on a side or a point inside, depending on how many corners have a positive
+    # weight.
     used_corners = chance.sample(range(3), chance.choice((1, 2, 2, 2, 3)))
     parts = [
         chance.randrange(1, 1000) * chance.choice(NEARNESS) if corner in used_corners else Fraction(0)
@@ -303,7 +303,7 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
     ]
     border = tuple(part / sum(parts, Fraction(0)) for part in parts)
     border_place = _to_place(region, triangle, border)
-    # A straight line leads from a point in this triangle (start) through the border point into the neighbour (end).
+    # A straight line leads from a point in this triangle (start) through the border point and beyond it (end).
     start_shares = _interpolate(border, _draw_barycentric(chance), chance.choice(NEARNESS))
     start = _to_place(region, triangle, start_shares)
     step = chance.choice((Fraction(1), *NEARNESS))
@@ -314,7 +314,7 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
     for neighbour, neighbour_shares in locate_all(region, border_place):
         if neighbour == triangle:
             continue
-        # The border point as a point in either triangle: the rows must be equal, or it would have two distributions.
+        # As a point of either triangle, the border point must have the same row, or it would have two distributions.
         yield (triangle, border), (neighbour, neighbour_shares), Fraction(0)
         ahead = _barycentric(region, neighbour, end_place)
         if min(ahead) >= 0:
@@ -322,7 +322,7 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
 
 
 Place = tuple[Fraction, Fraction]
-"""The exact coordinates (x, y) of a point in millimetres, which is also the unit of the region's vertices."""
+"""The exact coordinates (x, y) of a point in millimetres, like those of the region's vertices."""
 
 
 def _interpolate(a: Sequence[Fraction], b: Sequence[Fraction], part: Fraction) -> tuple[Fraction, ...]:
@@ -349,7 +349,7 @@ def _squared_km(a: Place, b: Place) -> Fraction:
 
 
 def _barycentric(region: Plane, triangle: int, point: Place) -> tuple[Fraction, ...]:
-    """Return the barycentric coordinates of a point in a triangle. Some are negative if the point lies outside.
+    """Return the barycentric coordinates of a point in a triangle, some of which are negative if it lies outside.
 
     Args:
         region: The triangulated plane.
@@ -358,16 +358,16 @@ def _barycentric(region: Plane, triangle: int, point: Place) -> tuple[Fraction, 
     """
     corners = region.vertices[region.simplices[triangle]].tolist()
     (ax, ay), (bx, by), (cx, cy) = ((x - point[0], y - point[1]) for x, y in corners)
-    # Twice the signed areas of the triangles that the place forms with two corners each, which are proportional to the
-    # barycentric coordinates.
+    # Barycentric coordinates are proportional to the signed areas of the triangles that the point forms with two
+    # corners each.
     parts = (bx * cy - by * cx, cx * ay - cy * ax, ax * by - ay * bx)
     total = sum(parts)
-    # A flat triangle contains no place, so all coordinates are negative.
+    # A degenerate triangle contains no point, so all coordinates are negative.
     return tuple(part / total for part in parts) if total else (Fraction(-1),) * 3
 
 
 def locate_all(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fraction, ...]]]:
-    """Yield the index of each triangle that contains a point, and the point's barycentric coordinates in it.
+    """Yield the index of each triangle that contains a point, with the point's barycentric coordinates there.
 
     A point on a side between two triangles lies in both, and a vertex often lies in more than two.
 
@@ -377,8 +377,8 @@ def locate_all(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fractio
     """
     corners = region.vertices[region.simplices]
     lower, upper = corners.min(axis=1), corners.max(axis=1)
-    # Bounding boxes exclude most triangles before anything is computed in rationals. Their corners are integers, so the
-    # place's coordinates may be rounded up or down for the comparison.
+    # Bounding boxes exclude most triangles before anything is computed in rationals. They have integer corners, so the
+    # point's coordinates can be rounded for the comparison.
     in_range = [
         (lower[:, axis] <= math.ceil(coordinate)) & (upper[:, axis] >= math.floor(coordinate))
         for axis, coordinate in enumerate(point)
@@ -390,13 +390,13 @@ def locate_all(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fractio
 
 
 def _draw_part(chance: Random) -> Fraction:
-    """Draw a position on a street as a fraction from 0 to 1, often very close to an end."""
+    """Draw a position on a street as a fraction between 0 and 1, which is often very close to an end."""
     part = Fraction(chance.randrange(1001), 1000) * chance.choice(NEARNESS)
     return chance.choice((part, 1 - part))
 
 
 def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
-    """Draw the barycentric coordinates of a point in a triangle, sometimes very close to a side or a corner."""
+    """Draw the barycentric coordinates of a point in a triangle, which is sometimes very close to a side or corner."""
     # The first part is positive, so the sum is never 0.
     parts = [Fraction(chance.randrange(1, 1000)), *(chance.randrange(1000) * chance.choice(NEARNESS) for _ in range(2))]
     chance.shuffle(parts)
@@ -404,7 +404,7 @@ def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
 
 
 def _takes_regions(subject: Subject) -> str | None:
-    """Return None if a mechanism accepts metric problems, or else the reason why :func:`every_point` does not apply."""
+    """Return None if a mechanism takes metric problems, or else the reason why :func:`every_point` does not apply."""
     if issubclass(subject.mechanism_class.problem_class, MetricProblem):
         return None
     return Elsewhere("its problems have no `privacy.everywhere`")
@@ -412,19 +412,19 @@ def _takes_regions(subject: Subject) -> str | None:
 
 @check("every-point", of={"matrix", "odds"}, needs=_takes_regions, min_examples=20)
 def every_point(trial: Trial) -> None:
-    """Check a guarantee that covers every point in a region by comparing random pairs of points.
+    """Check a guarantee that covers every point of a region by comparing random pairs of points.
 
-    For two points at distance d, the probabilities of any output may differ by at most a factor of exp(epsilon d). The
-    check applies to releases that claim this guarantee for a problem with ``privacy.everywhere``.
+    The probabilities of an output at two points at distance d may differ by at most a factor of exp(epsilon d). The
+    check applies to releases that claim this for a problem with ``privacy.everywhere``.
 
     Args:
-        trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
-    # A limit on the distances of pairs cannot be combined with a guarantee between any two points.
+    # A limit on the distances between neighbours cannot be combined with a guarantee between any two points.
     problem = trial.problem().without_key("privacy.neighbours_within").with_key("privacy.everywhere", True)
-    # Only the release's rows are of interest here, and a run that fails is passed over.
+    # The check needs only the release's rows, so nothing is written. A run that fails is passed over.
     run = trial.attempt(problem, written=False)
-    if run.error is not None:  # the problem has no region, or the mechanism refuses regions
+    if run.error is not None:  # the problem has no region, or the mechanism rejects regions
         trial.pass_over(f"no generated problem was solved with privacy.everywhere = true: {error_text(run.error)}")
     if run.stated.guarantee.scope != "everywhere":
         trial.pass_over("the guarantee is not between any two points, though the problem has privacy.everywhere = true")
@@ -432,8 +432,8 @@ def every_point(trial: Trial) -> None:
     epsilon = Fraction(trial.subject.epsilon(run.problem))
     rows = [[int(w) for w in row] for row in np.asarray(run.release.weights).tolist()]
     if data.region is None:
-        # Without a region, a position would be replaced by its nearest record, and the probabilities would jump
-        # half-way between two records whose rows differ.
+        # Without a region, a position would be replaced by the nearest record, so probabilities would jump halfway
+        # between two records with different rows.
         i, j = _nearest_rows(data, rows)
         if i != j:
             first, second = run.release.records[i], run.release.records[j]
@@ -456,7 +456,7 @@ def every_point(trial: Trial) -> None:
 
 
 def _describe_point(records: Any, region: Any, point: tuple[int, Sequence[Fraction]]) -> str:
-    """Describe the position of a point in a region, for a message.
+    """Describe the position of a point in a region for a message.
 
     Args:
         records: The ids of the release's rows.
@@ -469,14 +469,14 @@ def _describe_point(records: Any, region: Any, point: tuple[int, Sequence[Fracti
 
 
 def _nearest_rows(data: Any, rows: list[list[int]]) -> tuple[int, int]:
-    """Return the indices of the two closest records that form a required pair and have different rows.
+    """Find the closest two records that form a required pair and have different rows.
 
     Args:
         data: The data of the problem.
         rows: The weights of all outputs, for each record.
 
     Returns:
-        The two indices, or (0, 0) if the two rows are equal in every required pair.
+        The indices of the two records, or (0, 0) if the rows are equal in every required pair.
     """
     pairs, distances = np.asarray(data.pairs), np.asarray(data.distances)
     for p in np.argsort(distances, kind="stable").tolist():

@@ -28,28 +28,28 @@ from privopt_metric_dp.problem.declared import MetricProblem
 __all__ = ["MetricCase", "default_profile", "metric_problems", "metric_profile", "several_rounds"]
 
 UTILITIES: Final = ("distance", "matrix", "travel-cost")
-"""The kinds of loss that generated problems use."""
+"""The kinds of loss in generated problems."""
 LENGTH_FACTOR: Final = 4
-"""The factor by which lengths are multiplied and epsilon is divided. A power of two causes no rounding."""
+"""The factor by which to multiply lengths and divide epsilon. Because it is a power of two, nothing is rounded."""
 
 Tables = Mapping[str, Mapping[str, Any]]
-"""Tables of a problem file: for each table's name, a mapping from keys to values."""
+"""Tables of a problem file, as mappings from keys to values by the name of the table."""
 
 
 @frozen(kw_only=True, eq=False)
 class MetricCase:
-    """The content of a generated metric problem, which :meth:`problem` converts to a problem file.
+    """The contents of a generated metric problem, which :meth:`problem` converts to a problem file.
 
     Attributes:
-        space: The metric space. Its points are the records, followed by the outputs unless the outputs are the records.
+        space: The metric space. Its points are the records, followed by the outputs unless these are the records.
         records: The number of records.
-        names: The ids of all points in the space; empty for default ids.
+        names: The ids of all points in the space. Empty for default ids.
         epsilon: Epsilon as a decimal string.
-        within: The value of ``privacy.neighbours_within``; None if all pairs are required.
-        utility: The kind of loss, one of :data:`UTILITIES`.
-        cost: Array of shape (n_records, n_outputs) with losses if ``utility`` is "matrix"; otherwise None.
-        prior: The prior probability of each record; empty for a uniform prior.
-        targets: The weight of each record as a destination if ``utility`` is "travel-cost"; empty for equal weights.
+        within: The value of ``privacy.neighbours_within``, or None if all pairs are required.
+        utility: The kind of loss, which is one of :data:`UTILITIES`.
+        cost: Array of shape (n_records, n_outputs) with the losses if ``utility`` is "matrix", or else None.
+        prior: The prior probability of each record. Empty for a uniform prior.
+        targets: The weight of each record as a target if ``utility`` is "travel-cost". Empty for equal weights.
         extra: Additional tables of the problem file, which the mechanism under test requires.
     """
 
@@ -71,9 +71,9 @@ class MetricCase:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of all points in the space: the given names, or the default ids for the kind of places.
+        """The ids of all points in the space, which are the given names or the default ids for the kind of places.
 
-        The default ids for a distance matrix number both records and outputs from 0, so a record and an output may
+        With a distance matrix, records and outputs are both numbered from 0 by default, so a record and an output may
         have the same id.
         """
         if self.names:
@@ -87,7 +87,7 @@ class MetricCase:
         return ["abcdefghijklmnop"[n] if n < self.records else f"out-{n}" for n in range(len(self.space))]
 
     def problem(self) -> GeneratedProblem:
-        """Return the problem file as a string, together with the contents of the files that it names."""
+        """Convert the case to a problem file, together with the contents of the files that it names."""
         files: dict[str, bytes] = {}
         distance: dict[str, Any] = {"kind": self.space.kind}
         tables: dict[str, Any] = {"records": self._places_table(range(self.records), "points.csv", files)}
@@ -96,7 +96,7 @@ class MetricCase:
         if self.space.kind == "graph":
             rows = [(self.ids[tail], self.ids[head], length) for tail, head, length in self.space.edges]
             joined = {end for tail, head, _ in self.space.edges for end in (tail, head)}
-            # Every record must be a node in the road network. One without a road gets a road to a node that is not a
+            # Every record must be a node of the road network. If it has no road, it gets one to a node that is not a
             # record.
             rows += [(self.ids[n], f"siding-{n}", 1.0) for n in range(len(self.space)) if n not in joined]
             distance["edges"] = "roads.csv"
@@ -115,15 +115,15 @@ class MetricCase:
         return GeneratedProblem(toml=to_toml(tables), files=files, facts={"case": self})
 
     def _places_table(self, which: range, name: str, files: dict[str, bytes]) -> dict[str, Any]:
-        """Return the ``[records]`` or ``[outputs]`` table, and add its points file, if any, to ``files``.
+        """Return the ``[records]`` or ``[outputs]`` table, and add its file of points, if it needs one, to ``files``.
 
         Args:
             which: The points to list, as indices in the space.
             name: The name for the file of points, if the table needs one.
-            files: The contents of all files by name. The points file is added.
+            files: The contents of all files by name, to which the file of points is added.
         """
         space = self.space
-        # A grid and a distance table have default ids. Other ids need a file that lists them.
+        # Grids and distance matrices have default ids. Other ids require a file that lists them.
         if space.cells is not None and not self.names:
             rows, cols, cell_km = space.cells
             return {"grid": {"rows": rows, "cols": cols, "cell_km": cell_km}}
@@ -141,7 +141,7 @@ class MetricCase:
         """Return the ``[utility]`` table, and add the files that it names to ``files``.
 
         Args:
-            files: The contents of all files by name. Costs, prior and targets are added.
+            files: The contents of all files by name, to which the costs, prior and targets are added.
         """
         utility: dict[str, Any] = {"kind": self.utility}
         ids = self.ids
@@ -159,13 +159,13 @@ class MetricCase:
 
 @lru_cache
 def _optional_priors(records: int) -> st.SearchStrategy[tuple[float, ...]]:
-    """Draw a prior for the records, or () for a uniform one."""
+    """Draw a prior for the records, where () is the uniform one."""
     return st.one_of(st.just(()), priors(records))
 
 
 @lru_cache
 def _record_counts(points: int) -> st.SearchStrategy[int]:
-    """Draw the number of records among the points of a space. Examples shrink towards using all points as records."""
+    """Draw how many points of a space are records. Examples shrink towards all of them."""
     return st.integers(1, points).map(lambda n: points + 1 - n)
 
 
@@ -178,41 +178,41 @@ def metric_problems(
     every_pair: bool = False,
     extra: Callable[[MetricCase], Tables] | None = None,
 ) -> GeneratedProblem:
-    """Draw a metric problem on a space of at most 5 points. Its ``facts["case"]`` is the :class:`MetricCase`.
+    """Draw a metric problem on a space of at most 5 points, whose ``facts["case"]`` is its :class:`MetricCase`.
 
     Args:
         draw: The function that Hypothesis supplies to draw values.
-        shapes: The shapes of metric spaces to draw; see :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
-        utilities: The kinds of loss to draw. In a disconnected space, only "matrix" is drawn.
+        shapes: The shapes of metric spaces to draw (see :func:`privopt_metric_dp.kit.strategies.metric_spaces`).
+        utilities: The kinds of loss to draw. In a disconnected space, the loss is always "matrix".
         budgets: The values of epsilon to draw, as decimal strings.
-        every_pair: Whether to leave ``neighbours_within`` unset, so that all pairs are required. Disconnected spaces
-            are then not drawn.
+        every_pair: Whether to leave ``neighbours_within`` unset, so that all pairs are required and the space must be
+            connected.
         extra: A function that takes a case and returns the tables that the mechanism under test requires, such as
             ``lambda case: {"acme": {"radius": 2.0}}``.
     """
     space = draw(metric_spaces(5, shapes))
     joined = bool(np.isfinite(space.distances).all())
     count = len(space)
-    # Outputs that differ from the records are drawn only in connected spaces other than grids. The first points are
-    # then the records. Hypothesis shrinks n to 1, so examples shrink to `count` records, which are also the outputs.
+    # In connected spaces other than grids, the outputs may differ from the records, which are then the first points.
+    # Examples shrink to `count` records, which are also the outputs.
     split = space.cells is None and joined and count > 1
     records = draw(_record_counts(count)) if split else count
     within = None
-    # A limit below the smallest distance is an input error, since no record would have a neighbour.
+    # A limit below the smallest distance is an input error, because no record would have a neighbour.
     min_distance = min((d for d in space.distances[:records, :records].ravel().tolist() if 0 < d < np.inf), default=0.0)
     assume(joined or (min_distance > 0 and not every_pair))
     if not every_pair and space.lengths:
-        # Coordinates are written as decimals, whose exact distances may exceed these doubles slightly.
+        # Coordinates are written as decimals, whose exact distances may slightly exceed these doubles.
         slack = 1e-9 if space.coordinates else 0.0
         choices: list[float | None] = [d * (1.0 + slack) for d in reversed(space.lengths) if d >= min_distance]
         within = draw(st.sampled_from([None, *choices] if joined else choices))
     if not joined and within is None:
-        within = 1.0  # a disconnected space needs some limit, since a pair without a path cannot be required
+        within = 1.0  # a disconnected space needs a limit, because a pair without a path cannot be required
     kinds = [kind for kind in utilities if joined or kind == "matrix"]
     if not kinds:
         kinds = ["matrix"]
     utility = draw(st.sampled_from(kinds))
-    # The points after the records are the outputs; if there are none, the records are the outputs.
+    # The points after the records are the outputs. If there are none, the records are the outputs.
     outputs = count - records or records
     case = MetricCase(
         space=space,
@@ -239,16 +239,16 @@ def _case_of(problem: GeneratedProblem) -> MetricCase | None:
 
 
 def _without_cells(space: MetricSpace) -> MetricSpace:
-    """Replace a grid with points at the centres of its cells, which can have arbitrary ids."""
+    """Replace a grid by points at the centres of its cells, which can have any ids."""
     return evolve(space, cells=None, shape="points") if space.cells is not None else space
 
 
 def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a variant of a problem with new random ids for all places. The loss must not change.
+    """Give all places in a problem new random ids, which must not change the loss.
 
     Args:
         problem: The problem to change.
-        chance: The random generator from which the ids are drawn.
+        chance: The random generator to draw the ids from.
 
     Returns:
         The variant, or None if the kit did not generate the problem.
@@ -257,30 +257,30 @@ def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None
     if case is None:
         return None
     numbers = chance.sample(range(100, 1000), len(case.space))
-    # The new ids sort differently, which reveals a mechanism that depends on their order.
+    # The new ids are in a different order, which exposes a mechanism that depends on the order of ids.
     names = tuple(f"place {number}" for number in numbers)
     changed = evolve(case, space=_without_cells(case.space), names=names)
     return Variant(problem=changed.problem(), change="every id was replaced by another")
 
 
 def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a variant of a problem with records and outputs in random order. The loss must not change.
+    """Put the records and outputs of a problem in a random order, which must not change the loss.
 
     Args:
         problem: The problem to change.
-        chance: The random generator from which the order is drawn.
+        chance: The random generator to draw the order from.
 
     Returns:
-        The variant, or None if the kit did not generate the problem or if it has only one place.
+        The variant, or None if the kit did not generate the problem or the problem has only one place.
     """
     case = _case_of(problem)
     if case is None or len(case.space) < 2:
         return None
     n, total = case.records, len(case.space)
-    # Records still precede the outputs in the space.
+    # Records must still precede outputs in the space.
     order = chance.sample(range(n), n) + chance.sample(range(n, total), total - n)
     space = _without_cells(case.space)
-    # `order` lists the old indices in the new order. Edges need the new index for each old one.
+    # `order` contains the old indices in the new order, but edges need the new index for each old one.
     new_index = {old: new for new, old in enumerate(order)}
     moved = evolve(
         space,
@@ -288,10 +288,10 @@ def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None
         coordinates=tuple(space.coordinates[p] for p in order) if space.coordinates else (),
         edges=tuple((new_index[start], new_index[end], length) for start, end, length in space.edges),
     )
-    # The cost table's columns are the outputs, so point p in the space has the column p - n.
+    # The columns of the cost matrix are outputs, so point p of the space has the column p - n.
     outputs = order if case.own_outputs else [p - n for p in order[n:]]
     ids = case.ids
-    # Ids move with their places, unless the records and outputs in a distance table share the ids 0, 1, ...
+    # Ids move with their places, unless both records and outputs have the default ids 0, 1, ... of a distance matrix.
     names = tuple(ids[p] for p in order) if case.own_outputs or len(set(ids)) == total else ()
     changed = evolve(
         case,
@@ -306,9 +306,9 @@ def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None
 
 
 def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, random.Random], Variant | None]:
-    """Return a function that multiplies all lengths in a problem by ``LENGTH_FACTOR`` and divides epsilon by it.
+    """Return a function that multiplies all lengths in a problem, and divides epsilon, by ``LENGTH_FACTOR``.
 
-    The guarantee does not change, because it depends only on the product of epsilon and distance. Losses that are
+    This does not change the guarantee, which depends only on the product of epsilon and distance. Losses that are
     lengths grow by the same factor.
 
     Args:
@@ -316,9 +316,9 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
     """
 
     def rescale(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the rescaled problem, or None if its distances cannot be scaled or the kit did not generate it.
+        """Rescale a problem, or return None if its distances cannot be scaled or the kit did not generate it.
 
-        Distances on the globe cannot be scaled, because the radius of the earth is fixed. ``chance`` is unused.
+        Distances on the globe cannot be scaled, because the radius of the earth is fixed. ``chance`` is not used.
         """
         case = _case_of(problem)
         if case is None or case.space.kind == "haversine":
@@ -344,45 +344,45 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
             if value is not None:
                 changed = changed.with_key(key, float(value) * LENGTH_FACTOR)
         change = f"all lengths were multiplied by {LENGTH_FACTOR} and epsilon divided by {LENGTH_FACTOR}"
-        # A table of losses stays as it is. All other losses grow with the lengths.
+        # A matrix of losses does not change. All other losses grow with the lengths.
         return Variant(problem=changed, factor=1.0 if case.utility == "matrix" else float(LENGTH_FACTOR), change=change)
 
     return rescale
 
 
 def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with epsilon halved, or None if it has no epsilon. The optimal loss cannot become smaller."""
+    """Halve a problem's epsilon, which cannot decrease the optimal loss. Return None if there is no epsilon."""
     epsilon = problem.get("privacy.epsilon")
     return None if epsilon is None else problem.with_key("privacy.epsilon", Decimal(str(epsilon)) / 2)
 
 
 def _halve_epsilon_of_distance_loss(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with epsilon halved if its loss is the distance; None for other kinds of loss."""
+    """Halve a problem's epsilon if its loss is the distance. Return None for other kinds of loss."""
     return _halve_epsilon(problem) if problem.get("utility.kind") == "distance" else None
 
 
 TINY_DISTANCE: Final = 1e-12
-"""A value for ``privacy.neighbours_within`` that is smaller than every positive distance in generated problems."""
+"""A value of ``privacy.neighbours_within`` below every positive distance in generated problems."""
 
 
 def _without_neighbours(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return an invalid variant of a problem, in which ``neighbours_within`` is below every positive distance."""
+    """Make a problem invalid by setting ``neighbours_within`` below every positive distance."""
     return problem.with_key("privacy.neighbours_within", TINY_DISTANCE)
 
 
 def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
-    """Return the loss of a mechanism that the kit itself has certified. No valid lower bound exceeds this loss.
+    """Return the loss of a mechanism that the kit certified itself, which no valid lower bound exceeds.
 
     Args:
         problem: The loaded problem.
         result: The result of the mechanism under test.
 
     Returns:
-        The loss, or None if the result states its loss in another unit or if its privacy notion does not bound ratios
-        of probabilities.
+        The loss, or None if the result has its loss in another unit or its privacy notion does not bound ratios of
+        probabilities.
     """
-    # A mechanism may state a loss of its own, such as a count. The kit's linear program contains the rows for metric
-    # DP, so the notion must be one that bounds odds (ratios of probabilities).
+    # A mechanism may have a loss of its own, such as a count. The kit's linear program has the constraints of metric
+    # DP, so the notion must bound odds (ratios of probabilities).
     has_loss_unit = result.objective.unit == problem.data.loss_unit
     return (
         best_loss(problem.data)
@@ -392,7 +392,7 @@ def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
 
 
 def several_rounds(extra: Callable[[MetricCase], Tables] | None = None) -> GeneratedProblem:
-    """Return a fixed problem for which iterative methods need several rounds, because its prior is not symmetric.
+    """Return a fixed problem whose asymmetric prior makes iterative methods need several rounds.
 
     Args:
         extra: A function that takes the case and returns the tables that the mechanism under test requires.
@@ -414,17 +414,17 @@ def metric_profile(
     """Return the kit's profile for metric problems, with the changes that a particular mechanism needs.
 
     Args:
-        problems: The strategy for problems, usually ``metric_problems(...)`` with arguments; None for the default
-            strategy.
-        extra: A function that takes a case and returns the tables that the mechanism requires. Only the default
-            strategy uses it.
+        problems: The strategy for problems, which is usually ``metric_problems(...)`` with some arguments. If None, the
+            default strategy is used.
+        extra: A function that takes a case and returns the tables that the mechanism requires. It is used only by the
+            default strategy.
         lengths: The keys in the mechanism's tables whose values are lengths, such as ``"acme.radius"``. The ``units``
             check scales them together with all distances.
-        monotone: When to check that a larger epsilon does not increase the loss: ``"always"`` (for optimal mechanisms),
-            ``"distance"`` (only if the loss is the distance) or ``"never"``.
-        others: Values for other fields of :class:`Profile`, which replace the defaults.
+        monotone: When to check that a larger epsilon does not increase the loss, which is ``"always"`` (for optimal
+            mechanisms), ``"distance"`` (only if the loss is the distance) or ``"never"``.
+        others: Other fields of :class:`Profile` with the values to use instead of the defaults.
     """
-    # The function that makes a problem stricter, for the check that compares the losses before and after.
+    # The function that makes a problem stricter, so that the losses before and after can be compared.
     stricter = {"always": _halve_epsilon, "distance": _halve_epsilon_of_distance_loss, "never": None}[monotone]
     fields: dict[str, Any] = {
         "problems": metric_problems(extra=extra) if problems is None else problems,
@@ -441,17 +441,17 @@ def metric_profile(
     return Profile(**fields)
 
 
-@lru_cache  # all methods of a mechanism have the same profile, and so the same problems
+@lru_cache  # so that all methods of a mechanism have the same profile and problems
 def default_profile(problem_class: type) -> Profile | None:
-    """Return the default profile for a problem class, or None if the class's plugin must define a profile.
+    """Return the default profile for a problem class, or None if its plugin must define a profile.
 
-    A profile must be defined for every subclass of MetricProblem that has additional required keys, and for every class
-    that is not a subclass of MetricProblem.
+    This is the case for every subclass of MetricProblem that has additional required keys, and for every class that is
+    not a subclass of MetricProblem.
     """
     if not issubclass(problem_class, MetricProblem):
         return None
     base_fields = {attribute.name for attribute in attrs.fields(MetricProblem)}
-    # The kit cannot invent values for a required key, so a plugin with such a key must name a profile itself.
+    # The kit cannot make up values for a required key, so a plugin with such a key must define a profile.
     if any(a.default is attrs.NOTHING and a.init and a.name not in base_fields for a in attrs.fields(problem_class)):
         return None
     return metric_profile()

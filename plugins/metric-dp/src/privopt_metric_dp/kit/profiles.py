@@ -1,4 +1,4 @@
-"""Profiles for the mechanisms in this package for which the default profile's problems are unsuitable."""
+"""Profiles for those mechanisms in this package that cannot use the default profile."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ See :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
 
 
 def _radius_table(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return a ``[const-opt]`` table for a generated case, with the median of the distinct distances as the radius."""
+    """Return a ``[const-opt]`` table for a generated case, whose radius is the median of the distinct distances."""
     lengths = case.space.lengths
     return {"const-opt": {"radius": lengths[len(lengths) // 2] if lengths else 1.0}}
 
 
 EXPONENTIAL: Final = metric_profile(monotone="distance")
-"""The profile for "exponential". Its loss never rises with epsilon if the loss is the distance; other losses may
-rise."""
+"""The profile for "exponential", whose loss never rises with epsilon if it is the distance. Other losses may."""
 
 PLANAR: Final = metric_profile(problems=metric_problems(shapes=PLANE), monotone="distance")
 """The profile for "planar-laplace", which supports only points in the plane or on the globe."""
 
 CONST_OPT: Final = metric_profile(extra=_radius_table, lengths=("const-opt.radius",), monotone="never")
-"""The profile for "const-opt", whose problems state a radius. The loss may rise with epsilon, because the linear
-programs for two values of epsilon allow different matrices.
+"""The profile for "const-opt", whose problems contain a radius.
+
+The loss may rise with epsilon, because the linear programs for two values of epsilon allow different matrices.
 """
 
 
 def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
     """Add a matrix for the "given" mechanism to a problem.
 
-    The entries in row i are proportional to exp(-d_ik), where d_ik is the distance from record i to output k. Entries
-    at an infinite distance are 0. In a disconnected space, the matrix therefore does not satisfy metric DP for any
-    epsilon.
+    The entries in row i are proportional to exp(-d_ik), where d_ik is the distance from record i to output k. Because
+    entries at an infinite distance are 0, the matrix does not satisfy metric DP for any epsilon if the space is
+    disconnected.
     """
     case: MetricCase = problem.facts["case"]
     distances = case.space.distances[: case.records]
-    # If the outputs are not the records, they follow the records in the space.
+    # Outputs that are not the records follow them in the space.
     z = np.exp(-(distances if case.own_outputs else distances[:, case.records :]))
-    # If no output can be reached from a record, its row is all 0 and cannot be scaled to sum to 1. It becomes uniform.
+    # If no output can be reached from a record, its row consists of zeros, which cannot be scaled to sum to 1, so it is
+    # made uniform.
     z = np.where(z.any(axis=1, keepdims=True), z, 1.0)
     extended = problem.with_key("given.matrix", "z.npy")
     return extended.with_file("z.npy", npy_bytes(z / z.sum(axis=1, keepdims=True)))
 
 
 GIVEN: Final = metric_profile(problems=metric_problems().map(_with_matrix), variants={}, monotone="never")
-"""The profile for "given", whose problems contain a matrix. It has no variants, because they would need to change the
-matrix too."""
+"""The profile for "given", whose problems contain a matrix. It has no variants, which would have to change that too."""
 
 
 def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return a ``[predictive]`` table for a case, with the median of the distinct distances as ``good_within``."""
+    """Return a ``[predictive]`` table for a case, whose ``good_within`` is the median of the distinct distances."""
     lengths = case.space.lengths
     return {"predictive": {"good_within": lengths[len(lengths) // 2] if lengths else 1.0}}
 
@@ -68,6 +68,8 @@ def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
 PREDICTIVE: Final = metric_profile(
     problems=metric_problems(extra=_good_within_table), lengths=("predictive.good_within",)
 )
-"""The profile for "predictive". The previous report is good enough to repeat up to the distance ``good_within``, which
-is chosen so that tests can both succeed and fail.
+"""The profile for "predictive".
+
+A previous report is good enough to repeat up to the distance ``good_within``, which is chosen so that some tests
+succeed and others fail.
 """

@@ -1,4 +1,4 @@
-"""Reference losses for small metric problems, computed with SciPy independently of the mechanism under test."""
+"""Reference losses for small metric problems, which SciPy computes independently of the mechanism under test."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["best_loss", "optimum"]
 
 
 def best_loss(data: MetricData) -> float:
-    """Return the smallest expected loss among a few mechanisms that satisfy metric DP.
+    """Return the smallest expected loss of a few mechanisms that satisfy metric DP.
 
-    The mechanisms are the constant ones, which always report the same output, and the optimum of a linear program if it
+    These are the constant mechanisms, which always report the same output, and the optimum of a linear program if it
     can be repaired and certified. A mechanism under test may have a smaller loss, but no valid lower bound exceeds the
-    returned loss.
+    returned one.
 
     Args:
         data: The data of a small problem.
@@ -53,7 +53,7 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
         weights = repair(z, data.pairs, data.distances, data.epsilon, loss=weighted).weights
     except PrivoptError:
         return None
-    # The repair certifies its own result, but the kit does not rely on that.
+    # The repair certifies its result, but the kit does not rely on that.
     if not certify(weights, data.pairs, data.distances, data.epsilon).holds:
         return None
     # Rows of weights sum to 2^63.
@@ -65,7 +65,7 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
 def optimum(
     weighted: NDArray[np.float64], pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float
 ) -> NDArray[np.float64] | None:
-    """Return an obfuscation matrix that minimises the expected loss under metric DP, within SciPy's tolerance.
+    """Compute an obfuscation matrix that minimises the expected loss under metric DP, within SciPy's tolerance.
 
     Factors exp(epsilon d) above e^30 are replaced by e^30, which makes the constraints stricter.
 
@@ -83,10 +83,10 @@ def optimum(
 
     n, k = weighted.shape
     with np.errstate(over="ignore"):
-        # Larger coefficients would make the LP badly scaled.
+        # Larger coefficients would make the program badly scaled.
         growth = np.exp(np.minimum(epsilon * distances, 30.0))
-    # The entry for record i and an output is the variable with the index i * k + output. The inequalities are collected
-    # as entries of a sparse matrix.
+    # Variable i * k + output is the entry for record i and the output. The inequalities are collected as entries of a
+    # sparse matrix.
     rows, columns, values, row = [], [], [], 0
     for (i, j), e in zip(pairs.tolist(), growth.tolist(), strict=True):
         for row_record, column_record in ((i, j), (j, i)):
@@ -96,7 +96,7 @@ def optimum(
                 columns += [row_record * k + output, column_record * k + output]
                 values += [1.0, -e]
                 row += 1
-    # These rows require that each row of the matrix sums to 1.
+    # Each row of the obfuscation matrix must sum to 1.
     mass = coo_matrix((np.ones(n * k), (np.repeat(np.arange(n), k), np.arange(n * k))), shape=(n, n * k))
     privacy = coo_matrix((values, (rows, columns)), shape=(row, n * k)) if row else None
     solved = linprog(

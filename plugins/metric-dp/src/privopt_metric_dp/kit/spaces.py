@@ -1,4 +1,4 @@
-"""Finite metric spaces for generated problems, with distances computed independently of privopt's distance code."""
+"""Finite metric spaces for generated problems, whose distances are computed independently of privopt's own code."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Edge = tuple[int, int, float]
 
 @frozen(kw_only=True, eq=False)
 class MetricSpace:
-    """A finite metric space: a few points and the distances between them.
+    """A finite metric space, which consists of a few points and the distances between them.
 
     Attributes:
-        shape: The name of the shape, one of :data:`privopt_metric_dp.kit.strategies.SHAPES`.
+        shape: The name of the shape, which is one of :data:`privopt_metric_dp.kit.strategies.SHAPES`.
         kind: The value of ``distance.kind`` in a problem file that uses these distances.
-        distances: Array of shape (n_points, n_points) with the distances. They are infinite between points that no path
-            connects.
-        coordinates: Each point's (x, y) in km or (lat, lon) in degrees; empty if ``kind`` is "graph" or "matrix".
-        edges: Roads between points as (from, to, km) if ``kind`` is "graph"; otherwise empty.
-        cells: For a regular grid, the number of rows, the number of columns and the side of a cell in km; otherwise
+        distances: Array of shape (n_points, n_points) with the distances, which are infinite between points that no
+            path connects.
+        coordinates: Each point's (x, y) in km or (lat, lon) in degrees. Empty if ``kind`` is "graph" or "matrix".
+        edges: The roads between points as (from, to, km). Empty unless ``kind`` is "graph".
+        cells: The number of rows, the number of columns and the side length of a cell in km for a regular grid, or else
             None.
     """
 
@@ -49,17 +49,17 @@ class MetricSpace:
 
     @property
     def lengths(self) -> list[float]:
-        """The distinct finite distances above 0, in ascending order."""
+        """The distinct positive, finite distances in ascending order."""
         return sorted({d for d in self.distances.ravel().tolist() if 0 < d < math.inf})
 
 
 def grid(rows: int, cols: int, cell_km: float) -> MetricSpace:
-    """Return a space whose points are the centres of a regular grid's cells, in row-major order.
+    """Return a space whose points are the centres of a regular grid's cells in row-major order.
 
     Args:
         rows: The number of rows.
         cols: The number of columns.
-        cell_km: The side of a cell in km.
+        cell_km: The side length of a cell in km.
 
     >>> grid(1, 2, 0.5).distances.tolist()
     [[0.0, 0.5], [0.5, 0.0]]
@@ -76,8 +76,8 @@ def grid(rows: int, cols: int, cell_km: float) -> MetricSpace:
 
 
 def _great_circle_km(start: tuple[float, float], end: tuple[float, float]) -> float:
-    """Return the great-circle distance in km between two (lat, lon) pairs in degrees, by the haversine formula."""
-    # This uses only the standard library, so that the kit can find faults in privopt's own distances.
+    """Compute the great-circle distance in km between two (lat, lon) pairs in degrees by the haversine formula."""
+    # Only the standard library is used, so that the kit can find faults in privopt's own distances.
     (a, b), (c, d) = (tuple(map(math.radians, spot)) for spot in (start, end))
     h = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
     return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, h)))
@@ -87,7 +87,8 @@ def from_points(spots: Sequence[tuple[float, float]], kind: Literal["euclidean",
     """Return a space of points in the plane or on the globe, with Euclidean or great-circle distances in km.
 
     Args:
-        spots: The coordinates of each point: (x, y) in km for "euclidean", (lat, lon) in degrees for "haversine".
+        spots: The coordinates of each point, which are (x, y) in km for "euclidean" and (lat, lon) in degrees for
+            "haversine".
         kind: The kind of distance.
     """
     measure = math.dist if kind == "euclidean" else _great_circle_km
@@ -96,7 +97,7 @@ def from_points(spots: Sequence[tuple[float, float]], kind: Literal["euclidean",
 
 
 def close_paths(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the shortest path lengths in a complete graph, computed with the Floyd-Warshall algorithm.
+    """Compute the shortest path lengths in a complete graph with the Floyd-Warshall algorithm.
 
     The result is the largest matrix that satisfies the triangle inequality and does not exceed ``table`` in any entry.
 
@@ -117,8 +118,8 @@ def from_edges(count: int, edges: Sequence[Edge], shape: str) -> MetricSpace:
 
     Args:
         count: The number of points. A point without roads is infinitely far from all others.
-        edges: The two points that each road connects, and its length in km. If several roads connect the same two
-            points, the shortest one is used.
+        edges: The two points that each road connects, and its length in km. If several roads connect the same points,
+            the shortest one counts.
         shape: The name of the space's shape.
     """
     table = np.full((count, count), math.inf)

@@ -15,20 +15,20 @@ from privopt_metric_dp.kit.spaces import MetricSpace, close_paths, from_edges, f
 __all__ = ["SHAPES", "costs", "metric_spaces", "priors"]
 
 SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "coincident", "islands", "globe")
-"""The shapes of metric spaces that :func:`metric_spaces` draws and describes."""
+"""The shapes of metric spaces, as described in :func:`metric_spaces`."""
 
 
-# Strategies are created once for each argument, because creating one takes longer than drawing from it.
+# Strategies are cached by argument, because creating one takes longer than drawing from it.
 @lru_cache
 def sizes(maximum: int) -> st.SearchStrategy[int]:
-    """Draw an integer from 1 to ``maximum``. Examples shrink towards 2, because most faults need two items."""
-    # Hypothesis shrinks towards the first element, so 1, a special case, comes last.
+    """Draw an integer from 1 to ``maximum``. Examples shrink towards 2, because most faults require two items."""
+    # Hypothesis shrinks towards the first element. The special case 1 comes last.
     return st.sampled_from([n for n in (2, 3, *range(4, maximum + 1)) if n <= maximum] + [1])
 
 
 @st.composite
 def _draw_grid(draw: st.DrawFn, max_points: int) -> MetricSpace:
-    """Draw a regular grid with at most ``max_points`` cells, for :func:`metric_spaces`."""
+    """Draw a regular grid of at most ``max_points`` cells for :func:`metric_spaces`."""
     rows = draw(st.integers(1, max(1, math.isqrt(max_points))))
     cols = draw(sizes(max(1, max_points // rows)))
     return grid(rows, cols, draw(st.sampled_from([1.0, 0.5, 2.0])))
@@ -36,17 +36,17 @@ def _draw_grid(draw: st.DrawFn, max_points: int) -> MetricSpace:
 
 @st.composite
 def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
-    """Draw points from a 4 x 4 lattice in the plane or on the globe, for :func:`metric_spaces`.
+    """Draw points of a 4 x 4 lattice in the plane or on the globe for :func:`metric_spaces`.
 
     Args:
         draw: The function that Hypothesis supplies to draw values.
-        max_points: The maximum number of points. The shapes "twins" and "coincident" have at least two.
+        max_points: The maximum number of points. The shapes "twins" and "coincident" have at least two in any case.
         shape: "points", "twins", "coincident" or "globe".
     """
     count = draw(sizes(max_points))
     spots = draw(_lattice_spots(count))
     if shape in ("twins", "coincident"):
-        # One more point is added, a little to the east of one of these or at the same place as one.
+        # One more point is added, either a little to the east of one of these or at the same place.
         spots = spots[: max(1, max_points - 1)]
         shift = draw(st.sampled_from([1e-3, 1e-6, 1e-9])) if shape == "twins" else 0.0
         x, y = draw(st.sampled_from(spots))
@@ -59,7 +59,7 @@ def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
 
 @lru_cache
 def _lattice_spots(count: int) -> st.SearchStrategy[list[tuple[int, int]]]:
-    """Draw ``count`` different points from a 4 x 4 lattice."""
+    """Draw ``count`` different points of a 4 x 4 lattice."""
     lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
     return st.lists(lattice, min_size=count, max_size=count, unique=True)
 
@@ -71,8 +71,8 @@ def _to_doubles(spot: tuple[int, int]) -> tuple[float, float]:
 
 @st.composite
 def _draw_path(draw: st.DrawFn, max_points: int) -> MetricSpace:
-    """Draw a chain of at most ``max_points`` points with roads of 1, 2 or 3 km, for :func:`metric_spaces`."""
-    roads = draw(sizes(max_points)) - 1  # one fewer than there are points
+    """Draw a chain of at most ``max_points`` points with roads of 1, 2 or 3 km for :func:`metric_spaces`."""
+    roads = draw(sizes(max_points)) - 1  # one fewer than points
     lengths = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=roads, max_size=roads))
     edges = [(n, n + 1, length) for n, length in enumerate(lengths)]
     return from_edges(len(lengths) + 1, edges, "path")
@@ -80,17 +80,17 @@ def _draw_path(draw: st.DrawFn, max_points: int) -> MetricSpace:
 
 @st.composite
 def _draw_islands(draw: st.DrawFn, max_points: int) -> MetricSpace:
-    """Draw two separate chains of points, each connected by roads of 1 km, for :func:`metric_spaces`."""
+    """Draw two separate chains of points, both with roads of 1 km, for :func:`metric_spaces`."""
     first_size = draw(st.integers(1, max(1, max_points - 1)))
     second_size = draw(st.integers(1, max(1, max_points - first_size)))
-    # This is a path over all points, without the edge between the two rows.
+    # A path over all points lacks the edge between the two chains.
     edges = [(n, n + 1, 1.0) for n in range(first_size + second_size - 1) if n != first_size - 1]
     return from_edges(first_size + second_size, edges, "islands")
 
 
 @st.composite
 def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
-    """Draw a matrix of distances between at most ``max_points`` points, for :func:`metric_spaces`.
+    """Draw a matrix of distances between at most ``max_points`` points for :func:`metric_spaces`.
 
     Args:
         draw: The function that Hypothesis supplies to draw values.
@@ -106,7 +106,7 @@ def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
     else:
         lengths = draw(st.lists(st.integers(1, 6), min_size=count * count, max_size=count * count))
         table = np.array(lengths, dtype=np.float64).reshape(count, count)
-        # This makes the table symmetric. close_paths() below enforces the triangle inequality.
+        # This makes the matrix symmetric. close_paths() below enforces the triangle inequality.
         table = np.minimum(table, table.T)
     np.fill_diagonal(table, 0.0)
     return MetricSpace(shape=shape, kind="matrix", distances=close_paths(table))
@@ -115,22 +115,22 @@ def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
 def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.SearchStrategy[MetricSpace]:
     """Draw finite metric spaces of various shapes.
 
-    The shapes with coordinates are a regular "grid", "points" on a lattice in the plane, and points on a "globe". In
-    "twins", two points are only 1e-3 to 1e-9 km apart. In "coincident", two points have distance 0. Roads connect the
-    points of a "path", and the points within each of two "islands". The other shapes are distance matrices: equal
-    distances in a "clique", short distances within "clusters" and long ones between them, and "general" small integers
-    that satisfy the triangle inequality.
+    Points have coordinates in a regular "grid", as "points" on a lattice in the plane, and on a "globe". In "twins",
+    two points in the plane are only 1e-3 to 1e-9 km apart, and in "coincident", two points are at the same place. Roads
+    connect the points of a "path", and the points within each of two "islands". The other shapes are distance matrices,
+    with equal distances in a "clique", short distances within "clusters" and long ones between them, and small integers
+    that satisfy the triangle inequality in "general".
 
     Args:
         max_points: The maximum number of points.
-        shapes: The shapes to draw, from :data:`SHAPES`. Failing examples shrink towards the first shape.
+        shapes: The shapes to draw, which must be in :data:`SHAPES`. Failing examples shrink towards the first one.
     """
     return _metric_spaces(max_points, tuple(shapes))
 
 
 @lru_cache
 def _metric_spaces(max_points: int, shapes: tuple[str, ...]) -> st.SearchStrategy[MetricSpace]:
-    """Return the strategy that :func:`metric_spaces` describes, cached for each combination of arguments."""
+    """Return the strategy of :func:`metric_spaces`, which is cached for each combination of arguments."""
     strategies: dict[str, st.SearchStrategy[MetricSpace]] = {
         "grid": _draw_grid(max_points),
         "path": _draw_path(max_points),
@@ -145,7 +145,7 @@ def _metric_spaces(max_points: int, shapes: tuple[str, ...]) -> st.SearchStrateg
 def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
     """Draw the prior probabilities of ``count`` records.
 
-    Probabilities are proportional to small integers, and shrink towards a uniform prior.
+    Probabilities are proportional to small integers. Examples shrink towards a uniform prior.
     """
     shares = st.lists(st.sampled_from([1, 2, 4, 0]), min_size=count, max_size=count).filter(any)
     return shares.map(lambda parts: tuple(part / sum(parts) for part in parts))
@@ -154,7 +154,7 @@ def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
 def costs(records: int, outputs: int) -> st.SearchStrategy[NDArray[np.float64]]:
     """Draw an array of shape (records, outputs) with non-negative integer losses.
 
-    Losses shrink towards the absolute difference between the indices of the record and the output.
+    Examples shrink towards losses that are the absolute difference between the record's and the output's index.
     """
     size = records * outputs
     differences = np.abs(np.arange(records)[:, None] - np.arange(outputs)[None, :]).astype(np.float64)

@@ -1,9 +1,9 @@
-"""The certificate of metric DP, which proves every required inequality for a release.
+"""The certificate of metric DP, which proves all required inequalities for a release.
 
-Let w be integer weights, with rows that sum to 2**63. For each required pair (i, j) at distance d and every output k,
-the claim is ``w_ik <= exp(eps d) w_jk``, and the same with i and j exchanged. Floating-point arithmetic, rounded to the
-safe side, decides most inequalities. A second stage decides the rest by comparing exact integers with balls (intervals
-that enclose the exact value). This stage always terminates, because exp of a rational other than 0 is irrational.
+Let w be integer weights whose rows sum to 2**63. For each required pair (i, j) at distance d and every output k, the
+claim is ``w_ik <= exp(eps d) w_jk``, and the same with i and j exchanged. Floating-point arithmetic that is rounded to
+the safe side decides most inequalities. A second stage decides the rest by comparing exact integers with balls
+(intervals that enclose the exact value). It always terminates, because exp of a rational other than 0 is irrational.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ __all__ = [
 ]
 
 
-#: Factor that covers the rounding errors of a ratio in doubles: conversions, reciprocal, product (at most 5 x 2**-53).
+#: Factor that covers the rounding errors of a ratio in doubles (conversions, reciprocal, product), at most 5 x 2**-53.
 RATIO_MARGIN = 1.0 + 2.0**-50
-#: Substitute for a weight of 0 in doubles. Two zeros then have ratio 1, and a positive weight and 0 one above 2**100.
+#: Replacement for a weight of 0 in doubles. Two zeros then have ratio 1, and a positive weight and 0 one above 2**100.
 ZERO = 2.0**-200
-#: With fewer ratios than this, starting a thread takes more time than it saves.
+#: Number of ratios below which starting a thread takes more time than it saves.
 MIN_RATIOS_PER_THREAD = 5_000_000
 #: Number of matrix columns that are processed at a time.
 _BLOCK_COLUMNS = 128
 #: With up to this many rows, a block of `_BLOCK_COLUMNS` columns stays in the processor's cache. With more rows, pairs
 #: are sorted so that they reuse cached rows.
 IN_CACHE = 2_000
-#: With up to this many ratios, loading compiled code takes more time than it saves.
+#: Number of ratios up to which loading compiled code takes more time than it saves.
 MIN_COMPILED_RATIOS = 10_000
-#: Largest number of violated inequalities, and of rows with a wrong sum, that are listed.
+#: Largest number of violated inequalities, and of rows with a wrong sum, to list.
 _MAX_SHOWN = 8
-#: Number of pairs whose log-ratio is evaluated exactly. They are those with the largest estimates.
+#: Number of pairs, those with the largest estimates, whose log-ratio is evaluated exactly.
 _MAX_EXACT_PAIRS = 64
 
 
 def _content_key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> bytes:
-    """Return the key under which measurements are cached: a digest of all arguments that determine them."""
+    """Return the key under which measurements are cached, a digest of all arguments that determine them."""
     return content_key(f"certify {weights.shape} {len(pairs)} {epsilon}", weights, pairs, distances)
 
 
 @frozen(kw_only=True)
 class Failure:
-    """A violated inequality: weight (i, k) exceeds exp(epsilon d) times weight (j, k), where d is the pair's distance.
+    """A violated inequality. Weight (i, k) exceeds exp(epsilon d) times weight (j, k), where d is the pair's distance.
 
     Attributes:
         i, j: Indices of the two records.
@@ -81,7 +81,7 @@ class Measurements:
         holds: Whether every row sums to 2**63 and every inequality was proved.
         worst: Largest log-ratio per unit of distance over all pairs and outputs, rounded up. It is too large by at most
             an ulp or, if more than 64 pairs are equally bad, by up to about 1e-15 / distance. It is infinite if two
-            rows at distance 0 differ, or if some column is 0 in exactly one row of a pair.
+            rows at distance 0 differ, or if a column is 0 in exactly one row of a pair.
         allowed: The double nearest to epsilon.
         checked: The number of pairs times the number of outputs. Each inequality is checked in both directions.
         arithmetic: A phrase that describes the arithmetic used.
@@ -103,69 +103,69 @@ class Measurements:
 
 
 def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return, for each pair of rows, the largest ratio between their entries in the same column.
+    """Return the largest ratio between two entries in the same column for each pair of rows.
 
-    The larger entry is always divided by the smaller one.
+    The larger entry is divided by the smaller one, so ratios are at least 1.
 
     Args:
-        weights: Array of shape (N, K), the weights or probabilities. Zeros are replaced by a tiny number (`ZERO`).
+        weights: Array of shape (N, K), the weights or probabilities. Zeros count as a tiny number (`ZERO`).
         pairs: Array of shape (P, 2), the row indices of each pair.
 
     Returns:
-        Array of shape (P,), the ratios. The relative error of each is below 2**-50, in either direction.
+        Array of shape (P,), the ratios, each with a relative error below 2**-50 in either direction.
     """
     left_rows, right_rows = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     if left_rows.size * weights.shape[1] <= MIN_COMPILED_RATIOS:
         values = np.where(weights == 0, ZERO, weights)
         ratios = values[left_rows] * (1.0 / values)[right_rows]
-        # The largest ratio in one direction, or the reciprocal of the smallest one, which is the largest in the other.
+        # The largest ratio in the other direction is the reciprocal of the smallest one.
         ratios_small: Floats = np.maximum(np.maximum(ratios.max(axis=1), 1.0 / ratios.min(axis=1)), 1.0)
         return ratios_small
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_ratios
 
     greatest, order = np.ones(left_rows.size), None
     # Pairs are sorted by groups of four left rows and then by the right row, so that each right row is loaded only once
-    # for four left rows. If the pairs are already sorted, they consist of ascending runs, which a stable sort only has
-    # to merge.
+    # for four left rows. Pairs that are already in order consist of ascending runs, which a stable sort only has to
+    # merge.
     if len(weights) > IN_CACHE and left_rows.size > len(weights):
         order = np.argsort(left_rows // 4 * len(weights) + right_rows, kind="stable")
         left_rows, right_rows = left_rows[order], right_rows[order]
     for start in range(0, weights.shape[1], _BLOCK_COLUMNS):
         block = weights[:, start : start + _BLOCK_COLUMNS]
-        # Rows are padded with ones to a multiple of the lanes. The padding adds ratios of 1, which change no maximum.
+        # Rows are padded with ones to a multiple of the vector's lanes. This adds ratios of 1, which change no maximum.
         values = np.ones((len(block), -(-block.shape[1] // DOUBLE_LANES) * DOUBLE_LANES))
         values[:, : block.shape[1]] = np.where(block == 0, ZERO, block)
         flat = (values.ravel(), (1.0 / values).ravel(), values.shape[1] // DOUBLE_LANES)
 
         def raise_block(start: int, stop: int, flat: tuple[Floats, Floats, int] = flat) -> None:
-            """Update the maxima of pairs ``start`` to ``stop - 1`` with the current block of columns."""
+            """Update the maxima of pairs ``start`` to ``stop - 1`` for the current block of columns."""
             raise_to_ratios(*flat, left_rows[start:stop], right_rows[start:stop], greatest[start:stop])
 
         in_threads(raise_block, left_rows.size, min_span=MIN_RATIOS_PER_THREAD // values.shape[1])
     if order is not None:
-        # Undo the sorting.
+        # Restore the order of the pairs.
         greatest[order] = greatest.copy()
     return greatest
 
 
 def max_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return, for each pair of rows, the largest absolute log-ratio in any column, for plots and statistics.
+    """Return the largest absolute log-ratio in any column for each pair of rows, for plots and statistics.
 
     Args:
         rows: Array of shape (N, K), weights, or probabilities that are 0 or at least 2**-64.
         pairs: Array of shape (P, 2), the row indices of each pair.
 
     Returns:
-        Array of shape (P,), the log-ratios, with errors below about 2**-50. A log-ratio is infinite if some column
-        is 0 in exactly one of the two rows.
+        Array of shape (P,), the log-ratios, with errors below about 2**-50. A log-ratio is infinite if a column is 0 in
+        exactly one of the two rows.
     """
     ratios = max_ratios(rows, pairs)
-    # Weights are below 2**64, so only a weight of 0 (replaced by `ZERO`) leads to a ratio above 2**100.
+    # Weights are below 2**64, so a ratio above 2**100 means that one weight is 0 (replaced by `ZERO`).
     return np.where(ratios > 2.0**100, np.inf, np.log(ratios))
 
 
 def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Floats]:
-    """Validate pairs and distances, and return them as contiguous arrays of type int64 and float64.
+    """Validate pairs and distances, and convert them to contiguous arrays of type int64 and float64.
 
     Args:
         pairs: Array of shape (P, 2), the record indices of each pair. An empty array may have any shape.
@@ -173,8 +173,8 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
         records: Number of records.
 
     Raises:
-        UsageError: A shape is wrong, an index is out of range, a pair consists of the same record twice, or a distance
-            is negative or not finite.
+        UsageError: A shape is wrong, an index is out of range, a pair consists of a record and itself, or a distance is
+            negative or not finite.
     """
     pairs = np.ascontiguousarray(pairs, dtype=np.int64).reshape(-1, 2)
     distances = np.ascontiguousarray(distances, dtype=np.float64)
@@ -221,7 +221,7 @@ def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
         return False
     if exponent > 45:
         return True  # large < 2**64 < exp(45) < exp(exponent) small
-    # Some precision always decides: exp of a rational other than 0 is irrational, so equality is impossible.
+    # Some precision always decides, because equality is impossible: exp of a rational other than 0 is irrational.
     bits = 96
     while True:
         lower, upper = exp_fixed(exponent, bits)
@@ -233,22 +233,22 @@ def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
 
 
 def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: float) -> tuple[list[int], int]:
-    """Decide, for every column, whether the privacy inequalities between two rows of weights hold.
+    """Decide whether the privacy inequalities between two rows of weights are satisfied in every column.
 
     Args:
         row_a, row_b: Arrays of shape (K,), the weights in the two rows.
-        exponent: Epsilon times distance, exact, at least 0.
+        exponent: The exact product of epsilon and distance, at least 0.
         lower: A double that is at most exp(exponent).
 
     Returns:
-        The indices of the columns with a violated inequality, and the number of inequalities that were decided with
-        exact integers.
+        The indices of the columns with a violated inequality, and the number of inequalities that needed exact
+        integers.
     """
     if exponent == 0:
         # At distance 0, the two rows must be equal.
         return np.flatnonzero(row_a != row_b).tolist(), row_a.size
     a, b = row_a.astype(np.float64), row_b.astype(np.float64)
-    # `lower` is rounded down and the margin covers the conversions, so a column that passes in doubles passes exactly.
+    # A column that passes in doubles also passes exactly, because `lower` is rounded down and the margin covers errors.
     undecided = np.flatnonzero(np.maximum(a, b) * RATIO_MARGIN > np.minimum(a, b) * lower)
     failing = []
     for k in undecided.tolist():
@@ -259,15 +259,15 @@ def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: fl
 
 
 def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
-    """Return the largest ratio between two rows of weights, over all columns and both directions, as an exact fraction.
+    """Return the largest ratio between two rows of weights in any column and either direction, as an exact fraction.
 
     Args:
         row_a, row_b: Arrays of shape (K,), which must be 0 in the same columns.
     """
-    # If both weights are 0, the denominator is set to 1. The resulting ratio of 0 is never the largest.
+    # If both weights are 0, a denominator of 1 makes the ratio 0, which is never the largest.
     larger, smaller = np.maximum(row_a, row_b), np.maximum(np.minimum(row_a, row_b), 1)
     approximate = larger.astype(np.float64) / smaller.astype(np.float64)
-    # The errors of the ratios in doubles are below the margin, so the largest exact ratio is among these columns.
+    # Ratios in doubles have errors below the margin, so the largest exact ratio is in one of these columns.
     columns = np.flatnonzero(approximate * RATIO_MARGIN >= approximate.max()).tolist()
     return max((Fraction(int(larger[k]), int(smaller[k])) for k in columns if larger[k]), default=Fraction(1))
 
@@ -275,8 +275,8 @@ def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
 def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
     """Compute an upper bound v on the smallest epsilon that the weights satisfy, and find the worst pair.
 
-    The bound is proved: ratio <= exp(v d) for all pairs. It is too large by at most a few ulps, or slightly more if
-    many pairs are nearly as bad as the worst one.
+    The bound is rigorous, which means that ratio <= exp(v d) for all pairs. It is too large by at most a few ulps, or
+    slightly more if many pairs are nearly as bad as the worst one.
 
     Args:
         weights: Array of shape (N, K), the weights.
@@ -297,7 +297,7 @@ def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratio
     ratio_of = ((float(distances[p]), exact_ratio(*weights[pairs[p]])) for p in top_pairs.tolist())
     exact = [log_bounds(ratio, Fraction(distance))[1] for distance, ratio in ratio_of]
     worst_row, value = int(top_pairs[int(np.argmax(exact))]), max(exact)
-    # The relative error of an estimate is far below 2**-22, so pairs with estimates further below the value cannot
+    # The relative error of an estimate is far below 2**-22, so a pair whose estimate is further below the value cannot
     # exceed it. For the other pairs, the inequality with exp is checked.
     near_pairs = np.flatnonzero(estimates >= value * (1.0 - 2.0**-22))
     near_pairs = near_pairs[~np.isin(near_pairs, top_pairs)]
@@ -306,7 +306,7 @@ def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratio
         lower, _ = exp_bounds(distances[near_pairs], Fraction(value))
         if (ratios[near_pairs] * RATIO_MARGIN <= lower).all():
             break
-        # Doubles do not prove the value for all pairs, so it is raised in growing steps until they do.
+        # If doubles do not prove the value for all pairs, it is raised in growing steps until they do.
         value, step = max(value, float(estimates[near_pairs].max())) * (1.0 + step), 2.0 * step
     return value, worst_row
 
@@ -317,7 +317,7 @@ def certify(
     distances: Floats,
     epsilon: Fraction,
 ) -> Measurements:
-    """Prove or refute that integer weights satisfy metric DP over the required pairs.
+    """Prove or refute that integer weights satisfy metric DP for the required pairs.
 
     Args:
         weights: Array of shape (N, K) and type uint64. The probability is weight / 2**63.
@@ -338,8 +338,8 @@ def certify(
     if epsilon < 0:
         raise UsageError(f"epsilon must be at least 0, got {epsilon}")
     pairs, distances = check_pairs(pairs, distances, len(weights))
-    # A run may certify the same arrays several times, so the measurements are cached. `facts` returns None if no cache
-    # has been set up.
+    # Measurements are cached, because a run may certify the same arrays several times. `facts` returns None if there is
+    # no cache.
     memo = facts()
     key = b"" if memo is None else _content_key(weights, pairs, distances, epsilon)
     if memo is not None and key in memo:
@@ -353,9 +353,9 @@ def certify(
 
 
 def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> Measurements | None:
-    """Return the result of :func:`certify`, or None if floating-point arithmetic does not prove every inequality.
+    """Return the result of :func:`certify`, or None if floating-point arithmetic cannot prove every inequality.
 
-    Rows at distance 0 that are equal in floating point are still compared exactly. The arguments are not validated.
+    Rows at distance 0 that are equal in floating point are still compared exactly. Arguments are not validated.
 
     Args:
         weights: Array of shape (N, K) and type uint64. The probability is weight / 2**63.
@@ -367,7 +367,7 @@ def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilo
     bounds = exp_bounds(distances, epsilon)
     if not ((ratios * RATIO_MARGIN <= bounds[0]) | ((distances == 0) & (ratios == 1.0))).all():
         return None
-    # The measurements are cached, because the run will certify the same arrays again.
+    # The run will certify the same arrays again, so the measurements are cached.
     measurements, memo = _judge(weights, pairs, distances, epsilon, ratios, bounds), facts()
     if memo is not None:
         memo[_content_key(weights, pairs, distances, epsilon)] = measurements
@@ -382,7 +382,7 @@ def _judge(
     ratios: Floats,
     bounds: tuple[Floats, Floats],
 ) -> Measurements:
-    """Decide the inequalities of all pairs, given their largest ratios and floating-point bounds on exp(epsilon d).
+    """Decide the inequalities of all pairs from their largest ratios and floating-point bounds on exp(epsilon d).
 
     Row sums are checked as well.
 
@@ -396,14 +396,14 @@ def _judge(
     """
     wrong_row_numbers = rows_with_wrong_sum(weights)
     lower, upper = bounds
-    # These pairs certainly fail, because `upper` is rounded up and the margins cover the errors of the ratios. Pairs
-    # that neither certainly fail nor certainly pass are decided exactly.
+    # These pairs fail for certain, because `upper` is rounded up and the margins cover the errors of the ratios. Pairs
+    # that neither fail nor pass for certain are decided exactly.
     is_broken = ratios > upper * (RATIO_MARGIN * RATIO_MARGIN)
     failed = np.flatnonzero(is_broken).tolist()
     failures: list[Failure] = []
     exact_count = 0
-    # The comparison is negated so that a NaN counts as undecided. At distance 0, rows must be equal, which ratios in
-    # doubles cannot show.
+    # The comparison is negated so that NaN counts as undecided. At distance 0, rows must be equal, which ratios in
+    # doubles cannot prove.
     for p in np.flatnonzero(~is_broken & (~(ratios * RATIO_MARGIN <= lower) | (distances == 0))).tolist():
         exponent = epsilon * Fraction(float(distances[p]))
         columns, count = _decide_pair(weights[pairs[p, 0]], weights[pairs[p, 1]], exponent, float(lower[p]))
@@ -413,7 +413,7 @@ def _judge(
     failed.sort()
     for p in failed[:_MAX_SHOWN]:
         i, j = pairs[p].tolist()
-        # Pairs that certainly fail were not decided column by column above, but the failures must name their columns.
+        # The columns of pairs that fail for certain are not known yet.
         columns, _ = _decide_pair(weights[i], weights[j], epsilon * Fraction(float(distances[p])), float(lower[p]))
         failures.extend(make_failure(weights, i, j, k) for k in columns[: max(0, _MAX_SHOWN - len(failures))])
     worst, worst_pair = _worst_pair(weights, ratios, pairs, distances, epsilon, failed)
@@ -435,7 +435,7 @@ def _judge(
 
 
 def make_failure(weights: Unsigned, i: int, j: int, k: int) -> Failure:
-    """Return the failure of records i and j at output k. The record with the larger weight comes first."""
+    """Return the failure of records i and j at output k, in which the record with the larger weight comes first."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 
 
@@ -453,12 +453,12 @@ def _worst_pair(
         failed: Indices into ``pairs`` of the pairs that failed.
 
     Returns:
-        The value, rounded up, and the indices of the pair's two records; 0 and None if no pair is required.
+        The value, rounded up, and the indices of the pair's two records, or 0 and None if no pair is required.
     """
     if not len(pairs):
         return 0.0, None
-    # No epsilon is large enough if rows differ at distance 0, or if only one of two weights is 0. Weights are below
-    # 2**64, so only a weight of 0 (replaced by `ZERO`) leads to a ratio above 2**100.
+    # No epsilon is large enough if rows at distance 0 differ or if exactly one of two weights is 0. The latter means a
+    # ratio above 2**100, because weights are below 2**64 and zeros are replaced by `ZERO`.
     unbounded_pairs = [p for p in failed if distances[p] == 0 or ratios[p] > 2.0**100]
     if unbounded_pairs:
         return math.inf, (int(pairs[unbounded_pairs[0], 0]), int(pairs[unbounded_pairs[0], 1]))
@@ -470,7 +470,7 @@ def _worst_pair(
         pairs, distances, ratios = pairs[separate_pairs], distances[separate_pairs], ratios[separate_pairs]
     value, row = _max_verified_ratio(weights, pairs, distances, ratios)
     if not failed:
-        # Every pair was proved to satisfy epsilon, so the value exceeds it only through rounding, and is capped.
+        # Every pair was proved to satisfy epsilon, so the value can exceed it only by rounding and is capped.
         value = min(value, float_up(epsilon))
     i, j = pairs[row].tolist()
     return value, (i, j)

@@ -1,15 +1,15 @@
 """The certificate of metric DP between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
 
-Here z_k is the probability of output k at a point. Its value at a vertex A is written z_A, without the index k. On a
-street with ends A and B, the condition is z_B <= (1 + a) z_A, and the same with A and B exchanged. Here a is the
-street's growth (:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and
-q = z_C - z_A, let D be twice the area, and let a prime denote rotation by 90 degrees. The linear function that
-interpolates the probabilities at the corners has the gradient (p AC' - q AB') / D.
+Here z_k is the probability of output k at a point, which is written z_A, without the index k, at a vertex A. On a
+street with ends A and B, the condition is z_B <= (1 + a) z_A, and the same with A and B exchanged, where a is the
+street's growth (:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and q =
+z_C - z_A, let D be twice the area, and let a prime denote rotation by 90 degrees. The linear function that interpolates
+the probabilities at the corners has the gradient (p AC' - q AB') / D.
 
-Weights are integers, and coordinates are integers in millimetres. So once the condition is squared and its denominators
-are cleared, both sides are integers. Floating-point arithmetic with error bounds decides nearly all inequalities, and
-exact integer arithmetic decides the rest. docs/guide/everywhere.md proves that the condition is necessary and
-sufficient.
+Weights are integers, and so are coordinates in millimetres, so both sides of the condition become integers once it is
+squared and its denominators are cleared. Floating-point arithmetic with error bounds decides nearly all inequalities,
+and exact integer arithmetic decides the rest. A proof that the condition is necessary and sufficient is in
+docs/guide/everywhere.md.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, s
 __all__ = ["certify_everywhere", "find_steepest_output", "max_snapping_epsilon"]
 
 _MAX_SHOWN: Final = 8
-"""Maximum number of violated inequalities, and of rows with a wrong sum, that are listed."""
+"""The maximum number of violated inequalities, and of rows with a wrong sum, to list."""
 _MAX_EXACT_RATIOS: Final = 4_096
-"""Maximum number of inequalities evaluated exactly in the search for the worst one. Floating-point bounds are used for
-any further candidates."""
+"""The maximum number of inequalities to evaluate exactly in the search for the worst one.
+
+Floating-point bounds are used for any further candidates.
+"""
 
 Worst = tuple[float, tuple[int, int] | None]
-"""The largest epsilon that any simplex requires, rounded up, and two vertices of the simplex that requires it. The
-vertices are None if epsilon is 0."""
+"""The largest epsilon that any simplex requires, rounded up, and two vertices of this simplex, or None if it is 0."""
 
 
 def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measurements:
     """Prove or refute that integer weights satisfy metric DP between any two points of a region.
 
-    To draw a report, a position is first snapped to a random vertex of its simplex. The report is then drawn from the
-    vertex's row.
+    To draw a report, a position is first snapped to a random vertex of its simplex, and the report is then drawn from
+    that vertex's row.
 
     Args:
         weights: Array of shape (N, K) and type uint64, with one row per vertex. The probability is weight / 2**63.
@@ -62,8 +63,8 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
     Returns:
         The measurements. ``checked`` is the number of simplices times the number of outputs. On a plane, ``worst`` is
         the largest |grad z_k| / min z_k per km, where z_k is the probability of output k. On streets, it is the
-        smallest epsilon for which each street's ratio of weights is at most 1 + a, where a is the street's growth. The
-        value is rounded up. If the number of rows is not N, nothing is checked and ``holds`` is False.
+        smallest epsilon at which each street's ratio of weights is at most 1 + a, where a is the street's growth. It is
+        rounded up. If there are not N rows, nothing is checked and ``holds`` is False.
 
     Raises:
         UsageError: The weights are not a two-dimensional array of type uint64.
@@ -80,7 +81,7 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
     checked = len(region.simplices) * weights.shape[1]
     return Measurements(
         holds=not failed and not len(wrong_row_numbers),
-        # If nothing failed, epsilon is proved, so `worst` can exceed it only through rounding and is capped.
+        # If nothing failed, epsilon is proved, so `worst` can exceed it only by rounding and is capped.
         worst=worst if failed else min(worst, float_up(epsilon)),
         allowed=float(epsilon),
         checked=checked,
@@ -96,7 +97,7 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
 
 
 def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """Decide whether z_B <= (1 + a) z_A on each street AB of a network, in both directions and for every output.
+    """Decide whether z_B <= (1 + a) z_A on each street AB in both directions, for every output.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
@@ -104,23 +105,23 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
         epsilon: Exact epsilon per km.
 
     Returns:
-        Four values: the first few failures; the number of failing streets; the number of inequalities decided with
-        exact integers; and the largest epsilon required by any street, with the street's ends.
+        The first few failures, the number of streets that fail, the number of inequalities that needed exact integers,
+        and the largest epsilon that any street requires with the street's ends.
     """
     ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
-    # Factors are rounded down and capped at 2**100. Only the ratio of a positive weight to 0 exceeds the cap, so no
-    # such ratio passes. Factors that are too small only cause more streets to be decided exactly.
+    # Factors are rounded down and capped at 2**100. No ratio of a positive weight to 0 passes, because only these
+    # exceed the cap. A factor that is too small merely causes more streets to be decided exactly.
     lower_factors = np.array([float_down(min(factor, Fraction(2**100))) for factor in factors])
     failures: list[Failure] = []
     failed = exact_count = 0
     for s in np.flatnonzero(~(ratios * RATIO_MARGIN <= lower_factors)).tolist():
         if ratios[s] > lower_factors[s] * (1.0 + 2.0**-48) and len(failures) == _MAX_SHOWN:
-            failed += 1  # the inequality is certainly violated, and enough failures are already listed
+            failed += 1  # certainly violated, and enough failures are listed
             continue
         a, b = region.simplices[s].tolist()
         larger, smaller = np.maximum(weights[a], weights[b]), np.minimum(weights[a], weights[b])
-        # Doubles, with a margin for rounding, prove the inequality for most outputs. The rest are compared as integers.
+        # Doubles with a margin for rounding prove the inequality for most outputs. The rest are compared as integers.
         undecided = np.flatnonzero(
             larger.astype(np.float64) * RATIO_MARGIN > smaller.astype(np.float64) * lower_factors[s]
         ).tolist()
@@ -133,7 +134,7 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
 
 
 def _streets_with_unequal_ends(weights: Unsigned, region: Streets) -> Ints:
-    """Return the indices of the streets whose two end vertices have different rows of weights.
+    """Return the indices of the streets whose two ends have different rows of weights.
 
     All other streets satisfy the condition at every epsilon.
     """
@@ -142,23 +143,22 @@ def _streets_with_unequal_ends(weights: Unsigned, region: Streets) -> Ints:
 
 
 def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
-    """Find the smallest epsilon for which every street's ratio is at most 1 + a, where a is the street's growth.
+    """Find the smallest epsilon at which every street's ratio of weights is at most 1 + a, where a is its growth.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
         region: The streets.
-        ratios: Array of shape (S,), the largest ratio between the rows at the two ends of each street, in floating
-            point.
+        ratios: Array of shape (S,), the largest ratio between the rows at the two ends of each street, in doubles.
 
     Returns:
-        The epsilon, rounded up, and the two end vertices of the street that requires it. If every street has equal
-        rows at its two ends, the epsilon is 0 and the vertices are None.
+        The epsilon, rounded up, and the two ends of the street that requires it. If all streets have equal rows at
+        their two ends, the epsilon is 0 and the ends are None.
     """
     unequal = _streets_with_unequal_ends(weights, region)
     if not unequal.size:
         return 0.0, None
     endpoints, km = region.simplices[unequal], region.km[unequal]
-    # No epsilon is large enough if rows differ at distance 0, or if only one of two weights is 0.
+    # No epsilon is large enough if rows at distance 0 differ or if exactly one of two weights is 0.
     unbounded_streets = np.flatnonzero((km == 0) | (ratios[unequal] > 2.0**100))
     if unbounded_streets.size:
         a, b = endpoints[unbounded_streets[0]].tolist()
@@ -167,8 +167,8 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
         _estimate_rates(ratio, km, region.steps)
         for ratio in (ratios[unequal] * RATIO_MARGIN, ratios[unequal] / RATIO_MARGIN)
     )
-    # The worst street's upper estimate is at least the largest lower estimate. The margins cover the rounding errors of
-    # the rates.
+    # The worst street's upper estimate is at least the largest lower estimate. The margins cover rounding errors in the
+    # rates.
     candidates = np.flatnonzero(upper * (1.0 + 2.0**-40) >= lower.max() * (1.0 - 2.0**-40))
     candidates = candidates[np.argsort(-upper[candidates], kind="stable")]
     rates = [
@@ -177,7 +177,7 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
     ]
     worst_candidate = int(np.argmax(rates))
     value = rates[worst_candidate]
-    # For candidates that were not evaluated exactly, the upper estimates are used.
+    # Candidates that were not evaluated exactly count with their upper estimates.
     if len(candidates) > _MAX_EXACT_RATIOS:
         value = max(value, float(upper[candidates[_MAX_EXACT_RATIOS:]].max()) * (1.0 + 2.0**-40))
     a, b = endpoints[candidates[worst_candidate]].tolist()
@@ -185,13 +185,13 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 
 
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """Return the epsilon that a release over a region satisfies with the snapping curve of the claimed epsilon.
+    """Return the epsilon that a release for a region satisfies if points are snapped as the claimed epsilon implies.
 
-    On a plane, this is the certificate's ``worst``. On streets, positions are snapped according to the curve given by
+    On a plane, this is the certificate's ``worst``. On streets, positions are snapped along the curve of
     :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
     then the largest |dz_k / dx| / min z_k over the pieces of all streets, rounded up, where z_k is the probability of
-    output k at distance x from one end of a street. It may be much larger than the certificate's ``worst``, which
-    assumes the curve that fits the weights best.
+    output k at distance x from an end of a street. It may be much larger than the certificate's ``worst``, which
+    assumes the curve that suits the weights best.
 
     Args:
         weights: Array of shape (N, K) and type uint64, with one row per vertex.
@@ -199,19 +199,19 @@ def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -
         epsilon: The claimed epsilon per km of path.
     """
     measurements = certify_everywhere(weights, region, epsilon)
-    # Linear snapping (on a plane, or with 0 steps) does not depend on epsilon, and a `worst` of 0 or infinity is the
+    # Linear snapping (on a plane or with 0 steps) does not depend on epsilon, and a `worst` of 0 or infinity is the
     # same for every curve.
     if not isinstance(region, Streets) or not region.steps or not 0 < measurements.worst < math.inf:
         return measurements.worst
     ratios = max_ratios(weights, region.simplices) * RATIO_MARGIN
     unequal = _streets_with_unequal_ends(weights, region).tolist()
-    # The margin turns the ratios into upper bounds. The slopes are computed exactly from these.
+    # The margin turns the ratios into upper bounds, from which the slopes are computed exactly.
     slope = max(_max_street_slope(Fraction(ratios[s]) - 1, float(region.km[s]), region.steps, epsilon) for s in unequal)
     return float_up(min(slope, epsilon) if measurements.holds else slope)
 
 
 def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
-    """Return the index of the output whose probability has the largest relative change near a pair of vertices.
+    """Return the index of the output whose probability changes most, in relative terms, near a pair of vertices.
 
     On a plane, the relative change is the largest |grad z_k| / min z_k over all triangles that contain both vertices,
     where z_k is the probability of output k. On streets, it is the ratio between the weights at the two vertices.
@@ -226,11 +226,11 @@ def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int
         max_weights, min_weights = values.max(axis=0).astype(np.float64), values.min(axis=0).astype(np.float64)
         return int(
             np.argmax(
-                # If only the smaller weight is 0, the ratio is infinite. If both weights are 0, it is set to 0.
+                # If only the smaller weight is 0, the ratio is infinite. If both are 0, it is set to 0.
                 np.divide(max_weights, min_weights, out=np.where(max_weights > 0, np.inf, 0.0), where=min_weights > 0)
             )
         )
-    # Vectors AB and AC of each triangle.
+    # The vectors AB and AC of each triangle.
     sides = np.ascontiguousarray(region.vertices[region.simplices][:, 1:] - region.vertices[region.simplices][:, :1])
     has_vertex = [(region.simplices == end).any(axis=1) for end in pair]
     max_steepness = np.zeros(weights.shape[1])
@@ -240,16 +240,16 @@ def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int
 
 
 def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
-    """Return the largest |dz / dx| / z on a street, where z is the probability of an output at distance x from one end.
+    """Return the largest |dz / dx| / z on a street, where z is an output's probability at distance x from one end.
 
     Each half of the street is divided into n pieces, on which z is linear. Let x be 0 at the end where z is smaller,
-    and scale z so that it is 1 there. Number the pieces of the first half from 0. Let t = epsilon km / (2 n), and let a
-    be the value of :func:`street_growth`. On piece j, z starts at 1 + growth ((1 + t)^j - 1) / a and rises at the rate
-    growth (1 + t)^j epsilon / a. The ratio of rate to value is largest on the last piece if growth <= a, and on the
-    first piece if growth > a. In the second half of the street, the ratio is smaller.
+    and scale z so that it is 1 there. Let t = epsilon km / (2 n), and let a be the value of :func:`street_growth`. On
+    piece j, counted from 0, z starts at 1 + growth ((1 + t)^j - 1) / a and rises at the rate growth (1 + t)^j epsilon /
+    a. The ratio of rate to value is largest on the last piece of the first half if growth <= a, and on the first piece
+    otherwise. In the second half of the street, it is smaller.
 
     Args:
-        growth: The larger of the two probabilities divided by the smaller one, minus 1.
+        growth: The larger probability at the two ends divided by the smaller one, minus 1.
         km: Length of the street in km.
         steps: n, the number of pieces in each half of the street, at least 1.
         epsilon: The claimed epsilon per km, which determines how positions are snapped.
@@ -260,7 +260,7 @@ def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction
 
 
 def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
-    """Return, in floating point, the epsilon at which each street's ratio of weights equals 1 + a.
+    """Estimate in doubles the epsilon at which each street's ratio of weights equals 1 + a.
 
     Here a is the street's growth (:func:`street_growth`).
 
@@ -277,19 +277,20 @@ def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
 
 
 def _round_rate_up(ratio: Fraction, km: float, steps: int) -> float:
-    """Return the smallest epsilon, rounded up, for which 1 plus a street's growth is at least a given ratio.
+    """Return the smallest epsilon, rounded up, at which 1 plus a street's growth is at least the given ratio.
 
     Args:
         ratio: Exact ratio of weights, at least 1.
         km: Length of the street in km, above 0.
-        steps: n, the number of pieces of the S-shaped snapping curve in each half of the street; 0 for linear snapping.
+        steps: n, the number of pieces of the S-shaped snapping curve in each half of the street, or 0 for linear
+            snapping.
     """
     if steps == 0:
         return float_up((ratio - 1) / Fraction(km))
     import flint
 
     with flint.ctx.workprec(320):
-        # The n-th root of (ratio + 1) / 2 is enclosed in a ball at a precision of 320 bits. The result's upper end is
+        # A ball encloses the n-th root of (ratio + 1) / 2 at a precision of 320 bits. The upper end of the result is
         # rounded up.
         root = (ball_of((ratio + 1) / 2).log() / steps).exp()
         upper = (2 * steps * (root - 1) / flint.arb(km)).upper()
@@ -297,7 +298,7 @@ def _round_rate_up(ratio: Fraction, km: float, steps: int) -> float:
 
 
 def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """Decide whether |grad z_k| <= epsilon min z_k on each triangle of a plane region, for every output k.
+    """Decide whether |grad z_k| <= epsilon min z_k on each triangle of a plane region for every output k.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
@@ -305,8 +306,8 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
         epsilon: Exact epsilon per km.
 
     Returns:
-        Four values: the first few failures; the number of failing triangles; the number of inequalities decided with
-        exact integers; and the largest epsilon required by any triangle, with two of the triangle's corners.
+        The first few failures, the number of triangles that fail, the number of inequalities that needed exact
+        integers, and the largest epsilon that any triangle requires with two of the triangle's corners.
     """
     corners = region.vertices[region.simplices]
     sides = np.ascontiguousarray(corners[:, 1:] - corners[:, :1])  # AB and AC
@@ -316,7 +317,7 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
     lower_epsilon, upper_epsilon = float_down(per_mm), float_up(per_mm)
     failures: list[Failure] = []
     failed = exact_count = 0
-    # The comparison is negated so that a NaN counts as undecided.
+    # The comparison is negated so that NaN counts as undecided.
     for s in np.flatnonzero(~(upper <= lower_epsilon)).tolist():
         if lower[s] > upper_epsilon and len(failures) == _MAX_SHOWN:
             failed += 1  # the inequality is certainly violated, and enough failures are already listed
@@ -339,18 +340,18 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
 
 @jit()
 def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[no-untyped-def]
-    """Compute, for each triangle, bounds on the largest |grad z_k| / min z_k over all outputs k, per millimetre.
+    """Compute bounds on each triangle's largest |grad z_k| / min z_k over all outputs k, per millimetre.
 
     The differences p = z_B - z_A and q = z_C - z_A are computed exactly and then converted to doubles, so their
-    relative errors are at most 2^-53. The relative errors of their products are slightly larger. The sum of the
-    products' absolute values, times 2^-49, covers all rounding errors.
+    relative errors are at most 2^-53, and those of their products are slightly larger. All rounding errors together are
+    covered by 2^-49 times the sum of the products' absolute values.
 
     Args:
         weights: Array of shape (N, K) and type uint64, the weights at the vertices.
         simplices: Array of shape (S, 3), the corners A, B and C of each triangle.
         sides: Array of shape (S, 2, 2), the vectors AB and AC in integer millimetres.
-        upper, lower: Arrays of S zeros, into which the upper and the lower bounds are written. Both bounds are infinite
-            if some output's weight is 0 at one corner and positive at another.
+        upper, lower: Arrays of S zeros, to which the upper and lower bounds are written. Both bounds are infinite if an
+            output's weight is 0 at one corner and positive at another.
     """
     for s in range(len(simplices)):
         a, b, c = simplices[s]
@@ -358,7 +359,7 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
         double_area = float(sides[s, 0, 0] * sides[s, 1, 1] - sides[s, 0, 1] * sides[s, 1, 0])
         for k in range(weights.shape[1]):
             za, zb, zc = weights[a, k], weights[b, k], weights[c, k]
-            # Weights are unsigned, so the smaller one is always subtracted: the other difference would wrap around.
+            # Weights are unsigned, so the smaller one must be subtracted, or the difference would wrap around.
             p = float(zb - za) if zb >= za else -float(za - zb)
             q = float(zc - za) if zc >= za else -float(za - zc)
             if p == 0.0 and q == 0.0:
@@ -376,7 +377,7 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
 
 
 def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> Floats:
-    """Return, for each output k, an upper bound on |grad z_k| / min z_k on one triangle, per millimetre.
+    """Return an upper bound on |grad z_k| / min z_k on one triangle for each output k, per millimetre.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
@@ -387,8 +388,8 @@ def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> F
     Returns:
         Array of shape (K,), the upper bounds.
     """
-    # The kernel computes one bound per triangle. To obtain one per output, each output is passed as a separate triangle
-    # with three corners and a single column.
+    # The kernel computes one bound per triangle. To get one per output, each output is passed as a separate triangle
+    # with its own corners and a single column.
     columns = np.ascontiguousarray(weights[region.simplices[s]].T)
     upper_bounds, lower_bounds = np.zeros(len(columns)), np.zeros(len(columns))
     corners = np.arange(3 * len(columns), dtype=np.int64).reshape(-1, 3)
@@ -399,7 +400,7 @@ def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> F
 
 
 def _exact_squares(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int) -> tuple[int, int]:
-    """Return the squares of D |grad z_k| and of D min z_k on triangle s, where D is twice the triangle's area.
+    """Return the squares of D |grad z_k| and D min z_k on triangle s, where D is twice the triangle's area.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
@@ -408,7 +409,7 @@ def _exact_squares(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int
         s, k: Indices of the triangle and of the output.
 
     Returns:
-        Two integers. The first divided by the second is the square of |grad z_k| / min z_k, per square millimetre.
+        The two squares as integers. Their ratio is the square of |grad z_k| / min z_k, per square millimetre.
     """
     za, zb, zc = (int(w) for w in weights[region.simplices[s], k])
     (bx, by), (cx, cy) = sides[s].tolist()
@@ -427,7 +428,7 @@ def _satisfies_epsilon(weights: Unsigned, region: Plane, sides: Ints, s: int, k:
         per_mm: Exact epsilon per millimetre.
     """
     gradient, min_square = _exact_squares(weights, region, sides, s, k)
-    # Both sides are squared and multiplied by the squared denominator, so that integers are compared.
+    # Integers are compared, because both sides are squared and multiplied by the squared denominator.
     return gradient * per_mm.denominator**2 <= min_square * per_mm.numerator**2
 
 
@@ -439,7 +440,7 @@ def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: F
         region: The plane.
         sides: Array of shape (S, 2, 2), the vectors AB and AC of each triangle in integer millimetres.
         upper: Array of shape (S,), the upper bounds per millimetre from `_bound_gradients`.
-        lower: Largest lower bound over all triangles, per millimetre.
+        lower: Largest lower bound of any triangle, per millimetre.
 
     Returns:
         The largest value per km, rounded up, and two corners of the triangle that attains it. The corners are None if
@@ -450,12 +451,12 @@ def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: F
         return math.inf, (a, b)
     max_square, worst_pair, remaining_count = Fraction(0), None, _MAX_EXACT_RATIOS
     uncounted_rate = 0.0
-    # The worst triangle's upper bound is at least the largest lower bound. If all bounds are 0, every gradient is 0,
+    # The worst triangle's upper bound is at least the largest lower bound. If all bounds are 0, so is every gradient,
     # and there is no worst triangle.
     for s in np.flatnonzero(upper >= lower).tolist() if lower > 0 or upper.any() else []:
-        # If `lower` is 0, the tiny number excludes outputs without a gradient.
+        # The tiny number excludes outputs whose gradient is 0 if `lower` is 0.
         columns = np.flatnonzero(_bound_steepness(weights, region, sides, s) >= max(lower, 2.0**-1000)).tolist()
-        # The budget of exact evaluations is used up, so this triangle's upper bound is used instead.
+        # There are too few exact evaluations left for this triangle, so its upper bound is used instead.
         if len(columns) > remaining_count:
             uncounted_rate = max(uncounted_rate, float(upper[s]))
             continue
@@ -469,7 +470,7 @@ def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: F
 
 
 def _round_root_up(square: Fraction) -> float:
-    """Return the square root of a non-negative rational, rounded up to the next double or to the one after it."""
+    """Return the square root of a non-negative rational, rounded up to the next double or the one after it."""
     bits = 256
     # isqrt rounds down, so 1 is added unless the square is 0.
     root = math.isqrt((square.numerator << bits) // square.denominator) + (square > 0)

@@ -1,10 +1,10 @@
-"""Compiled kernels for the repair: the max-times closure of a matrix under its privacy constraints.
+"""Compiled kernels for the repair, which compute the max-times closure of a matrix under its privacy constraints.
 
 The closure of a matrix z is the smallest matrix that is at least z in every entry and satisfies ``z_ik >= f_ij z_jk``
-for each required pair (i, j), in both directions. Here f_ij = exp(-eps' d_ij), where d_ij is the pair's distance and
-eps' = (1 - tau) eps leaves a small slack tau for rounding errors. The closure always exists: its entries are
-max_j exp(-eps' D_ij) z_jk, where D_ij is the length of a shortest path over the pairs. It is computed in sweeps along
-the pairs. Two or three sweeps suffice if the distances are a metric; sparse graphs need more.
+for each required pair (i, j) in both directions. Here f_ij = exp(-eps' d_ij), where d_ij is the pair's distance and
+eps' = (1 - tau) eps leaves a small slack tau for rounding errors. The closure always exists. Its entries are max_j
+exp(-eps' D_ij) z_jk, where D_ij is the length of a shortest path over the pairs. It is computed in sweeps along the
+pairs, of which two or three suffice if the distances are a metric. Sparse graphs need more.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from privopt.numbers.graphs import components, neighbours
 __all__ = ["Graph", "close_matrix", "lower_rows"]
 
 
-#: With fewer pairs times outputs than this, starting a thread takes more time than it saves.
+#: Number of pairs times outputs below which starting a thread takes more time than it saves.
 MIN_WORK_PER_THREAD = 10_000_000
 _BLOCK_COLUMNS = 64
 
 
 class Graph:
-    """The graph of required pairs, as neighbour lists in CSR form.
+    """The graph of required pairs, which consists of neighbour lists in CSR form.
 
     Attributes:
         first, second: Arrays of shape (P,), the two records of each pair.
         exponents: Array of shape (P,), epsilon times the distance of each pair in doubles, above 0.
-        indptr: Array of shape (N + 1,), the offset in ``indices`` at which each record's neighbours start.
+        indptr: Array of shape (N + 1,), the offsets in ``indices`` at which the neighbours of each record begin.
         indices: Array of shape (2 P,), the concatenated neighbour lists of all records.
         edges: Array of shape (2 P,), the index of the pair from which each entry of ``indices`` comes.
         labels: Array of shape (N,), the connected component of each record.
@@ -56,15 +56,15 @@ class Graph:
 
 @jit()
 def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-def]
-    """Set each maxima[k] to the maximum of 0 and all products factors[s] z[rows[s], k] with s < ``count``.
+    """Set each maxima[k] to the maximum of 0 and the products factors[s] z[rows[s], k] over all s < ``count``.
 
     Args:
-        maxima: Array of shape (K,), into which the maxima are written.
+        maxima: Array of shape (K,), to which the maxima are written.
         z: Array of shape (N, K), the matrix.
-        rows, factors: Row indices into ``z``, and the factor for each of these rows.
+        rows, factors: The indices of rows in ``z``, and the factor for each of these rows.
         count: Number of elements of ``rows`` and ``factors`` to use.
     """
-    # Four rows are processed at a time, so that each entry of ``maxima`` is loaded and stored once for four products.
+    # Four rows are processed at a time, so that an entry of ``maxima`` is loaded and stored once per four products.
     maxima[:] = 0.0
     full = count - count % 4
     for s in range(0, full, 4):
@@ -87,7 +87,7 @@ def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-
 def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps):  # type: ignore[no-untyped-def]
     """Raise the entries in a block of columns to their closure, in sweeps over all rows.
 
-    A row is updated only from those neighbouring rows that have risen since the row itself was last visited.
+    A row is updated only from those neighbouring rows that have risen since it was last visited.
 
     Args:
         block: Array of shape (N, B), the entries, which are raised in place.
@@ -100,8 +100,8 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
     Returns:
         Whether the closure was reached within ``max_sweeps`` sweeps.
     """
-    # A relative rise below 2**-50 is treated as a rounding error and is not passed on to neighbours. The slack tau
-    # covers it.
+    # A relative rise below 2**-50 counts as a rounding error, which the slack tau covers, and is not passed on to
+    # neighbours.
     n, width = block.shape
     maxima = np.empty(width)
     rows, scales = np.empty(n, dtype=np.int64), np.empty(n)
@@ -110,8 +110,8 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
         rose_now = np.zeros(n, dtype=np.bool_)
         any_raised = False
         for step in range(n):
-            # Sweeps alternate in direction, so that a rise passes along a whole path of ascending or descending record
-            # indices within two sweeps.
+            # Sweeps alternate in direction, so that a rise can pass along a whole path of ascending or descending
+            # record indices within two sweeps.
             j = step if sweep % 2 == 0 else n - 1 - step
             count = 0
             for e in range(indptr[j], indptr[j + 1]):
@@ -125,7 +125,7 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
             for k in range(width):
                 value = np.ceil(maxima[k]) if is_integer else maxima[k]
                 if value > block[j, k]:
-                    # The factor is 1 + 4 x 2**-52. Smaller rises are stored but not passed on.
+                    # The factor is 1 + 4 x 2**-52. A smaller rise is stored but not passed on.
                     raised += value > block[j, k] * 1.0000000000000009
                     block[j, k] = value
             if raised > 0:
@@ -138,7 +138,7 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
 
 
 def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) -> None:
-    """Replace a matrix with its closure under the privacy constraints at epsilon (1 - shrink).
+    """Replace a matrix by its closure under the privacy constraints at epsilon (1 - shrink).
 
     The closure is the smallest matrix that is at least z in every entry and satisfies the constraints
     ``z_ik >= exp(-(1 - shrink) eps d) z_jk`` for each required pair, in both directions.
@@ -146,32 +146,31 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
     Args:
         z: Array of shape (N, K) with finite, non-negative entries, which is changed in place.
         graph: The required pairs.
-        shrink: The slack tau, as a fraction of epsilon, 0 <= tau < 1.
+        shrink: The slack tau as a fraction of epsilon, with 0 <= tau < 1.
         is_integer: Whether to round every raised entry up to an integer, so that an integer matrix stays integer.
 
     Raises:
-        CertificationError: The sweeps did not converge, which cannot happen for finite input.
+        CertificationError: The sweeps did not converge, which cannot happen with finite input.
         OutOfTime: The time limit has expired.
     """
     if not len(graph.first):
         return
-    # The factors are rounded up by more than the error of exp, because the closure may be too high but never too low.
+    # Factors are rounded up by more than the error of exp, because the closure may be too high but never too low.
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
 
     def fill(first_block: int, end_block: int) -> None:
-        """Close column blocks ``first_block`` to ``end_block - 1``. Blocks are independent of each other."""
+        """Close the column blocks ``first_block`` to ``end_block - 1``, which are independent of each other."""
         for block_number in range(first_block, end_block):
             check()
             columns = slice(block_number * _BLOCK_COLUMNS, (block_number + 1) * _BLOCK_COLUMNS)
             block = np.array(z[:, columns], order="C")
-            # A simple path has fewer edges than the graph has records, so this limit exceeds the number of sweeps that
-            # a rise needs to pass along any path.
+            # A simple path has fewer edges than there are records, so this limit exceeds the number of sweeps that a
+            # rise needs to pass along any path.
             if not _sweep_until_closed(block, graph.indptr, graph.indices, factors, is_integer, 2 * len(block) + 64):
                 raise CertificationError("the closure under the privacy rows did not settle; weights are not finite")
             z[:, columns] = block
 
-    # The last block may be narrower. If there is little work, the minimum span exceeds the number of blocks, so that no
-    # thread is started.
+    # If there is little work, the minimum span exceeds the number of blocks, so that no thread is started.
     blocks = -(-z.shape[1] // _BLOCK_COLUMNS)
     in_threads(fill, blocks, min_span=2 if len(graph.first) * z.shape[1] > MIN_WORK_PER_THREAD else blocks + 1)
 
@@ -180,12 +179,11 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
 def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
     """Subtract each row's excess from its entries, without violating the bounds that neighbouring rows impose.
 
-    The most expensive entries of a row are lowered first, each at most to its bound, until the excess is used up.
+    The most expensive entries of a row are lowered first, at most to their bounds, until the excess is used up.
 
     Args:
         z: Array of shape (N, K), the closed matrix, whose entries are lowered in place.
-        excess: Array of shape (N,), the amount to subtract from each row. Rows with a value of 0 or below are left
-            unchanged.
+        excess: Array of shape (N,), the amount to subtract from each row. Rows without a positive excess do not change.
         cost: Array of shape (N, K), the cost of each entry, which determines the order within a row.
         indptr, indices: Neighbours in CSR form, as in :class:`Graph`.
         factors: Array of shape (2 P,), the factor ``exp(-eps' d)`` for each neighbour. A row must be at least this
@@ -199,7 +197,7 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
             continue
         span = slice(indptr[j], indptr[j + 1])
         _gather_maxima(lower_bounds, z, indices[span], factors[span], indptr[j + 1] - indptr[j])
-        # Negated costs give the most expensive entries first.
+        # Negating the costs puts the most expensive entries first.
         for k in np.argsort(-cost[j]):
             slack = z[j, k] - lower_bounds[k]
             if slack >= remaining_excess:
@@ -211,19 +209,19 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
 
 
 def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
-    """Lower row sums as far as the privacy constraints at epsilon (1 - shrink) allow, the most expensive entries first.
+    """Lower row sums as far as the privacy constraints at epsilon (1 - shrink) allow, expensive entries first.
 
     The matrix remains closed, because no entry falls below the bounds that neighbouring rows impose. Lowering an entry
     only relaxes the bounds on those rows.
 
     Args:
         z: Array of shape (N, K), the closed matrix, which is changed in place.
-        excess: Array of shape (N,), the amount by which each row's sum should fall. Rows with a value of 0 or below are
-            left unchanged.
+        excess: Array of shape (N,), the amount by which each row's sum should fall. Rows without a positive excess do
+            not change.
         cost: Array of shape (N, K), the cost of each entry.
         graph: The required pairs.
         shrink: The slack tau, as a fraction of epsilon, 0 <= tau < 1.
     """
-    # The factors are rounded up as in `close_matrix`, so that no entry is lowered too far.
+    # As in `close_matrix`, factors are rounded up, so that no entry is lowered too far.
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
     _lower_rows(z, excess, cost, graph.indptr, graph.indices, factors)

@@ -1,4 +1,4 @@
-"""The expected loss of an obfuscation matrix, evaluated in floating point with error bounds."""
+"""The expected loss of an obfuscation matrix, evaluated in doubles with error bounds."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = ["ExpectedLoss", "costs_of"]
 
 @frozen(kw_only=True, eq=False)
 class ExpectedLoss(UtilityLoss[MatrixRelease]):
-    """The expected loss under the prior: the sum over records i and outputs k of p_i c_ik z_ik.
+    """The expected loss under the prior, which is the sum of p_i c_ik z_ik over all records i and outputs k.
 
-    Here p_i is the prior of record i, c_ik the cost of reporting k for i, and z_ik the probability of that report.
+    Here p_i is the prior of record i, c_ik the cost of reporting k for i, and z_ik the probability of this report.
 
     Attributes:
         weighted: Array of shape (N, K), the prior times the cost, p_i c_ik, in ``unit``.
         unit: Unit of the loss, e.g. ``"km"``.
-        doubt: Function that bounds the errors of ``weighted``, or None if no bounds are known. An entry's exact value
-            is the prior times the exact cost in the files. The function returns two arrays: upper bounds on how far the
-            entries of each row exceed their exact values, shape (N,), and upper bounds on how far entries fall short of
-            them, shape (N, K) or (N, 1).
+        doubt: Function that bounds the errors of ``weighted``, or None if no bounds are known. The exact value of an
+            entry is the prior times the exact cost in the files. The function returns an array of shape (N,) with upper
+            bounds on how far the entries of each row exceed their exact values, and an array of shape (N, K) or (N, 1)
+            with upper bounds on how far entries fall short of them.
     """
 
     weighted: Floats
@@ -47,12 +47,12 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return cls(weighted=data.weighted, unit=data.loss_unit, doubt=lambda: (data.excess, data.shortfall()))
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
-        """Set a model's objective, which is to minimise the sum of ``c[i, k] z[i, k]`` over records and outputs.
+        """Set a model's objective to minimise the sum of ``c[i, k] z[i, k]`` over records and outputs.
 
         Args:
             model: The model.
-            symbols: The model's variable ``z``, its indices ``i`` and ``k``, and its parameter ``c``, which holds the
-                weighted costs.
+            symbols: The model's variable ``z``, its indices ``i`` and ``k``, and its parameter ``c`` with the weighted
+                costs.
         """
         from privopt.dsl import total
 
@@ -60,26 +60,26 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the expected loss of a release's weights, in floating point (see :meth:`loss_of_rows`)."""
+        """Return the expected loss of a release's weights in doubles (see :meth:`loss_of_rows`)."""
         return self.loss_of_rows(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
-        """Return two doubles that enclose the loss at the exact costs, or None if no bounds on the errors are known.
+        """Return two doubles that enclose the loss with exact costs, or None if no bounds on the errors are known.
 
-        The weights are exact. The interval covers the errors of the costs and the rounding errors of this evaluation.
+        The interval covers the errors of the costs and the rounding errors of this evaluation. Weights are exact.
         """
         value = self.evaluate(release)
-        # The interface allows a loss to be None for some releases, and a subclass may return None.
+        # The interface allows an implementation, such as a subclass of this one, to return None for some releases.
         if value is None or self.doubt is None:
             return None
         excess, shortfall = self.doubt()
-        # The sum of the terms' absolute values. If no cost is negative, it is the loss itself.
+        # The sum of the absolute values of all terms. If no cost is negative, this is the loss itself.
         magnitude = (
             value if self.weighted.min() >= 0.0 else ExpectedLoss(weighted=np.abs(self.weighted)).evaluate(release)
         )
         # The rounding errors of all sums and products are below 2^-45 times that sum.
         rounding_error = 2.0**-45 * magnitude
-        # Rows sum to 1, so an error that is the same for all outputs of a record contributes once to the loss.
+        # Rows sum to 1, so an error that is the same for all outputs of a record counts once.
         is_per_record = shortfall.shape[1] == 1 < self.weighted.shape[1]
         shortfall_loss = float(shortfall.sum()) if is_per_record else ExpectedLoss(weighted=shortfall).evaluate(release)
         # The factors 1 + 2**-40 and the steps to the neighbouring doubles cover the rounding errors of these sums.
@@ -90,9 +90,9 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
 
     def loss_of_rows(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
-        """Return the expected loss of a matrix after each row is divided by its sum.
+        """Return the expected loss of a matrix whose rows are divided by their sums.
 
-        NumPy sums the terms of a row pairwise. The losses of the rows are then added with a single rounding.
+        NumPy sums the terms of a row pairwise, and the losses of all rows are then added with a single rounding.
 
         Args:
             values: Array of shape (N, K), weights or other non-negative entries.
@@ -109,16 +109,16 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
-    """Return a problem's data with the costs that underlie a mechanism's loss. Reports plot these costs.
+    """Return a problem's data with the costs that underlie a mechanism's loss, which reports plot.
 
-    An expected loss does not determine the costs of records whose prior is 0, so these costs are set to 0.
+    The costs of records whose prior is 0 do not follow from the expected loss, so they are set to 0.
 
     Args:
         loss: The mechanism's loss.
         data: The problem's data.
 
     Returns:
-        The data, or None if the loss is not an :class:`ExpectedLoss` and therefore has no costs.
+        The data, or None if the loss is not an :class:`ExpectedLoss`, because only that has costs.
     """
     if not isinstance(loss, ExpectedLoss):
         return None

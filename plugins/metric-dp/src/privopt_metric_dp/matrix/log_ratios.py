@@ -1,9 +1,8 @@
-"""Compiled loops over pairs of rows, for the certificate and the least epsilon. Importing this module loads numba.
+"""Compiled loops over pairs of rows for the certificate and the least epsilon. Importing this module loads numba.
 
-The loops use vectors of eight doubles (:mod:`privopt_metric_dp.matrix.simd`). ``load(array, q)`` reads the vector at
-index q of a flat array, and ``spread`` fills a vector with one number. ``greatest`` and ``least`` return the
-lane-by-lane maximum and minimum of two vectors. ``highest`` and ``lowest`` return the largest and smallest lane of one
-vector.
+The loops use vectors of eight doubles (:mod:`privopt_metric_dp.matrix.simd`). In a flat array, ``load(array, q)`` reads
+vector q, and ``spread`` fills a vector with one number. The lane-by-lane maximum and minimum of two vectors are
+``greatest`` and ``least``, and the largest and smallest lane of one vector are ``highest`` and ``lowest``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["DOUBLE_LANES", "raise_to_differences", "raise_to_ratios"]
 def raise_to_ratios(
     values: Floats, reciprocals: Floats, width: int, first: Ints, second: Ints, ratios: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Update, for each pair of rows, the largest ratio between two entries in the same column.
+    """Update the largest ratio between two entries in the same column for each pair of rows.
 
     Args:
         values: Flat array of the entries in a block of columns, row by row, all above 0. Each row consists of ``width``
@@ -27,11 +26,10 @@ def raise_to_ratios(
         reciprocals: Flat array of the same length, the reciprocals of ``values``.
         width: Number of vectors per row.
         first, second: Arrays of shape (P,), the row indices of each pair.
-        ratios: Array of shape (P,), the largest ratio so far for each pair, in either direction. It is updated in
+        ratios: Array of shape (P,), the largest ratio so far for each pair in either direction, which is updated in
             place.
     """
-    # The largest ratio in the other direction is the reciprocal of the smallest one, so one division per pair is
-    # enough.
+    # The largest ratio in the other direction is the reciprocal of the smallest one, so one division per pair suffices.
     ones = spread(1.0)
     for p in range(first.size):
         i, j = first[p] * width, second[p] * width
@@ -46,13 +44,14 @@ def raise_to_ratios(
 def raise_to_differences(
     values: Floats, width: int, first: Ints, second: Ints, differences: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Update, for each pair of rows, the largest absolute difference between two entries in the same column.
+    """Update the largest absolute difference between two entries in the same column for each pair of rows.
 
     Args:
         values: Flat array of the entries in a block of columns, row by row. Each row consists of ``width`` vectors.
         width: Number of vectors per row.
         first, second: Arrays of shape (P,), the row indices of each pair.
-        differences: Array of shape (P,), the largest absolute difference so far for each pair. It is updated in place.
+        differences: Array of shape (P,), the largest absolute difference so far for each pair, which is updated in
+            place.
     """
     zeros = spread(0.0)
     for p in range(first.size):

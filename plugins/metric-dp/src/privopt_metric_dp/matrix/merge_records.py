@@ -1,4 +1,4 @@
-"""Merge records that are too close to each other to have different rows, and set up the problem over merged records."""
+"""Merge records that are too close to each other to have different rows, and set up the problem for merged records."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from privopt_metric_dp.matrix.closure import Graph
 
 __all__ = ["MAX_EXPONENT", "merge_matrix", "merge_records"]
 
-#: Cap on the exponents eps d. Capping an exponent makes its constraint stricter, never looser.
+#: Cap on the exponents eps d, which can only make constraints stricter.
 MAX_EXPONENT = 200.0
 
 
 def merge_records(
     pairs: Ints, distances: Floats, epsilon: Fraction, records: int, merge_distance: float
 ) -> tuple[Ints, Floats]:
-    """Group records that are very close to each other into classes. All records in a class will share a row.
+    """Group records that are very close to each other into classes, whose records will share a row.
 
     The exponent of a pair is epsilon times its distance. A pair is near if its exponent is below a threshold, and the
-    classes are the connected components of the graph of near pairs. The exponent of every pair between two classes is
-    thus at least the threshold, and sharing a row satisfies every constraint within a class.
+    classes are the connected components of the graph of near pairs. Pairs between two classes therefore have exponents
+    of at least the threshold, and constraints within a class are satisfied because its records share a row.
 
-    The loss would rise sharply if all records in a long chain shared a row. A class that extends over more than five
-    times the first threshold is therefore split: the threshold for its records is divided by ten, repeatedly if
-    necessary.
+    If all records in a long chain shared a row, the loss would rise sharply. For a class that extends over more than
+    five times the first threshold, the threshold is therefore divided by ten, repeatedly if necessary, which splits the
+    class.
 
     Args:
         pairs: Array of shape (P, 2), the record indices of each required pair.
         distances: Array of shape (P,), the distance between the two records of each pair.
         epsilon: Epsilon per unit of distance.
         records: N, the number of records.
-        merge_distance: The first threshold. A pair is near if its exponent is below the threshold.
+        merge_distance: The first threshold.
 
     Returns:
-        Array of shape (N,), the class of each record, numbered by first appearance; and an array of shape (P,), the
+        Array of shape (N,), the class of each record, numbered by first appearance, and array of shape (P,), the
         exponent of each pair, capped at `MAX_EXPONENT`.
     """
-    # The cap does not affect the result, because exp(-200) is below the resolution 2**-63 of weights. Without it,
-    # exp(-eps d) would underflow to 0 from about eps d = 745.
+    # The cap does not affect the result, because exp(-200) is far below 2**-63, the resolution of weights. Without it,
+    # exp(-eps d) would underflow to 0 at about eps d = 745.
     exponents = np.minimum(distances * float(epsilon), MAX_EXPONENT)
     label = np.zeros(records, dtype=np.int64)
     is_active = np.ones(records, dtype=bool)
     threshold = merge_distance
-    # A record is active until its class is settled. Only active records are grouped again at the next lower threshold.
+    # A record is active until its class is final. Only active records are grouped again at the next threshold.
     while True:
         is_near = (exponents < threshold) & is_active[pairs[:, 0]] & is_active[pairs[:, 1]]
-        # Records at distance 0 stay together at any threshold, because their rows must be equal.
+        # Records at distance 0 stay together whatever the threshold, because their rows must be equal.
         is_near |= (distances == 0) & is_active[pairs[:, 0]]
         class_labels, is_stretched = _connect_near_records(
             pairs[is_near], exponents[is_near], records, 5 * merge_distance
         )
-        # A threshold of 1e-9 or below is not lowered further, so its classes are settled regardless of their length.
+        # A threshold of 1e-9 or below is not lowered any further, so its classes are final however long they are.
         is_open = is_active & is_stretched if threshold > 1e-9 else np.zeros(records, dtype=bool)
         is_settled = is_active & ~is_open
         label[is_settled] = class_labels[is_settled] + label.max() + 1
@@ -66,18 +66,18 @@ def merge_records(
 
 
 def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:
-    """Find the connected components of the graph of near pairs, and decide which components are too long.
+    """Find the connected components of the graph of near pairs, and decide which of them are too long.
 
     Args:
         pairs: Array of shape (Q, 2), the record indices of each near pair.
         exponents: Array of shape (Q,), epsilon times the distance of each near pair.
         records: N, the number of records.
-        reach: A component is too long if the shortest path from its first record to some other record in it is longer
-            than this. The length of a path is the sum of its pairs' exponents.
+        reach: The length of a path, as the sum of its pairs' exponents, above which a component is too long. Shortest
+            paths from the component's first record are measured.
 
     Returns:
-        Array of shape (N,), the component of each record; and a boolean array of shape (N,), whether each record's
-        component is too long.
+        Array of shape (N,), the component of each record, and boolean array of shape (N,), whether that component is
+        too long.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -85,12 +85,12 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
     adjacency = edge_matrix(records, pairs, exponents)
     is_far = np.zeros(records, dtype=bool)
     sizes = np.bincount(labels)
-    # In a component of ten records, a path has at most nine near pairs, each shorter than the threshold. That is less
-    # than twice the reach of five thresholds, so only larger components are measured.
+    # In a component of ten records, a path has at most nine near pairs, each shorter than the threshold, which is less
+    # than twice the reach of five thresholds. Only larger components are therefore measured.
     suspects = sizes[labels] > 10
     if suspects.any():
         first_members = np.full(len(sizes), -1, dtype=np.int64)
-        # Records are assigned in descending order, so that the last assignment for each component is its first member.
+        # Records are assigned in descending order, so that the first member of each component is assigned last.
         first_members[labels[::-1]] = np.arange(records)[::-1]
         for component in np.unique(labels[suspects]):
             path_lengths = dijkstra(adjacency, directed=False, indices=first_members[component])
@@ -102,7 +102,7 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
 def merge_matrix(
     z: Floats, loss: Floats | None, pairs: Ints, exponents: Floats, label: Ints
 ) -> tuple[Floats, Graph, Floats]:
-    """Set up the problem over classes of merged records: their rows, pairs and costs.
+    """Set up the problem for classes of merged records, with their rows, pairs and costs.
 
     Args:
         z: Array of shape (N, K), the matrix.
@@ -112,20 +112,20 @@ def merge_matrix(
         label: Array of shape (N,), the class of each record.
 
     Returns:
-        Array of shape (C, K), the mean row of each of the C classes; the graph whose nodes are the classes and whose
-        edges are the shortest pairs between two classes; and an array of shape (C, K), the cost of each entry.
+        Array of shape (C, K), the mean rows of the C classes; the graph whose nodes are the classes and whose edges are
+        the shortest pairs between any two classes; and array of shape (C, K), the cost of each entry.
     """
     classes = int(label.max()) + 1
     rows = np.zeros((classes, z.shape[1]))
     np.add.at(rows, label, z)
     rows /= np.bincount(label, minlength=classes)[:, None]
     if loss is None:
-        cost = -rows  # without costs, an output that the solver made likely is assumed to be cheap
+        cost = -rows  # without costs, outputs that the solver made likely are taken to be cheap
     else:
         cost = np.zeros_like(rows)
         np.add.at(cost, label, loss)
     class_pairs = np.sort(label[pairs], axis=1)
-    # The shortest pair between two classes has the strictest inequality, which implies those of the other pairs. Pairs
+    # The shortest pair between two classes has the strictest constraint, which implies those of the other pairs. Pairs
     # within a class are left out.
     pair_rows = shortest_rows(class_pairs, exponents)
     return rows, Graph(class_pairs[pair_rows], exponents[pair_rows], classes), cost

@@ -1,1 +1,1 @@
-"""The mechanisms for metric DP that this package registers, and the base class for others."""
+"""The metric DP mechanisms that this package registers, and the base class for others."""

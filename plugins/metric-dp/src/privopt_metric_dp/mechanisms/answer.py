@@ -1,4 +1,4 @@
-"""The unrepaired result of a method: a nearly private matrix, together with multipliers and solver details."""
+"""The result of a method before repair, which is a nearly private matrix with multipliers and solver details."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["Matrix"]
 
 @frozen(kw_only=True, eq=False)
 class Matrix:
-    """A candidate matrix and dual multipliers that prove a bound, as returned by :meth:`MetricMechanism.matrix`.
+    """A candidate matrix with dual multipliers that prove a bound, as returned by :meth:`MetricMechanism.matrix`.
 
     Attributes:
         z: Array of shape (N, K) with probabilities that satisfy the guarantee up to the solver's tolerance.
-        multipliers: The dual multipliers of the privacy constraints, from which a rigorous bound is computed. None
-            means no bound.
+        multipliers: The dual multipliers of the privacy constraints, from which a rigorous bound is computed. None if
+            there is no bound.
         over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an array
-            of shape (S,); None for all required pairs.
-        bound: An estimate of the lower bound that the multipliers prove; None if unknown.
+            of shape (S,). None means all required pairs.
+        bound: An estimate of the lower bound that the multipliers prove, or None if it is unknown.
         solver: The name, version and iterations of the solver, for result.json.
         details: Additional values for result.json.
         stopped: Whether a limit stopped the solver before it finished.
-        release: Integer weights that are released unchanged if they satisfy the privacy notion. If they do not, or if
-            this is None, ``z`` is repaired and released.
+        release: Integer weights to release unchanged if they satisfy the privacy notion. If they do not, or if this is
+            None, ``z`` is repaired and released.
     """
 
     z: Floats
@@ -48,17 +48,17 @@ class Matrix:
 
     @property
     def name(self) -> str:
-        """The name of the solver, or "matrix" if the method does not state one."""
+        """The name of the solver, or "matrix" if the method does not name one."""
         return str(self.solver.get("name", "matrix"))
 
     @classmethod
     def of(cls, solution: dsl.Solution, data: MetricData, context: SolveContext) -> Matrix:
-        """Create an instance from a solved model.
+        """Create a candidate from a solved model.
 
         Args:
-            solution: The solution of the model. Its multipliers are included if the model's privacy constraints were
-                added by :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit` for the pairs ``data.needed`` in both
-                directions.
+            solution: The solution of the model. Its multipliers are included if
+                :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit` added the model's privacy constraints, for the
+                pairs ``data.needed`` in both directions.
             data: The data of the problem.
             context: The context in which the model was solved.
         """
@@ -66,11 +66,11 @@ class Matrix:
         return cls(
             z=solution.value("z"),
             multipliers=multipliers_of(solution, data) if has_rows else None,
-            # `optimal_model` adds privacy rows only for these pairs, in this order, and multipliers are the rows'
-            # duals.
+            # These are the pairs for which `optimal_model` adds privacy constraints, in this order. The multipliers are
+            # the constraints' duals.
             over=data.needed,
-            # The modelling language computes this bound from the duals. It is only an estimate here: the release states
-            # the bound that the proof in its folder gives, which is evaluated exactly.
+            # The modelling language computes this bound from the duals. Here it is only an estimate, because the
+            # release states the bound that follows from its own proof, which is evaluated exactly.
             bound=solution.rigorous_bound if has_rows else None,
             solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
             details={"rows": solution.form.shape[0], "columns": solution.form.shape[1]},
