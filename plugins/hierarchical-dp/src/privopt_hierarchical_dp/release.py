@@ -43,9 +43,7 @@ NOISY: Final = "noisy.npz"
 """The name of the file that contains the noisy values, the noise scales and the exact totals."""
 LEVELS: Final = "level_{}"
 TOTALS: Final = "totals_{}"
-"""Templates for the names of arrays in noisy.npz, to be filled in with the level. A table's name, if any, precedes
-LEVELS.
-"""
+"""Templates for names of arrays in noisy.npz, which lack the level. A table's name, if any, precedes LEVELS."""
 SPLIT: Final = ("split_levels", "split_tables")
 """The names of the arrays of budget shares in noisy.npz. They are absent if the problem file determines the shares."""
 PUBLICATION: Final = "publish"

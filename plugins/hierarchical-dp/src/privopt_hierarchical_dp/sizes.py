@@ -60,7 +60,7 @@ EXACT_BOUNDS: Final = (
     " Bounds on numbers of groups are public. Inputs whose exact numbers contradict them are refused, with all that "
     "are alike; numbers that are not exact are moved into them, whether or not the input is within."
 )
-"""The sentence on public bounds if neighbouring inputs only have the same numbers of groups on some levels."""
+"""The sentence on public bounds if neighbouring inputs have the same numbers of groups on some levels only."""
 PROGRAM_SCALE: Final = 1 << 20
 """The largest noise scale allowed for integer programs. With wider noise, its squares would not be exact in doubles."""
 
@@ -232,7 +232,7 @@ class SizesDesign(Design):
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
 
     def compute_queries(self, counts: Tables) -> Tables:
-        """Compute the values that the method measures from the true counts.
+        """Compute, from the true counts, the values that the method measures.
 
         Args:
             counts: For each level of the single table, an array of shape (regions, sizes) with the true counts.

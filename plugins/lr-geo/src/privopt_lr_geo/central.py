@@ -305,7 +305,7 @@ class CentralSearch:
         """
         data, records, users = self.problem.data, self.records, self.problem.users
         # `standing` contains the pairs that suffice to certify a matrix with rows for all records. For a part of the
-        # records, all required pairs inside it are needed.
+        # records, all required pairs inside it are used.
         pairs, lengths = data.standing if len(records) == len(data.records) else pairs_inside(data, records)
         loss = data.weighted[records]
         with self.context.time_phase("repair"):

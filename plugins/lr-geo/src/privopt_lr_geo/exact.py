@@ -4,9 +4,9 @@ The server publishes column weights, one number x_s for each column s, from whic
 weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is), D_is is the path distance between records i
 and s, and the rate is slightly below epsilon (:mod:`privopt_lr_geo.star_weights`).
 
-If the equation has no positive solution, or if its loss misses the requested gap, the optimal mechanism is computed.
-The server then publishes its whole matrix, because a request for a single row would reveal the user's position. If
-computing it takes too long, positive weights at a smaller rate are used.
+If the equation has no positive solution, or if its loss misses the requested gap, the server publishes the optimal
+mechanism instead. It has to publish the whole matrix, because a request for a single row would reveal the user's
+position. If computing the optimum takes too long, positive weights at a smaller rate are used.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ else:
 __all__ = ["ExactSearch", "certified_pairs", "population_loss", "search_seconds"]
 
 LARGEST_MATRIX: Final = 36_000_000
-"""The largest number of entries, records times outputs, for which a lower bound is computed.
+"""The largest number of entries, records times outputs, for which the optimum and a lower bound are computed.
 
-A lower bound requires a tree over all records for each output. Above this number, the optimum is computed only if no
-column weights were found.
+A lower bound requires a tree over all records for each output. Above this number, both are computed only if no column
+weights were found.
 """
 CLOSING_TIMES: Final = 1.5
 """The time reserved for the end of a run, as a multiple of the time to build and certify the first candidate.

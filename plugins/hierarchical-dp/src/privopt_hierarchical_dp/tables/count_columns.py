@@ -118,8 +118,8 @@ class _Columns:
     def key_without(self, *names: str) -> tuple[str, ...]:
         """Return the columns that may distinguish rows, except those given and those that identify individuals.
 
-        Columns named like counts are omitted as well, because a count describes a row and does not identify it, even if
-        all counts are different.
+        Numeric columns named like counts are omitted as well, because a count describes a row and does not identify it,
+        even if all counts are different.
         """
         numbers = [
             name

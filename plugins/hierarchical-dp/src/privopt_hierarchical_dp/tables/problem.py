@@ -264,7 +264,7 @@ class TablesProblem:
 
     @property
     def domain(self) -> Domain:
-        """The attributes and the tables, with equal weights. The design derives weights from budget shares."""
+        """The attributes and the tables. The tables have equal weights here, which the design replaces."""
         tables = self.hierarchy.tables
         return Domain(
             # Margins refer to attributes by index, so the order of the attributes matters.

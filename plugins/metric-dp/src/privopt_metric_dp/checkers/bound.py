@@ -429,6 +429,6 @@ def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float
 
 
 def odd_halves(x: Fraction, unit: Fraction) -> Fraction:
-    """Round x down to an odd multiple of ``unit / 2``, which must be positive."""
+    """Round x down to an odd multiple of ``unit / 2``, where the unit must be positive."""
     # `solve` chooses the unit so that all evaluations of the bound lie between the same two multiples.
     return ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2

@@ -68,8 +68,7 @@ def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> t
     points = [(west + (c + r % 2 / 2) * side_mm, south + r * height) for r in range(rows + 1) for c in range(cols + 1)]
     triangles = _lattice_triangles(rows, cols)
     middles = [[sum(points[v][axis] for v in t) / 3 for axis in (0, 1)] for t in triangles]
-    # As in `solve`, this is computed in doubles. Any error is harmless, because the result is compared with the stored
-    # mesh.
+    # As in `solve`, this is computed in doubles. The result must equal the stored mesh, so a difference is detected.
     selected = {n for n, middle in enumerate(middles) if _is_inside(middle, polygons)}
     for tail, head in pieces:
         for start, end in itertools.pairwise(_divide_segment(tail, head, side_mm)):

@@ -308,7 +308,7 @@ class Metric:
             epsilon: Epsilon per km.
         """
         lengths = ways([(a, b, log_down(factor) / epsilon) for a, b, factor in factors])
-        # The room is far larger than the relative errors in the logarithms, which are below 2e-110 and 1e-119.
+        # The room is far larger than the errors in the logarithms, which are below a relative 2e-110 plus 1e-119.
         self.held, self.room = lambda i: lengths(self.points[i], self.points), 2 * ARCS
 
 

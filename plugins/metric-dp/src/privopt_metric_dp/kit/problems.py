@@ -445,7 +445,7 @@ def metric_profile(
 def default_profile(problem_class: type) -> Profile | None:
     """Return the default profile for a problem class, or None if its plugin must define a profile.
 
-    This is the case for every subclass of MetricProblem that has additional required keys, and for every class that is
+    A plugin must define one for a subclass of MetricProblem that has additional required keys, and for a class that is
     not a subclass of MetricProblem.
     """
     if not issubclass(problem_class, MetricProblem):
