@@ -140,3 +140,24 @@ def test_districts_of_one_name_in_two_provinces_are_two(tmp_path):
         people = {row["region"]: int(row["count"]) for row in csv.DictReader(stream)}
     assert abs(people["Ohio/Springfield"] - 80) < 60
     assert abs(people["Maine/Springfield"] - 1800) < 60
+
+
+@given(
+    rows=st.integers(8, 60),
+    column=st.sampled_from(["name", "birthdate", "email", "Geburtsdatum", "street"]),
+    repeats=st.integers(0, 3),
+)
+@settings(max_examples=15)
+def test_values_that_identify_persons_stay_secret(tmp_path_factory, rows, column, repeats):
+    folder = tmp_path_factory.mktemp("persons")
+    cells = [f"value-{number}" for number in range(rows - repeats)] + ["value-0"] * repeats
+    with (folder / "persons.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["level_1", "level_2", column, "sex"])
+        writer.writerows(["NL", "AB"[row % 2], cell, "mf"[row % 2]] for row, cell in enumerate(cells))
+    problem = folder / "problem.toml"
+    completed = run("init", "hierarchical-tables", "--points", folder / "persons.csv", "--out", problem)
+    assert completed.exit_code == 0, completed.output
+    assert column in completed.output
+    assert "value-" not in problem.read_text() + completed.output
+    assert list(tomllib.loads(problem.read_text())["hierarchy"]["attributes"]) == ["sex"]

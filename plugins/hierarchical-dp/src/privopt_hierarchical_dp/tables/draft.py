@@ -35,6 +35,9 @@ from privopt_hierarchical_dp.tree import Regions
 
 __all__ = ["init"]
 
+LEAST_IDENTIFIED: Final = 8
+"""The minimum number of rows from which a column is judged by how many of its values occur once."""
+
 PROBLEM: Final = """# Tables of individuals for every region, from {table}.
 [hierarchy]
 regions = {regions}       # public: read off the table; add regions that have nobody
@@ -246,10 +249,18 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
             f"not taken for attributes, whose values are published: {listed}. They distinguish no rows, so they may "
             f"be counts, as {count} is"
         )
+    candidates = {name: column_values for name, column_values in texts.items() if name not in redundant}
+    # A row of counts is a combination of values, so only rows of individuals show that nearly everyone has another one.
+    identifying = [name for name in candidates if count is None and _identifies_rows(candidates[name])]
     # Tell the owner which columns cannot be attributes, in case they were meant to be.
     attributes, unfit, numbering = _read_attributes(
-        {name: column_values for name, column_values in texts.items() if name not in redundant}
+        {name: column_values for name, column_values in candidates.items() if name not in identifying}
     )
+    if identifying:
+        notes.append(
+            f"not taken for attributes, because most rows have a value of their own there, as with names or dates of "
+            f"birth: {', '.join(name or NO_NAME for name in identifying)}. Values of attributes are published"
+        )
     if unfit:
         reason = f"having more than {MAX_ATTRIBUTE_VALUES} values, empty ones, or a name that is taken"
         notes.append(f"not taken for attributes, {reason}: {', '.join(unfit)}")
@@ -327,6 +338,17 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
     # The values are not needed here. They are read only to reject cells that are not counts.
     table.read_columns(Column(name=count, kind="count", least=0, most=GROUPS_LIMIT - 1, unit="individuals"))
     return count, notes
+
+
+def _identifies_rows(column_values: pl.Series) -> bool:
+    """Return whether most rows have a value that no other row has, as with names or dates of birth.
+
+    Columns with fewer than `LEAST_IDENTIFIED` rows are not judged, because few individuals often differ in a category.
+    Columns that number the rows are left to :func:`.counts_rows`.
+    """
+    if column_values.len() < LEAST_IDENTIFIED or counts_rows(column_values):
+        return False
+    return 2 * int(column_values.is_unique().sum()) > column_values.len()
 
 
 def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str]], list[str], list[str]]:
