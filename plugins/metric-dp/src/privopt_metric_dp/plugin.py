@@ -30,7 +30,7 @@ __all__ = [
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the optimal mechanism, the baselines, the mechanism for given matrices, and prediction along traces."""
+    """Return the optimal mechanism, the baselines, and the mechanisms for given matrices and for traces."""
     return [
         MechanismSpec(
             name="optimal-lp",
@@ -120,7 +120,7 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the roles "distance" and "loss", for each of which a problem file names a registered kind."""
+    """Return the roles "distance" and "loss". For each of them, a problem file names a registered kind."""
     kinds = "privopt_metric_dp.problem.declared"
     return [
         RoleSpec(name="distance", base=f"{kinds}:DistanceKind", summary="a distance between records"),
@@ -172,7 +172,7 @@ def privopt_checks() -> Sequence[CheckSpec]:
 
 @hookimpl
 def privopt_templates() -> Sequence[TemplateSpec]:
-    """Return the two templates for new mechanism projects. One releases a matrix and the other samples reports."""
+    """Return the templates for new mechanism projects: one that releases a matrix and one that samples reports."""
     template_files, package = ("example.toml", "mechanism.py", "kit.py"), "privopt_metric_dp"
     return [
         TemplateSpec(

@@ -30,16 +30,16 @@ from privopt_metric_dp.solvers.exponential import exponential, largest_share
 
 
 class _ClosedForm(MetricMechanism[MetricProblem]):
-    """Base class for mechanisms whose matrix is a function of the problem, which lets ``verify`` recompute it."""
+    """Base class for mechanisms whose matrix depends only on the problem, so that ``verify`` can recompute it."""
 
     spare: ClassVar[str | None] = None
     """The method whose matrix is released if the requested method runs out of time, or None if there is none."""
 
     def verify(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> list[str]:
-        """Run the base class's checks, then compare the release's weights with weights recomputed from the problem.
+        """Run the base class's checks and, if they pass, check that the weights can be reproduced from the problem.
 
         Returns:
-            One sentence per fault.
+            The faults found, one sentence each.
         """
         lines = super().verify(problem, release, result)
         if lines:
@@ -92,7 +92,7 @@ def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
 
 
 class Exponential(_ClosedForm):
-    """The exponential mechanism, with probabilities proportional to exp(-s epsilon d) at distance d from the record.
+    """The exponential mechanism, whose probabilities are proportional to exp(-s epsilon d) for an output at distance d.
 
     The factor s is 1/2 by default. The method "calibrated" uses the largest s for which the mechanism is private.
     """
@@ -103,10 +103,10 @@ class Exponential(_ClosedForm):
     def first_offers(
         self, problem: MetricInstance[MetricProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return a function that offers the mechanism with s = 1/2, for a calibrated run with a time limit.
+        """Return a function that offers the mechanism with s = 1/2 as a fallback for a calibrated run.
 
-        The offered matrix is released if the calibration runs out of time. The sequence is empty if there is no time
-        limit or if the requested method itself uses s = 1/2.
+        This matrix is released if the calibration runs out of time. The sequence is empty if there is no time limit or
+        if the requested method itself uses s = 1/2.
         """
         # The first of these offers reports one output for all records. It is left out because it is not an exponential
         # mechanism, so verify() would reject it.
@@ -114,7 +114,7 @@ class Exponential(_ClosedForm):
         return make_first_offers(problem.data, incumbent, bounds=False)[1:] if may_stop_early else ()
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """Return a matrix with entries proportional to exp(-s epsilon d), with d the distance from record to output.
+        """Return the matrix with entries proportional to exp(-s epsilon d), where d is the distance to the output.
 
         The factor s is 1/2 or, for the method "calibrated", the largest value for which the matrix is private.
         """
@@ -152,11 +152,11 @@ class PlanarLaplace(_ClosedForm):
         return super().takes(role, name) and (role != "distance" or name in (Euclidean.kind, Haversine.kind))
 
     def check_problem(self, problem: MetricInstance[MetricProblem], method: str) -> None:
-        """Run the base class's checks, and check that planar noise is defined for the problem and can be integrated.
+        """Run the base class's checks, and check that planar Laplace noise can be used for the problem.
 
         Raises:
-            InputError: The mechanism does not support this kind of distance or places, epsilon is out of range, or one
-                of the base class's checks fails.
+            InputError: The kind of distance or of places is not supported, epsilon is outside the range in which the
+                noise can be integrated, or one of the base class's checks fails.
         """
         super().check_problem(problem, method)
         data = problem.data
@@ -202,7 +202,8 @@ class ConstOptProblem(MetricProblem):
 class ConstOptimal(MetricMechanism[ConstOptProblem]):
     """A mechanism that optimises entries near each record and fixes the form of all others (Imola et al., UAI 2022).
 
-    An entry is near if its output is within the radius that the problem declares. All others have an exponential form.
+    An entry is optimised if its output lies within the radius declared in the problem. All other entries have an
+    exponential form.
     """
 
     problem_class = ConstOptProblem
@@ -210,9 +211,10 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     kit = "privopt_metric_dp.kit.profiles:CONST_OPT"
 
     def search(self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer the calibrated exponential mechanism, then the solution of the const-opt LP.
+        """Offer the calibrated exponential mechanism, followed by the solution of the const-opt LP.
 
-        If the LP does not fit into memory, it is not solved, and the search records a note that says so.
+        The exponential mechanism is offered only if the distances from records to outputs are known. If the LP does not
+        fit into memory, it is not solved, and a note in the search says so.
         """
         from privopt_metric_dp.mechanisms.const_opt import const_opt_bytes
 

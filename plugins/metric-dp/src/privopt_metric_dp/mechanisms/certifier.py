@@ -41,9 +41,9 @@ class Dual:
 
     Attributes:
         multipliers: The multipliers of the privacy constraints.
-        over: The pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an array of
-            shape (S,). If None, they belong to all required pairs.
-        bound: An estimate of the lower bound that the multipliers prove, or None if it is unknown.
+        over: The record pairs that the multipliers belong to, as an array of shape (S, 2), together with an array of
+            shape (S,) of their distances. If None, the multipliers belong to all required pairs.
+        bound: An estimate of the lower bound that the multipliers prove, or None if there is no estimate.
     """
 
     multipliers: Multipliers
@@ -88,7 +88,7 @@ class MatrixCertifier:
         """Turn a candidate into a certified release.
 
         Returns:
-            The loss and the release. A loss that is to be maximised is negated.
+            The loss, negated if it is to be maximised, and the certified release.
 
         Raises:
             CertificationError: The repair failed, or the loss cannot be evaluated.
@@ -107,7 +107,7 @@ class MatrixCertifier:
         return (-value if self.loss.maximise else value), CertifiedRelease(release, details)
 
     def _certify_release(self, candidate: Candidate) -> MatrixRelease:
-        """Return a release that satisfies the notion unchanged, and repair any other candidate.
+        """Return a release unchanged if it satisfies the privacy notion, and repair any other candidate.
 
         Raises:
             CertificationError: The repair failed.
@@ -146,14 +146,15 @@ class MatrixCertifier:
 
 
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
-    """Wrap a search so that it accepts offers from solvers that work on the simplified problem ``Instance.of(data)``.
+    """Return a view of a search for solvers that work on the simplified problem ``Instance.of(data)``.
 
-    The simplified problem has a slightly smaller epsilon and rounded distances. Since bounds are evaluated with the
-    exact epsilon and distances, the wrapper rescales the solvers' multipliers.
+    The simplified problem has a slightly smaller epsilon and rounded distances. Because bounds are evaluated with the
+    exact epsilon and distances, the view rescales the multipliers that solvers offer.
 
     Args:
         data: The data of the problem.
-        offers: The search, which receives the rescaled multipliers for the pairs in ``data.needed``.
+        offers: The search to which offers are passed on. The rescaled multipliers belong to the pairs in
+            ``data.needed``.
     """
     lengths, solved_epsilon = data.needed[1], Instance.reduce_epsilon(data.epsilon)
     # How much the log ratios used to evaluate bounds exceed those in the simplified problem. Unless multipliers are

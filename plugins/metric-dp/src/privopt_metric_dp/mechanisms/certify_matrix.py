@@ -95,7 +95,10 @@ class CertifiedMatrix:
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """Return lines that compare the least epsilon with the requested one and report the loss and any bound."""
+        """Return lines of text that compare the two epsilons and report the loss and any lower bound.
+
+        The two are the smallest epsilon that the matrix satisfies and the epsilon that the problem requests.
+        """
         min_epsilon, target = self._format_epsilons()
         satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
@@ -147,7 +150,8 @@ def certify(
         matrix: Array of shape (N, K) with probabilities or uint64 weights, or the path to a ``.npy`` file that contains
             one. Rows of probabilities are divided by their exact sums, and rows of weights must sum to 2**63.
         problem: A problem in memory, or the path to a problem file.
-        gap: The relative gap to reach in a search for a lower bound on the loss. If None, there is no such search.
+        gap: The relative gap at which to stop searching for a lower bound on the loss. If None, no bound is searched
+            for.
         time_limit: The time limit for the whole call in seconds, or None for no limit.
         progress: See :class:`privopt.run.task.Options`.
 
@@ -296,15 +300,15 @@ def _search_bound(
 
 @frozen(eq=False)
 class _GivenLoss:
-    """A certifier for a search that only improves the lower bound.
+    """A certifier for searches that only improve the lower bound.
 
-    Its only candidate is the loss of the given matrix.
+    The loss of the given matrix takes the place of a candidate, so that bounds can be compared with it.
     """
 
     certifier: MatrixCertifier
 
     def certify(self, candidate: float) -> tuple[float, float]:
-        """Return the given matrix's loss twice: as the certified value, and in place of a release."""
+        """Return ``candidate``, the given matrix's loss, both as the certified loss and in place of a release."""
         return candidate, candidate
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
@@ -336,8 +340,8 @@ def with_matrix(source: File, matrix: File) -> File:
         matrix: The file that contains the matrix.
 
     Returns:
-        The extended problem file. If ``source`` is not valid TOML, it is returned unchanged, and whoever reads it
-        reports the error.
+        The extended problem file. If ``source`` is not valid TOML, it is returned unchanged, so that the error is
+        reported when the file is parsed.
 
     Raises:
         InputError: The problem already contains a ``[given]`` table.

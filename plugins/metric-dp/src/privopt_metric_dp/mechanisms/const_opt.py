@@ -60,17 +60,19 @@ coefficients as 0, and the repair restores the row sums."""
 class TiedForm:
     """The arrays of a const-opt model with N records, K outputs and F forms.
 
+    Entries for outputs near the record are free variables. All other entries are tied: each is a weighted sum of fixed
+    forms g_fik, with one weight y_fk per form and output.
+
     Attributes:
-        free: Boolean array of shape (N, K) that is True for free entries. All other entries are tied: each is a
-            weighted sum of the forms.
+        free: Boolean array of shape (N, K) that is True for free entries and False for tied ones.
         exponents: Array of shape (F, N, K) with log g_fik. For each form and output, the values are shifted so that the
-            largest one of a tied entry is 0. A weight is therefore the largest contribution of its form to any tied
-            entry for its output.
-        upper_exponents: Array of shape (F, N, K) with exponents u_f: a free entry must be at most sum_f exp(u_f) y_f,
-            where y_f are the weights. The exponent is inf if the record is in no required pair with a record whose
-            entry for this output is tied.
-        lower_exponents: Array of shape (F, N, K) with exponents l_f: a free entry must be at least sum_f exp(l_f) y_f.
-            The exponent is -inf in the same case.
+            largest one among the tied entries is 0. Each weight is therefore the largest contribution of its form to
+            any tied entry for that output.
+        upper_exponents: Array of shape (F, N, K) with the exponents u_f of the upper bounds: a free entry is at most
+            sum_f exp(u_f) y_f. The value is inf if no required pair joins the record with one whose entry for this
+            output is tied.
+        lower_exponents: Array of shape (F, N, K) with the exponents l_f of the lower bounds: a free entry is at least
+            sum_f exp(l_f) y_f. The value is -inf where the upper exponent is inf.
         rows: Array of shape (R, 3) with the indices i, j and k of the constraints z_ik <= exp(eps d_ij) z_jk in which
             both entries are free.
     """
@@ -105,10 +107,10 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
 
     Args:
         distances: Array of shape (N, K) with the distances from records to outputs. If they violate the triangle
-            inequality for some pair, the forms use the largest distances that satisfy it and do not exceed the given
-            ones. These are shortest path lengths along the pairs.
+            inequality, the forms use shortest path lengths along the pairs instead, which are the largest distances
+            that satisfy it without exceeding the given ones.
         epsilon: Epsilon per unit of distance.
-        radius: The largest distance at which entries are free. Distances are compared with the radius as doubles.
+        radius: The largest distance at which entries are free. Distances are compared with it as doubles.
         pairs: Array of shape (P, 2) with the required pairs, or with a subset that implies the others.
         pair_distances: Array of shape (P,) with the distance between the records of each pair.
 
@@ -157,7 +159,7 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
 def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     """Return the const-opt linear program in the modelling language.
 
-    The variables are the free entries z, of shape (N, K), and the weights y, of shape (F, K), which determine the tied
+    Its variables are the free entries z, of shape (N, K), and the weights y, of shape (F, K), which determine all other
     entries.
 
     Args:
@@ -231,7 +233,7 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
     form = tied_form(data.to_outputs, float(data.epsilon), radius, *data.needed)
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the linear program and solve it with the solver named in the context ``how``."""
+        """Build the linear program and solve it with the solver that ``how`` names."""
         # check() raises OutOfTime if the time limit has expired. The message says which step was not reached.
         check("the program was made")
         model = const_opt_model(form, data)
@@ -257,7 +259,9 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
 
 
 def _form_exponents(d: Floats, epsilon: float) -> Floats:
-    """Return the logarithms of the forms "full" and "half" as an array of shape (2, N, K).
+    """Return the logarithms of the two forms of a tied entry as an array of shape (2, N, K).
+
+    The form "full" is exp(-epsilon d). The form "half" is exp(-epsilon d / 2), divided by the sum of its row.
 
     Args:
         d: Array of shape (N, K) with the distances from records to outputs.

@@ -43,8 +43,8 @@ class GivenMatrix:
     """A matrix from another program, before any repair.
 
     Attributes:
-        values: Array of shape (N, K) with uint64 weights, whose rows sum to 2**63, or with doubles. Dividing the
-            doubles by the exact sum of their row gives probabilities.
+        values: Array of shape (N, K) with uint64 weights, whose rows sum to 2**63, or with doubles. Doubles become
+            probabilities when divided by the exact sum of their row.
     """
 
     values: NDArray[Any] = field(repr=False)
@@ -115,7 +115,10 @@ class GivenMatrix:
 
     @cached_property
     def weights(self) -> Unsigned:
-        """Array of shape (N, K) with integer weights, whose rows sum to 2**63. Doubles are rounded to weights."""
+        """The integer weights as an array of shape (N, K) with rows that sum to 2**63.
+
+        If the matrix contains doubles, they are rounded to weights.
+        """
         return self.values if self.exact else read_only(round_to_weights(self.values))
 
     @property
@@ -126,15 +129,15 @@ class GivenMatrix:
     def measure_epsilon(
         self, data: MetricData, privacy: MatrixConstraint | None = None, report: Callable[[str], object] | None = None
     ) -> LeastEpsilon:
-        """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair that attains it.
+        """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair that needs it.
 
-        The values are measured without rounding, using exact distances. In a region, or for a notion other than metric
-        DP, :attr:`weights` are measured instead, as they are in a certificate. For such a notion, the result contains
-        no pair.
+        Normally the values are measured without rounding and with exact distances. If the guarantee covers all points
+        of a region, or the notion is not metric DP, the integers in :attr:`weights` are measured instead, as in a
+        certificate. For a notion other than metric DP, the result contains no pair.
 
         Args:
             data: The data of the problem.
-            privacy: The problem's privacy notion. If None, it is metric DP.
+            privacy: The problem's privacy notion, or None for metric DP.
             report: A function that is called with a description of each step.
         """
         if privacy is not None and not isinstance(privacy, MetricDP):
@@ -174,7 +177,9 @@ class GivenMatrix:
 
 
 def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
-    """Return a fault for each entry that is not a probability and for each row of valid entries that has the wrong sum.
+    """Return a fault for each invalid entry and for each row that has the wrong sum.
+
+    Rows of doubles with invalid entries are not summed.
 
     Args:
         values: Array of shape (N, K) with doubles, whose rows must sum to 1 up to ``ROW_SUM``, or with uint64 weights,
@@ -238,9 +243,9 @@ class Given(MetricMechanism[GivenProblem]):
         GivenMatrix.read(problem.declared.given.matrix, problem.data.shape)
 
     def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
-        """Return the matrix unchanged, with the least epsilon that it satisfies in the details.
+        """Return the matrix unchanged, together with its loss and the smallest epsilon that it satisfies.
 
-        Integer weights are returned as a release too, which is published as it is if it satisfies the privacy notion.
+        Integer weights are also returned as a release, which is published unchanged if it satisfies the privacy notion.
         """
         data = problem.data
         given_matrix = GivenMatrix.read(problem.declared.given.matrix, data.shape)
@@ -262,7 +267,7 @@ class Given(MetricMechanism[GivenProblem]):
         """Offer the matrix and, if the method is "bounded", lower bounds found by structured solvers.
 
         Structured solvers, such as column generation or an interior-point method, solve the LP for the optimal matrix
-        without building all of it in memory. The matrices they find are not offered.
+        without building all of it in memory. Only their bounds are offered, not their matrices.
 
         Args:
             problem: The problem with the matrix.

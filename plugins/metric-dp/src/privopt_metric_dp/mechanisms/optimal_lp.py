@@ -35,9 +35,9 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
     """Return the LP for the matrix with the least expected loss under a privacy notion (Bordenabe et al. 2014).
 
     The LP minimises sum_ik p_i c_ik z_ik over all z >= 0 whose rows sum to 1, subject to the notion's privacy
-    constraints. If constraints add up along paths (:attr:`MatrixConstraint.along_paths`), implied pairs are left out. A
-    pair is implied if its records are connected by a path of other pairs that is no longer, in exact arithmetic, than
-    their distance. The release is always certified for all required pairs.
+    constraints. If constraints add up along paths (:attr:`MatrixConstraint.along_paths`), the LP omits every pair whose
+    records are connected by a path of other pairs that, in exact arithmetic, is no longer than their distance. The
+    release is nevertheless certified for all required pairs.
 
     Args:
         data: The data of the problem.
@@ -85,7 +85,7 @@ def whole_program(
     """
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the whole LP and solve it with the solver named in the context ``how``."""
+        """Build the whole LP and solve it with the solver that ``how`` names."""
         model = optimal_model(data, privacy, utility)
         # Building a large model may take longer than the time limit allows, in which case this raises OutOfTime.
         check("the model was made")
@@ -102,14 +102,14 @@ def whole_program(
 
 
 def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext) -> Matrix:
-    """Solve an optimisation program with the requested solver. If that solver fails, try another one.
+    """Solve an optimisation program with the requested solver, falling back to another one if it fails.
 
     Args:
         solve: A function that takes a context and solves the program with the solver named there.
         context: The context, which names the requested solver.
 
     Raises:
-        SolverDiedError: The requested solver's process was killed. No other solver is tried.
+        SolverDiedError: The requested solver's process was killed, in which case no other solver is tried.
         SolverError: Both solvers failed, or no other solver is registered.
     """
     from privopt.backends.choose import names
@@ -133,12 +133,14 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
 def search_structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *, method: str = "auto") -> None:
     """Run structured solvers, which offer matrices and dual multipliers to a search.
 
+    Structured solvers solve the LP for the optimal matrix without building all of it in memory.
+
     Args:
         data: The data of the problem.
         offers: The search, which receives the offers and determines the gap to reach.
-        context: The context of the run. Its free memory limits the solvers.
-        method: The name of a structured solver, or "auto" to run all suitable solvers one after another. Later solvers
-            then start from the results of earlier ones.
+        context: The context of the run, whose free memory limits the solvers.
+        method: The name of a structured solver, or "auto" to run all suitable solvers one after another. Each solver
+            then starts from the results of the previous ones.
 
     Raises:
         OutOfTime: The time limit expired. Earlier offers remain valid.
@@ -179,9 +181,10 @@ class Optimal(MetricMechanism[D], Generic[D]):
         return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Solve the whole LP if it is requested and fits into memory, and otherwise run structured solvers.
+        """Solve the whole LP if that was requested and it fits into memory. Otherwise, run structured solvers.
 
-        For a privacy notion other than metric DP, the whole LP is solved even if it does not seem to fit.
+        For a privacy notion other than metric DP, the whole LP is solved even if its estimated size exceeds the free
+        memory.
         """
         if context.method != "full":
             search_structured(problem.data, incumbent, context, method=context.method)
@@ -198,11 +201,11 @@ MIN_ADVANTAGE: Final = 0.02
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
-    """Return a sentence if planar noise at the true position would have a clearly smaller loss than the release.
+    """Return a sentence if planar noise added to the true position would have a clearly smaller loss than the release.
 
-    The noise is compared after its outputs are remapped, and its loss must be smaller by at least
-    :data:`MIN_ADVANTAGE`. The comparison is made only in a triangulated plane, if the loss is the distance and the
-    problem does not remap outputs. Otherwise, the sequence is empty.
+    The noise is evaluated after remapping its outputs, and its loss must be smaller by at least :data:`MIN_ADVANTAGE`.
+    The comparison is made only if the guarantee covers a triangulated plane, the loss is the distance, and the problem
+    does not remap outputs. Otherwise, the sequence is empty.
     """
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
     from privopt_metric_dp.region.region import Plane
@@ -230,12 +233,16 @@ class OptimalLP(Optimal[MetricProblem]):
     chooses = True
 
     def meaning(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return the base class's sentences, and one more if noise without a mesh would have a smaller loss."""
+        """Return the base class's sentences, and one more if noise added to exact positions would have a clearly
+        smaller loss.
+
+        See :func:`_compare_with_noise` for the conditions.
+        """
         sentences = super().meaning(problem, release, result)
         return (*sentences, *_compare_with_noise(problem, result))
 
     def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
-        """Choose as outputs the records that are reported most often in a rough solution for a sample of records."""
+        """Choose the outputs: the records reported most often in a rough solution for a sample of records."""
         from privopt_metric_dp.solvers.choose_outputs import choose_outputs
 
         time = Clock(CHOICE_TIME_SHARE * context.search_time.left, clock())
@@ -244,14 +251,14 @@ class OptimalLP(Optimal[MetricProblem]):
     def prove_over_all(
         self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
-        """Prove a lower bound for mechanisms that may report any point on the streets.
+        """Prove a lower bound on the loss of all mechanisms that may report any point on the streets.
 
         This is possible if losses are path lengths along streets with few junctions. Only junctions, dead ends and
         records that divide long streets have dual multipliers. Every other record lies on a stretch of street between
         two of these (docs/reference/proof.md, "Over all streets").
 
         Returns:
-            The proof and its bound, or None if the conditions are not met or no multipliers were found in time.
+            The proof and its bound, or None if the problem is unsuitable or no multipliers were found in time.
         """
         from privopt_metric_dp.proof.make_proof import prove_over_streets
         from privopt_metric_dp.solvers.street_bound import priced_records, solve_street_bound

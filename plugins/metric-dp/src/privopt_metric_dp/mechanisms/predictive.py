@@ -56,7 +56,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def search(
         self, problem: MetricInstance[PredictiveProblem], incumbent: MatrixOffers, context: SolveContext
     ) -> None:
-        """Run the structured solvers, which offer matrices for fresh reports, and lower bounds."""
+        """Run the structured solvers, which offer matrices for fresh reports as well as lower bounds."""
         from privopt_metric_dp.mechanisms.optimal_lp import search_structured
 
         search_structured(problem.data, incumbent, context)
@@ -75,7 +75,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Return the base class's sentences, and one more about the epsilon of fresh reports."""
+        """Return the base class's sentences, and one more about the epsilon of the first and of later fresh reports."""
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:
@@ -97,8 +97,8 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     ) -> Mapping[str, Any]:
         """Return the parameters of the test that decides whether to repeat the previous report, for result.json.
 
-        They are the largest distance at which the previous report counts as good, and approximate mean absolute values
-        of the noise in the threshold and in each test (1 divided by the respective epsilon). All are in the unit of
+        They are the largest distance at which the previous report counts as good, and the approximate mean absolute
+        noise in the threshold and in each test, which is 1 divided by the respective epsilon. All are in the unit of
         distance and depend only on the problem.
         """
         terms = problem.declared.terms(problem.data)

@@ -23,7 +23,7 @@ _SHARE_PARTS = 8
 class PredictiveKeys:
     """The keys of the ``[predictive]`` table.
 
-    Every epsilon is per unit of distance. A fresh report costs ``privacy.epsilon``.
+    All epsilons are per unit of distance. The epsilon of a fresh report is not among them: it is ``privacy.epsilon``.
     """
 
     good_within: Fraction | None = key(
@@ -86,9 +86,9 @@ class PredictiveProblem(MetricProblem):
 def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
     """Return the default epsilon of the threshold and of each test, as a fraction of a fresh report's epsilon.
 
-    The fraction is a multiple of 1/8 from 1/2 to 1. It is the smallest one for which the default of ``good_within`` is
-    at most the mean distance from the records to the best single output, since a previous report that is farther away
-    is no better than that output. If no fraction is large enough, the result is 1.
+    The fraction is the smallest multiple of 1/8, starting from 1/2, for which the default of ``good_within`` is at most
+    the mean distance from the records to the best single output. A previous report farther away than that would be no
+    better than this output. If no fraction below 1 is large enough, the result is 1.
 
     Args:
         report: The epsilon of a fresh report, per unit of distance.

@@ -42,7 +42,8 @@ class TraceRelease(MatrixRelease):
 
     Attributes:
         prediction: The parameters of the test. Sampling uses exactly the values that were certified.
-        terms: The epsilons of a segment (a fresh report with its repetitions), or None if the problem was not read.
+        terms: The epsilons of a segment (a fresh report with its repetitions), or None if the release was read without
+            its problem.
         walks: The class of the sampler that draws reports along traces.
     """
 
@@ -79,7 +80,7 @@ class TraceRelease(MatrixRelease):
 
 @frozen(kw_only=True)
 class TraceDP(MetricDP):
-    """Metric DP for fresh reports and for whole traces. The epsilon of a trace is the sum over its segments.
+    """Metric DP for fresh reports and for whole traces, where the epsilons of a trace's segments add up.
 
     A segment is a fresh report with its repetitions. The guarantee is proved in docs/guide/repeated.md, "Prediction".
 
@@ -128,24 +129,24 @@ class TraceDP(MetricDP):
 
     @classmethod
     def keys(cls) -> None:
-        """Declare no keys, because a problem file never names this notion.
+        """Declare no keys, because problem files never name this notion.
 
-        The file names metric DP, which mechanisms for traces replace with this notion.
+        They name metric DP instead, which mechanisms for traces replace with this notion.
         """
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return sentences that explain the guarantee for one fresh report, and how much later reports cost."""
+        """Return sentences that explain the guarantee for one fresh report and state the epsilon of each later one."""
         segment = result.guarantee.extra["traces"]["segment"]
         later = f"This holds for a person's first report. Each later new report costs epsilon {segment}."
         return f"{super().promise(result)} {later}"
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return sentences about what ``verify`` checks of the guarantee, and what it does not check.
+        """Return sentences about which parts of the guarantee ``verify`` checks, and which it does not check.
 
-        The sentences for metric DP come first, followed by those about the noise in tests and about the number and
-        times of reports, which are public.
+        The sentences for metric DP come first. They are followed by sentences about the noise in tests, and about the
+        number and times of reports, which are public.
 
         Returns:
             The sentences about what is checked, and those about what is not.
@@ -159,7 +160,10 @@ class TraceDP(MetricDP):
         return checked, unchecked
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify fresh reports for all pairs and the noise in tests for all outputs, in exact arithmetic."""
+        """Certify the matrix for fresh reports and the noise in the tests that may repeat them, in exact arithmetic.
+
+        The matrix is checked for all required pairs, and the noise also for every output.
+        """
         fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:
             return evolve(fresh, holds=False, failures=(*fresh.failures, f"{ARTEFACT}: no test to certify"))

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Gather:
-    """A collector for faults from independent steps, so that one error can report all of them.
+    """A collector for the faults found in independent steps, so that a single error can report all of them.
 
     Attributes:
         file: The name of the problem file, for error messages.
@@ -36,7 +36,7 @@ class _Gather:
     """
 
     def __init__(self, file: str) -> None:
-        """Create a collector without faults for the problem file named ``file``."""
+        """Create an empty collector for the problem file named ``file``."""
         self.file = file
         self.faults: list[Fault] = []
 
@@ -51,7 +51,7 @@ class _Gather:
         self.faults.append(Fault(self.file, where, got, expectation))
 
     def run_step(self, step: Callable[[], T]) -> T | None:
-        """Run a step and return its result. If it raises InputError, record the faults and return None instead."""
+        """Run a step and return its result. If it raises InputError, record the faults and return None."""
         try:
             return step()
         except InputError as error:
@@ -59,7 +59,7 @@ class _Gather:
             return None
 
     def stop_if_any(self) -> None:
-        """Raise InputError with all recorded faults if there are any."""
+        """Raise InputError with all recorded faults, if there are any."""
         if self.faults:
             # Steps that read the same file report the same faults, so duplicates are dropped.
             raise InputError(dict.fromkeys(self.faults))
@@ -68,14 +68,14 @@ class _Gather:
 def load(problem: MetricProblem, file: str) -> MetricData:
     """Load and check all files that a metric problem names.
 
-    Independent steps all run before an error is raised, so that one error can report many faults.
+    Independent steps are all run before an error is raised, so that a single error can report many faults.
 
     Args:
         problem: The parsed problem file.
         file: The name of the problem file, for error messages.
 
     Raises:
-        InputError: The files contain faults. The error reports all that were found, but a fault may hide others.
+        InputError: The files contain faults. The error reports all faults found, although some faults may hide others.
     """
     gather = _Gather(file)
     _check_keys(problem, gather)
@@ -130,8 +130,8 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     def make_data(spaces: Spaces) -> MetricData:
         """Return the problem's data for the records and outputs in ``spaces``.
 
-        Losses, and in a region also the distances in the privacy constraints, are computed on first access, because not
-        every command needs them.
+        Losses are computed on first access, because not every command needs them. So are the distances in the privacy
+        constraints if the guarantee covers a region.
         """
         metric = spaces.metric
         return MetricData(
@@ -166,7 +166,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 
 def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) -> Floats:
-    """Return error bounds for costs averaged over a region, given error bounds for the costs at its vertices.
+    """Derive error bounds for costs averaged over a region from error bounds for the costs at its vertices.
 
     Args:
         errors: Array of shape (N,) or (N, K) with bounds on the errors in the costs at the vertices.
@@ -174,23 +174,23 @@ def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) ->
         ground: The region with its vertices, or None for a problem without a region.
 
     Returns:
-        The bounds unchanged if there is no region. In a region, an array of shape (N,) or (N, 1). Each entry is the
-        largest of all given bounds plus 2^-40 times the record's largest cost, which covers the rounding errors in the
-        averages.
+        ``errors`` unchanged if there is no region. Otherwise, an array of shape (N,) or (N, 1) in which each entry is
+        the largest of all given bounds plus 2^-40 times the record's largest cost, which covers the rounding errors in
+        the averages.
     """
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 
 
 def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, RegionVertices | None]:
-    """Read the records and outputs, and create the region between them if ``privacy.everywhere`` requests one.
+    """Read the records and outputs, and build the region that the guarantee covers if ``privacy.everywhere`` is set.
 
     Args:
         problem: The parsed problem file.
         gather: The collector to which faults are added.
 
     Returns:
-        The records and outputs for which losses are computed, the declared records, and the region or None. In a
-        region, losses are computed for all vertices, of which the declared records are the first.
+        The records and outputs for which losses are computed, the declared records, and the region or None. If there is
+        a region, losses are computed for all of its vertices, beginning with the declared records.
 
     Raises:
         InputError: Faults found so far make the next step impossible. The error reports all of them.
@@ -227,12 +227,12 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
 
 
 def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Spaces) -> Metric:
-    """Return the metric for the privacy constraints in a region, with shortest-path distances along its edges.
+    """Return the metric for the privacy constraints in a region, which measures shortest paths along its edges.
 
     Args:
         problem: The parsed problem file.
         ground: The region with its vertices.
-        spaces: The vertices as records, the outputs, and the metric that [distance] declares.
+        spaces: The vertices as records, the outputs, and the metric declared in ``[distance]``.
     """
     from privopt_metric_dp.region.street_metric import EdgeMetric
 
@@ -275,10 +275,10 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 
 
 def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | None:
-    """Return the uniform distribution of people over a region, or None if the problem has a prior over the records.
+    """Return the uniform distribution of people over a region, or None if the problem has a prior over its records.
 
-    The distribution is uniform in area or in street length. One that is uniform over the vertices would depend on how
-    the region is divided.
+    The distribution is uniform in area or in street length, because a uniform distribution over the vertices would
+    depend on how the region is divided.
     """
     from privopt_metric_dp.problem.loss_over_region import spread_evenly
 
@@ -292,13 +292,13 @@ def _compute_cost(
 ) -> Floats:
     """Compute the loss of each output for each record.
 
-    In a region, the records are its vertices. If people are spread over the region, the loss at a vertex is the average
-    over the people who are snapped to it.
+    If the guarantee covers a region, the records are its vertices. If people are spread over the region, the loss at a
+    vertex is the average over the people who are snapped to it.
 
     Args:
         problem: The parsed problem file, which declares the kind of loss.
         spaces: The N records and K outputs.
-        ground: The region whose vertices are the records if the guarantee covers all points in it, or else None.
+        ground: The region whose points the guarantee covers, or None if it covers only the records.
         spread: The distribution of people over the region, or None if there is a prior over the records.
 
     Returns:
@@ -344,7 +344,7 @@ def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
 
 
 def _check_connected(metric: Metric, records: Space, file: str) -> None:
-    """Check that roads connect all records, so that every pair has a finite distance.
+    """Check that roads connect all records, so that the distance between any two of them is finite.
 
     Args:
         metric: The distances between the records along roads.
@@ -377,7 +377,8 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
         ids_alone: Whether points without coordinates are accepted.
 
     Raises:
-        InputError: A file contains faults, or the declared sizes are not positive.
+        InputError: A file contains faults, a declared size is invalid, or ``unit`` is given for places without planar
+            coordinates.
         DoesNotHoldError: A release is being verified, and the problem declares more places than the release contains
             (see :func:`check_places`).
     """
@@ -411,7 +412,7 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
 
 
 def prior_of(prior: File | None, records: Space) -> Floats:
-    """Read the prior probabilities of the records.
+    """Read the prior probabilities of the records, or return a uniform prior.
 
     Args:
         prior: A CSV file with the columns ``id`` and ``p``, or None for a uniform prior.
@@ -456,9 +457,9 @@ class MetricInstance(Generic[D]):
 
     @property
     def data(self) -> MetricData:
-        """The contents of the files as arrays. If outputs are to be chosen, only the chosen outputs are included.
+        """The contents of the files as arrays, restricted to the chosen outputs if the problem chooses outputs.
 
-        Until outputs have been chosen, records that are far apart from each other serve as outputs.
+        Until then, records that are far apart from each other serve as outputs.
         """
         if self._data.choose is None:
             return self._data
@@ -472,7 +473,7 @@ class MetricInstance(Generic[D]):
     def whole(self) -> MetricData:
         """The contents of the files as arrays, with all possible outputs.
 
-        If outputs are to be chosen, all records are possible outputs.
+        If the problem chooses its outputs among the records, all records are possible outputs.
         """
         return self._data
 
@@ -482,7 +483,7 @@ class MetricInstance(Generic[D]):
         return len(self._data.records), self._data.choose or len(self._data.outputs)
 
     def choose(self, rows: Ints) -> None:
-        """Make the records at the indices ``rows``, which must be in ascending order, the chosen outputs."""
+        """Use the records at the indices ``rows``, which must be in ascending order, as the outputs."""
         self._chosen[:] = [self._data.with_outputs(rows)]
 
     @classmethod
@@ -494,14 +495,15 @@ class MetricInstance(Generic[D]):
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The files contain faults. The error reports all that were found, but a fault may hide others.
+            InputError: The files contain faults. The error reports all faults found, although some faults may hide
+                others.
         """
         # cast() is for the type checker. Mechanisms with another class D have their own `load` and do not call this
         # method.
         return cls(declared=declared, data=load(cast("MetricProblem", declared), file))
 
     def alike(self) -> tuple[Ints, Floats]:
-        """Return the required pairs and their distances, for the conformance kit.
+        """Return the record pairs that the guarantee covers and their distances, for the conformance kit.
 
         Returns:
             Array of shape (P, 2) with record indices, and array of shape (P,) with distances.

@@ -72,13 +72,13 @@ class Spaces:
     """The records and outputs for which a loss is computed.
 
     Attributes:
-        records: The possible secrets.
-        outputs: The possible reports. If ``own`` is True, these are the records.
+        records: The values to protect.
+        outputs: The values that may be reported. If ``own`` is True, these are the records.
         own: Whether the outputs are the records.
         metric: The distances between records, and from records to outputs.
         file: The name of the problem file, for error messages.
-        listed: The number of declared records, which come before the vertices that a region adds. If None, all records
-            are declared.
+        listed: The number of records declared in the problem, which come before any vertices that a region adds. If
+            None, all records are declared.
     """
 
     records: Space
@@ -113,10 +113,10 @@ class DistanceKind(ABC):
         kind: The name of the kind in problem files.
         places: The keys of ``[records]`` and ``[outputs]`` that the kind supports.
         ids_alone: Whether points may have ids without coordinates.
-        path_metric: Whether distances are shortest path lengths. If they are, all records must be connected, unless the
+        path_metric: Whether distances are shortest path lengths. If so, all records must be connected, unless the
             guarantee is limited to pairs within some distance.
-        kit: The name of a Hypothesis strategy for problems with this kind, in the form ``"package.module:STRATEGY"``.
-            It is used by :mod:`privopt.testing.kit`.
+        kit: The location of a Hypothesis strategy for problems with this kind, in the form
+            ``"package.module:STRATEGY"``, for :mod:`privopt.testing.kit`.
     """
 
     kind: ClassVar[str]
@@ -127,7 +127,7 @@ class DistanceKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """Return the class whose fields declare the keys of this kind's table, which is the kind itself."""
+        """Return the class whose fields declare the keys of this kind's table. It is always ``cls`` itself."""
         return cls
 
     @abstractmethod
@@ -145,10 +145,10 @@ class DistanceKind(ABC):
         """
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that a guarantee with ``privacy.everywhere`` covers.
+        """Return the region covered by a guarantee with ``privacy.everywhere``.
 
-        The shortest path in the region between two records must be no longer than their distance. The default
-        implementation raises InputError and is overridden by kinds of distance that support regions.
+        The shortest path in the region between two records must be no longer than their distance. This default
+        implementation always raises InputError. Kinds of distance that support regions override it.
 
         Args:
             records: The records, which become the first vertices of the region.
@@ -163,7 +163,7 @@ class DistanceKind(ABC):
         raise InputError([Fault(file, "privacy.everywhere", actual, "streets, or points in a plane or on the earth")])
 
     def unit(self, records: Space) -> str:
-        """Return the name of the unit of distance in the singular. Epsilon is per this unit."""
+        """Return the name of the unit of distance in the singular, such as "km". Epsilon is per this unit."""
         return "km"
 
     def way(self, records: Space) -> str:
@@ -177,7 +177,7 @@ class DistanceKind(ABC):
         """Yield a tuple (key, actual value, expected value) for each contradiction between keys.
 
         Args:
-            own_outputs: Whether the outputs are the records or are chosen among them.
+            own_outputs: Whether the outputs are the records or a subset of them yet to be chosen.
         """
         yield from ()
 
@@ -186,7 +186,7 @@ class DistanceKind(ABC):
 class PerKm:
     """The cost of a kilometre in a familiar unit, such as minutes.
 
-    Losses are also shown in this unit. No guarantee depends on it.
+    Losses are shown in this unit as well. No guarantee depends on it.
     """
 
     cost: float = key(help="cost of a kilometre, in that unit", check=positive)
@@ -201,18 +201,18 @@ class PerKm:
 class LossKind(ABC):
     """A kind of loss, selected by the key ``kind`` in ``[utility]``.
 
-    All kinds have the keys ``prior``, ``remap`` and ``per_km``.
+    All kinds accept the keys ``prior``, ``remap`` and ``per_km``.
 
     Attributes:
         kind: The name of the kind in problem files.
         of_distances: Whether the loss depends only on the distances from records to outputs, so that it can be computed
             at any point of a region.
         prior: The file with the prior probabilities of the records, or None for a uniform prior.
-        remap: Whether each output is replaced by the output with the least expected loss given the report and the prior
+        remap: Whether each output is replaced by the one with the least expected loss given that output and the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
         per_km: The cost of a kilometre of loss in another unit, or None.
-        kit: The name of a Hypothesis strategy for problems with this kind (see :class:`DistanceKind`). If it is empty,
-            the conformance kit generates problems with other kinds of loss and changes the kind to this one.
+        kit: The location of a Hypothesis strategy for problems with this kind (see :class:`DistanceKind`). If it is
+            empty, the conformance kit generates problems with other kinds of loss and changes the kind to this one.
     """
 
     kind: ClassVar[str]
@@ -226,7 +226,7 @@ class LossKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """Return the class whose fields declare the keys of this kind's table, which is the kind itself."""
+        """Return the class whose fields declare the keys of this kind's table. It is always ``cls`` itself."""
         return cls
 
     @abstractmethod
@@ -240,10 +240,10 @@ class LossKind(ABC):
         """
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return an array of shape (N,) with bounds on how much each record's computed costs exceed the exact ones.
+        """Return an array of shape (N,) with upper bounds on how far each record's costs may exceed the exact ones.
 
-        Lower bounds on the expected loss are reduced by these bounds. The default is 2^-40 times the record's largest
-        cost, which covers the rounding errors in sums without cancellation.
+        Lower bounds on the expected loss are reduced by these amounts. By default, each is 2^-40 times the record's
+        largest cost, which covers the rounding errors in sums without cancellation.
 
         Args:
             spaces: The N records and K outputs.
@@ -254,7 +254,7 @@ class LossKind(ABC):
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
         """Return upper bounds on how much the computed costs fall below the exact ones.
 
-        They determine how many digits of a lower bound are shown. By default, they equal the bounds that :meth:`excess`
+        They determine how many digits of a lower bound are shown. By default, they are the bounds that :meth:`excess`
         returns for the same arguments.
 
         Returns:
@@ -264,7 +264,7 @@ class LossKind(ABC):
 
     @abstractmethod
     def unit(self, distance: str) -> str:
-        """Return the name of the loss's unit in the plural, given the name of the distance's unit in the singular."""
+        """Return the plural name of the loss's unit, given the singular name of the distance's unit."""
 
     @property
     def measures_outputs(self) -> bool:
@@ -281,7 +281,7 @@ MAX_EPSILON: Final = Fraction(10**150)
 
 
 def _check_epsilon(value: Fraction) -> str | None:
-    """Return a description of valid values if an epsilon per unit of distance is invalid, or None if it is valid."""
+    """Describe the valid values if an epsilon per unit of distance is invalid, or return None if it is valid."""
     return positive(value) or (None if value <= MAX_EPSILON else f"a number of at most {float(MAX_EPSILON):g}")
 
 
@@ -324,7 +324,7 @@ class MetricPrivacy(MetricNotion):
 
 
 def _check_corner(value: tuple[float, ...]) -> str | None:
-    """Return a description of valid values if a grid's corner [lat, lon] is invalid, or None if it is valid."""
+    """Describe the valid values if a grid's corner [lat, lon] is invalid, or return None if it is valid."""
     if len(value) == 2 and -90 <= value[0] <= 90 and -180 <= value[1] <= 180:
         return None
     return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
@@ -339,7 +339,7 @@ MOST_RECORDS: Final = 10_000_000
 
 
 def _check_count(value: int) -> str | None:
-    """Return a description of valid values if a number of places is invalid, or None if it is valid."""
+    """Describe the valid values if a number of places is out of range, or return None if it is valid."""
     return None if 1 <= value <= MOST_RECORDS else f"a whole number from 1 to {MOST_RECORDS:,}"
 
 
@@ -425,7 +425,7 @@ def _check_listed_places(value: Places) -> str | None:
     """Check the ``[records]`` table, in which ``choose`` is not allowed.
 
     Returns:
-        None if the table is valid, or else a description of valid tables.
+        A description of valid tables if the table is invalid, or None if it is valid.
     """
     if value.choose is not None:
         return "places, not a number of those to choose"
@@ -440,7 +440,7 @@ def _check_output_places(value: Places) -> str | None:
     """Check the ``[outputs]`` table, in which ``unit`` is not allowed.
 
     Returns:
-        None if the table is valid, or else a description of valid tables.
+        A description of valid tables if the table is invalid, or None if it is valid.
     """
     return "unit only in [records], for both" if value.unit is not None else _check_places(value)
 

@@ -37,12 +37,12 @@ class Euclidean(DistanceKind):
         return EuclideanMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers, which consists of triangles between the records.
+        """Triangulate the records, and return the triangles as the region that ``privacy.everywhere`` covers.
 
         Args:
             records: The records, which become the first vertices of the region.
-            epsilon: Unused for triangles.
-            split_km: The largest allowed length of a triangle's side in km, or None for no limit. Triangles with longer
+            epsilon: Unused, because it does not affect triangles.
+            split_km: The largest allowed side length of a triangle in km, or None for no limit. Triangles with longer
                 sides are refined.
             file: The name of the problem file, for error messages.
 
@@ -63,8 +63,8 @@ class Euclidean(DistanceKind):
     def way(self, records: Space) -> str:
         """Return the phrase that messages append to the unit of distance.
 
-        It is "as the crow flies" for distances in km, "between vectors" for vectors, and empty for planar points in
-        other units.
+        The phrase is "as the crow flies" for distances in km, "between vectors" for vectors, and empty for planar
+        points in other units.
         """
         ways = {"vector": "between vectors", "planar": "as the crow flies" if records.unit == "km" else ""}
         return ways.get(records.kind, "as the crow flies")
@@ -81,10 +81,10 @@ class Haversine(DistanceKind):
         return HaversineMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers, which consists of triangles between projected records.
+        """Triangulate the projected records, and return the region that ``privacy.everywhere`` covers.
 
-        Projected distances do not exceed great-circle distances, so a guarantee per km in the plane is also one per km
-        on the earth. See :meth:`DistanceKind.ground` for the arguments.
+        Projected distances never exceed great-circle distances, so a guarantee per km in the plane also holds per km on
+        the earth. See :meth:`DistanceKind.ground` for the arguments.
         """
         HaversineMetric(records)  # raises an InputError for planar points
         return _triangulate_plane(records, split_km, HaversineMetric, file)
@@ -110,7 +110,7 @@ class Graph(DistanceKind):
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers, which consists of all streets.
+        """Return all streets as the region that ``privacy.everywhere`` covers.
 
         Args:
             records: The records, each at a node of the road network.
@@ -135,7 +135,7 @@ class Graph(DistanceKind):
 
 @frozen(kw_only=True)
 class Table(DistanceKind):
-    """Distances read from a matrix file."""
+    """Distances read from a file that contains a matrix."""
 
     kind: ClassVar[str] = "matrix"
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "count"})
@@ -147,7 +147,8 @@ class Table(DistanceKind):
     def metric(self, records: Space, outputs: Space | None) -> Metric:
         """Read the distance matrices and return them as a metric.
 
-        Without ``output_matrix``, or if the outputs are the records, the metric has only distances between records.
+        If ``output_matrix`` is omitted or the outputs are the records, the metric contains only distances between
+        records.
 
         Raises:
             InputError: An array has the wrong shape or contains invalid numbers, or the matrix is not symmetric.
@@ -181,8 +182,8 @@ def _triangulate_plane(
 
     Args:
         records: The places in a plane or on the earth. Places on the earth are projected onto a plane.
-        split_km: The largest allowed length of a triangle's side in km, or None for no limit. Triangles with longer
-            sides are refined.
+        split_km: The largest allowed side length of a triangle in km, or None for no limit. Triangles with longer sides
+            are refined.
         kind: The class of the metric for losses.
         file: The name of the problem file, for error messages.
     """

@@ -33,8 +33,7 @@ def normalise_weights(weights: npt.ArrayLike, *, source: str = "utility.targets"
     """Divide the weights of targets by their sum.
 
     Args:
-        weights: Array of shape (n_targets,) with non-negative weights. A target with twice the weight is visited twice
-            as often.
+        weights: Array of shape (n_targets,) with non-negative weights, which are relative visit frequencies.
         source: The name of the targets in error messages.
 
     Raises:
@@ -66,8 +65,8 @@ def travel_cost(
 
     Args:
         from_records: Array of shape (N, T) with the travel distance from each record to each target, in km.
-        from_outputs: Array of shape (K, T) with the travel distance from each output to each target, in km. If the
-            outputs are the records, it is None or the same array as ``from_records``.
+        from_outputs: Array of shape (K, T) with the travel distance from each output to each target, in km. Pass None
+            or the same array as ``from_records`` if the outputs are the records.
         weights: Array of shape (T,) with non-negative weights on any scale. Targets with weight 0 may be unreachable.
         source: The name of the targets in error messages.
 
@@ -76,7 +75,7 @@ def travel_cost(
         and its diagonal is zero.
 
     Raises:
-        InputError: The shapes do not match, or a target with positive weight is at an infinite travel distance.
+        InputError: The weights are invalid, the shapes do not match, or a target with positive weight is unreachable.
 
     Notes:
         Each of the N K T terms takes 0.23 ns of CPU time, or half as much if the outputs are the records. If N, K and T
@@ -181,7 +180,7 @@ class DistanceLoss(LossKind):
 
 @frozen(kw_only=True)
 class CostMatrix(LossKind):
-    """A loss read from a matrix file."""
+    """A loss read from a file that contains a matrix."""
 
     kind: ClassVar[str] = "matrix"
     file: File = key(name="cost", help=".npy (N, K): loss of releasing output k for record i")
@@ -238,11 +237,11 @@ class TravelCost(LossKind):
         return _check_reachable(cost if unit is None else read_only(cost * float(unit)), spaces, where)
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return an array of shape (N,) with bounds on the rounding errors in each record's losses.
+        """Return upper bounds on the rounding errors in each record's losses, as an array of shape (N,).
 
-        A loss is a sum of differences between path lengths. Differences between integer lengths are exact
+        A loss is a weighted sum of differences between path lengths. Differences between integer lengths are exact
         (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`). Other lengths have rounding errors, which matter
-        most in differences between similar lengths. The metric or the roads provide bounds on these errors.
+        most if the lengths are similar. The metric or the roads provide bounds on these errors.
 
         Args:
             spaces: The N records and K outputs.
@@ -332,11 +331,11 @@ class TravelCost(LossKind):
 
         Args:
             records: The records. If there is no targets file, all records are targets with equal weights.
-            metric: The metric that [distance] declares. Its roads are used if ``utility.edges`` is omitted.
+            metric: The metric declared in ``[distance]``, whose roads are used if ``utility.edges`` is omitted.
 
         Returns:
-            Three values: the roads, or None if neither the loss nor the distance has any, an array of shape (T,) with
-            the ids of the targets, and an array of shape (T,) with their weights, which sum to 1.
+            Three values: the roads, or None if neither the loss nor the distance is based on roads, an array of shape
+                (T,) with the ids of the targets, and an array of shape (T,) with their weights, which sum to 1.
         """
         if self.targets is None:
             targets = np.asarray(records.ids, dtype=np.str_)
@@ -349,7 +348,7 @@ class TravelCost(LossKind):
 
 
 def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
-    """Return the losses unchanged after checking that all of them are finite.
+    """Check that all losses are finite, and return them unchanged.
 
     Args:
         cost: Array of shape (N, K) with the losses.
@@ -368,13 +367,13 @@ def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
 
 
 def _unreachable_fault(spaces: Spaces, where: str, actual: str, roads: Roads | None, ids: Sequence[str]) -> Fault:
-    """Return a fault for an infinite loss, naming the places that are not connected.
+    """Return a fault for an infinite loss that names the places that are not connected.
 
     Args:
         spaces: The records and outputs, with the name of the problem file.
         where: The problem file's key for the roads.
         actual: A description of the missing path.
-        roads: The roads, or None if the distance has no roads.
+        roads: The roads, or None if the distance is not based on roads.
         ids: The ids of all nodes that must be connected.
     """
     if roads is None:  # a distance of another kind, without roads to name

@@ -80,7 +80,7 @@ class Spread:
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return an (N, K) array with the mean of the snapping probability times the cost for each vertex and output.
+        """Return the mean costs of all outputs at each vertex, weighted by the probability of being snapped to it.
 
         Entry (c, k) is the mean of lambda_c(X) c(X, k) over the position X of a random person. Here lambda_c(X) is the
         probability that X is snapped to vertex c, and c(X, k) is the cost of reporting output k at X.
@@ -89,6 +89,9 @@ class Spread:
             size: The number of vertices N.
             cost: A function that takes a slice of B points and returns an array of shape (B, K) with the cost of each
                 output at these points.
+
+        Returns:
+            Array of shape (N, K).
         """
         from scipy.sparse import csr_array
 
@@ -115,10 +118,10 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     If the plane is a map projection, areas are measured on the earth.
 
     Each street is divided into at least 16 pieces with two Gauss points each. This rule is exact for costs that are
-    linear on each piece, so the only error is in the piece where the shortest path to an output changes direction. Each
-    triangle, or each of its equal parts, gets the seven points of a rule that is exact for polynomials of degree at
-    most 5. In a square divided into two triangles, the mean distance to a corner or to the centre has a relative error
-    below 1e-7 (plugins/metric-dp/tests/region/test_loss.py).
+    linear on each piece, so an error arises only in the piece where the shortest path to an output changes direction.
+    Each triangle, or each part of a subdivided triangle, has the seven points of a rule that is exact for polynomials
+    of degree at most 5. In a square divided into two triangles, the mean distance to a corner or to the centre has a
+    relative error below 1e-7 (plugins/metric-dp/tests/region/test_loss.py).
 
     Args:
         region: The streets or the triangulated plane.

@@ -32,7 +32,7 @@ class MetricData:
     """The arrays of a metric problem with N records, K outputs and P required pairs.
 
     Attributes:
-        records: The secret places.
+        records: The places to protect.
         outputs: The places that may be released. These are the records if the file has no [outputs] table.
         metric: The distances used in the privacy constraints, which are computed on request instead of being stored in
             an N x N table. The constructor also accepts a function that returns the metric and is called on first
@@ -56,8 +56,8 @@ class MetricData:
             a matrix.
         remap: Whether each output is replaced by the one with the least expected loss given the report and the prior.
         ground: The metric that [distance] declares, or None if the privacy constraints use that metric too.
-        region: The region, if the guarantee covers any two of its points, or else None. In a region, the records are
-            its vertices, of which the declared records are the first.
+        region: The region if the guarantee covers every pair of points in it, and otherwise None. If there is a region,
+            the records are its vertices, of which the declared records are the first.
         choose: The number of records to choose as outputs, or None if outputs are not chosen. Before the choice,
             ``outputs`` contains all records.
         over: A function that takes the indices of K records and returns the problem's data with these records as
@@ -122,7 +122,10 @@ class MetricData:
 
     @cached_property
     def excess(self) -> Floats:
-        """One bound per record on how much its entries of ``weighted`` exceed their exact values."""
+        """Upper bounds on how much each record's entries in ``weighted`` exceed their exact values.
+
+        The array has shape (N,).
+        """
         # The factor 1 + 2^-40 covers the rounding of these products.
         return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
 
@@ -138,7 +141,7 @@ class MetricData:
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Return whether each pair is certainly required, judged by its exact distance.
+        """Return whether each pair is certain to be required, given its exact distance.
 
         Lower bounds on the loss use only such pairs, so that they are valid for every mechanism that satisfies the
         declared guarantee.
@@ -201,7 +204,7 @@ class MetricData:
         return distances if is_known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, with those that might exceed the exact distances replaced.
+        """Return distances that never exceed the exact ones, replacing those given where necessary.
 
         The replacements are computed distances, which are rounded down and therefore never exceed the exact ones.
 
@@ -225,7 +228,8 @@ class MetricData:
         """A subset of the required pairs that implies all others, with distances, as arrays of shape (S, 2) and (S,).
 
         Only these pairs need constraints in an optimisation model (see :mod:`privopt_metric_dp.space.pairs`). If road
-        lengths are summed exactly, no other pairs are computed, so the N^2 pairs of a city are never held in memory.
+        lengths are summed exactly, these pairs are computed directly, so that the N^2 pairs of a city are never held in
+        memory.
         """
         pairs, distances = needed_pairs(self.metric, lambda: self.required, within=self.within)
         return read_only(pairs), read_only(distances)

@@ -37,7 +37,7 @@ COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
 
 @frozen(kw_only=True)
 class Columns:
-    """The names of the columns in a points file. By default, most columns have the name of the key."""
+    """The names of the columns in a points file. By default, most columns have the same names as these keys."""
 
     id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", if one is not unique')
     lat: str = key("lat", help="latitudes", unit="degrees")
@@ -153,7 +153,8 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
         A frame with the text columns, and an array of shape (N, 2) with latitudes and longitudes in degrees.
 
     Raises:
-        InputError: The file is not GeoParquet in degrees, or some geometries are not points, which are reported by row.
+        InputError: The file is not GeoParquet in degrees, or contains geometries other than points, each of which is
+            reported with its row.
     """
     import polars as pl
 

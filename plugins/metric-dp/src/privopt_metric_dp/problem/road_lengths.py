@@ -71,7 +71,7 @@ class _Lengths:
 
 
 def compare_lengths(edges: File, records: Space) -> Iterator[str]:
-    """Yield warnings about roads that may be too short for the positions of their ends, and about lengths not in km.
+    """Yield warnings about roads that seem too short given the positions of their ends, and about units other than km.
 
     Args:
         edges: The file of roads, with the columns ``from``, ``to`` and ``km``.
