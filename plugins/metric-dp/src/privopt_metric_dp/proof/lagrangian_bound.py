@@ -103,7 +103,13 @@ class Multipliers:
         return cls(rows=lambda: iter(()))
 
     def map_rows(self, change: Callable[[Ints, Floats], tuple[Ints, Floats]]) -> Multipliers:
-        """Return multipliers in which ``change`` has been applied to each output's pair indices and values."""
+        """Apply a function to each output's pair indices and values, and return the resulting multipliers.
+
+        The function is called only when the result is iterated over.
+
+        Args:
+            change: A function that takes the pair indices and the values for one output, and returns new ones.
+        """
         return evolve(self, rows=lambda: ((k, *change(pairs, values)) for k, pairs, values in self.rows()))
 
     def among(self, rows: Ints) -> Multipliers:
@@ -158,10 +164,10 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
         endpoints: Array of shape (E, N) with the outputs at the two ends of the street piece that contains each record.
             E is 2 for a bound over streets, and otherwise 0.
         shares: Array of shape (E, N) with the weights of these ends, which sum to 1 for each record.
-        lower, upper: Arrays of N infinities, which the bounds are written to.
-        chord_lower, chord_upper: Arrays of N zeros, which further bounds are written to. These bound the amount that
-            the multipliers add to a record's reduced cost if the record itself is the output, which is the mean of the
-            amounts at its two ``endpoints``, weighted by ``shares``.
+        lower, upper: Arrays of shape (N,) filled with infinity, to which the bounds are written.
+        chord_lower, chord_upper: Arrays of shape (N,) filled with zeros, to which further bounds are written. These
+            bound the amount that the multipliers add to a record's reduced cost if the record itself is the output,
+            which is the mean of the amounts at its two ``endpoints``, weighted by ``shares``.
         wild: Boolean array of shape (K,), initially False. It is set to True for outputs whose sums overflow, which are
             excluded from the minima.
 
@@ -232,7 +238,7 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
         f: Array of shape (C,) with the multipliers for these constraints, which are positive.
         source: The first record of each constraint, by constraint index.
         spare: Array of shape (N,) with the largest sum of multipliers that may be left out for each first record.
-        rows, values: Arrays of shape (C,), which the constraint indices and the multipliers are written to.
+        rows, values: Arrays of shape (C,), to which the constraint indices and the multipliers are written.
     """
     count = start = 0
     shares = np.zeros(64)
@@ -387,7 +393,7 @@ class SparseMultipliers:
 
         Returns:
             Array of shape (N,) with the lower bounds, and a boolean array of shape (K,) that is True for each output
-            with a sum that overflows. These outputs are excluded from the minima.
+            for which a sum overflows. These outputs are excluded from the minima.
         """
         lower, _, wild = self._enclose_minima(cost, cost, 0.0, np.zeros(len(self.growth)), None)
         return lower, wild
@@ -405,7 +411,7 @@ class SparseMultipliers:
 
         Returns:
             Two arrays of shape (N,) with the lower and the upper bounds, and a boolean array of shape (K,) that is True
-            for each output with a sum that overflows. These outputs are excluded from the minima.
+            for each output for which a sum overflows. These outputs are excluded from the minima.
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         tails, heads = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
@@ -447,10 +453,13 @@ class SparseMultipliers:
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Drop the multipliers of outputs whose sums overflow, and return the others and their bound, rounded down.
+        """Drop the multipliers of outputs whose sums overflow, and return the rest with the bound that they prove.
 
         Args:
             cost: Array of shape (N, K) with the finite costs times the prior.
+
+        Returns:
+            The remaining multipliers, and their bound, rounded down.
         """
         lower, wild = self.min_bounds(cost)
         if not wild.any():

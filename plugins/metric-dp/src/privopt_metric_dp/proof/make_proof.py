@@ -139,7 +139,7 @@ def prove(
 def _make_trees(
     multipliers: SparseMultipliers, bound: float, data: MetricData, weighted: Floats, spare: float
 ) -> Trees | None:
-    """Return a proof that stores multipliers as trees, provided that they form trees and that the bound is high enough.
+    """Return a proof that stores multipliers as trees, if that is possible without losing too much of the bound.
 
     Args:
         multipliers: The multipliers that are worth storing.
@@ -169,10 +169,10 @@ def prove_over_streets(
     gap: float,
     memory_limit: float,
 ) -> tuple[Proof, float] | None:
-    """Turn multipliers for the priced records into a proof that covers every street, and return it with its bound.
+    """Turn multipliers into a proof of a bound for reports anywhere on the streets, and return it with this bound.
 
-    A record is priced if it is an output in the LP that the multipliers come from. The bound is computed with the
-    priced records as outputs rather than those of the release.
+    The multipliers come from an LP whose outputs are the so-called priced records. The bound is computed with these
+    outputs rather than those of the release.
 
     Args:
         multipliers: The multipliers for the pairs in ``data.needed``, with the priced records as outputs.

@@ -93,7 +93,7 @@ class Proof(ABC):
         return self.enclose_bound(data, weighted)[0]
 
     def state_bound(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
-        """Return the proof with a suitable unit, and the bound that it states.
+        """Choose a rounding unit, and return the proof with this unit together with the bound that it states.
 
         The unit is chosen so that every machine that evaluates the proof states the same bound.
 

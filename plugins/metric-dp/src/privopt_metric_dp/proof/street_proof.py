@@ -41,9 +41,9 @@ __all__ = ["Streets"]
 
 @frozen(kw_only=True, eq=False)
 class Streets(Rows):
-    """A proof over all streets, with multipliers for priced records instead of the release's outputs.
+    """A proof of a bound for reports anywhere on the streets, with multipliers for a separate set of outputs.
 
-    A record is priced if the proof contains multipliers for it as an output.
+    These outputs are records, which are called priced. They may differ from the release's outputs.
 
     Attributes:
         bound_outputs: Array of shape (J,) and type int64 with the indices of the priced records in ascending order. The
@@ -82,7 +82,7 @@ class Streets(Rows):
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions of `Rows.numbers`, and that priced records are valid, distinct and ascending."""
+        """Yield the conditions of `Rows.numbers`, and one that checks the indices of the priced records."""
         priced = parts["bound_outputs"]
         is_valid = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
         yield "bound_outputs", is_valid, f"record numbers from 0 to {shape[0] - 1}, in increasing order"

@@ -64,7 +64,7 @@ def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
     Args:
         parent: Array of shape (N,) with the parent of each record. A root is its own parent.
         waiting: A workspace of shape (N,), used to count the children of each record that have not been sorted yet.
-        order: Array of shape (N,), which the sorted records are written to.
+        order: Array of shape (N,), to which the sorted records are written.
     """
     n = len(parent)
     waiting[:] = 0
@@ -110,7 +110,8 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         is_above: Boolean array of shape (K, N) that says whether each record is above its parent.
         edges: Array of shape (K, N) with the index of the pair formed by each record and its parent.
         growth, lower: Arrays of shape (E + 1,) with upper and lower bounds on each pair's factor.
-        smallest, greatest: Arrays of N infinities, which the lower and the upper bounds are written to.
+        smallest, greatest: Arrays of shape (N,) filled with infinity, to which the lower and the upper bounds are
+            written.
 
     Returns:
         The index of an output whose parents form a cycle, or -1 if no output has a cycle.
@@ -155,12 +156,12 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
         root: The record at which the traversal starts.
         group, neighbour: The graph in CSR form: an array of shape (N + 1,) with the offset of each record's first
             neighbour, and the concatenated lists of neighbours.
-        height: Array of shape (N,), which heights are written to. A height is the sum of the logarithms of the factors
-            on the path from the root, positive for upward steps and negative for downward steps.
+        height: Array of shape (N,), to which the heights are written. A height is the sum of the logarithms of the
+            factors on the path from the root, positive for upward steps and negative for downward steps.
         length: The logarithm of the factor for each element of ``neighbour``.
         is_upward: Whether each element of ``neighbour`` is above the record whose neighbour it is.
-        parents: Array of shape (N,), which the parents are written to. It must be -1 for all records in the tree.
-        order: Array of shape (N,), which the records in the tree are written to, parents before children.
+        parents: Array of shape (N,), to which the parents are written. It must be -1 for all records in the tree.
+        order: Array of shape (N,), to which the records in the tree are written, parents before children.
 
     Returns:
         The number of records in the tree, or -1 if the edges form a cycle.
@@ -191,7 +192,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
         starts, rows: The constraints with nonzero multipliers for each output, as in :class:`SparseMultipliers`.
         tails, heads: Arrays of shape (P,) with the records i and j of each constraint ``z_ik <= F z_jk``.
         length: Array of shape (P,) with the logarithm of each constraint's factor F.
-        codes: Array of shape (K, N), which the codes are written to, as in :attr:`Trees.trees`.
+        codes: Array of shape (K, N), to which the codes are written, as in :attr:`Trees.trees`.
 
     Returns:
         Whether every output's constraints form trees. If not, the constraints of some output form a cycle, and the
@@ -366,6 +367,6 @@ class Trees(Proof):
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the only condition on the arrays' values, that prices are finite (see :meth:`Proof.numbers`)."""
+        """Yield the only condition on the arrays' values: all prices must be finite (see :meth:`Proof.numbers`)."""
         # Every code is valid because differences are taken modulo N. Cycles are detected when the bound is evaluated.
         yield "prices", bool(np.isfinite(parts["prices"]).all()), "finite numbers"

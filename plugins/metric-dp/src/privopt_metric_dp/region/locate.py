@@ -133,7 +133,7 @@ class Triangles:
 
     @cached_property
     def rim(self) -> Ints:
-        """The ends of the boundary sides, which belong to only one triangle, as an array of shape (E, 2)."""
+        """Array of shape (E, 2) with the ends of the boundary sides, each of which belongs to only one triangle."""
         sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
         _, first_row, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
         return read_only(sides[np.sort(first_row[count == 1])])
@@ -151,10 +151,10 @@ def _locate_triangles(
         positions: Array of shape (B, 2) with x and y in mm.
         corners: Array of shape (S, 3, 2) with the corners of each triangle in mm, counter-clockwise.
         origin, cell_mm, shape, start, items: The grid for the bounding boxes of the triangles, as in :class:`Cells`.
-        hits: Array of shape (B,), which the index of each position's triangle is written to. Elements for positions
+        hits: Array of shape (B,), to which the index of each position's triangle is written. Elements for positions
             outside all triangles are left unchanged.
-        shares: Array of shape (B, 3), which the barycentric coordinates times twice the area of the triangle are
-            written to.
+        shares: Array of shape (B, 3), to which the barycentric coordinates, times twice the area of the triangle, are
+            written.
     """
     for p in range(len(positions)):
         x, y = positions[p, 0], positions[p, 1]
@@ -291,10 +291,10 @@ class Sides:
 
 @jit()
 def _project_to_side(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
-    """Return the distance in mm between a side and a position, and where on the side the nearest point is.
+    """Return the distance in mm from a position to a side, and the relative position of the nearest point on the side.
 
-    The second value ranges from 0 at the tail to 1 at the head. Both values are doubles. Coordinates are subtracted
-    exactly before they are converted to doubles.
+    The relative position ranges from 0 at the tail to 1 at the head. Both values are doubles. Coordinates are
+    subtracted exactly before they are converted to doubles.
 
     Args:
         tails, heads: Arrays of shape (E, 2) with the two ends of each side in mm.
@@ -334,9 +334,9 @@ def _find_nearest_sides(
         tails, heads: Arrays of shape (E, 2) with the two ends of each side in mm.
         origin, cell_mm, shape, start, items: The grid for the bounding boxes of the sides, as in :class:`Cells`.
         reach: The largest extent of a side along x or y, in mm.
-        slots: Array of shape (B, m) with all elements -1, which the indices of the first m candidates for each position
-            are written to.
-        many: Array of shape (B,), which the number of candidates for each position is written to.
+        slots: Array of shape (B, m) with all elements -1, to which the indices of the first m candidates for each
+            position are written.
+        many: Array of shape (B,), to which the number of candidates for each position is written.
     """
     corner_x, corner_y = np.empty(slots.shape[1]), np.empty(slots.shape[1])
     for p in range(len(positions)):

@@ -47,7 +47,7 @@ cover hardly any area but force the rows of their corners to be almost equal."""
 
 
 def plane_of(records: Space) -> Plane:
-    """Return the plane region whose vertices are the given places.
+    """Triangulate the given places, and return the resulting plane region.
 
     Places of a mesh or a grid keep their triangles. For all other places, a Delaunay triangulation is computed.
     Vertices are integers in millimetres, so that areas and orientations are exact. The limit on the region's extent
@@ -94,7 +94,7 @@ def _check_distinct(vertices: Ints, records: Space) -> None:
         records: The places, for error messages.
 
     Raises:
-        InputError: Some vertices are at the same place, all of which the error lists.
+        InputError: Some vertices coincide. The error lists all of them.
     """
     _, first_row, group = np.unique(vertices, axis=0, return_index=True, return_inverse=True)
     # Indices of the vertices that are not the first at their place.

@@ -97,9 +97,10 @@ class Region(ABC):
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), the rational a for which z(v) <= (1 + a) z(u) is required in both directions.
+        """Return the exact ratio a for each edge (u, v), which says how much the rows of its two vertices may differ.
 
-        If every edge satisfies its condition, the guarantee covers any two points in the region.
+        For every output, the probabilities z(u) and z(v) in these rows must satisfy z(v) <= (1 + a) z(u) and z(u) <= (1
+        + a) z(v). If every edge satisfies this condition, the guarantee covers any two points in the region.
 
         Args:
             epsilon: Epsilon per km along paths inside the region.
@@ -158,10 +159,10 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), the rational a for which z(v) <= (1 + a) z(u) is required in both directions.
+        """Return the exact ratio a for each edge (u, v), for the condition z(v) <= (1 + a) z(u) in both directions.
 
-        The shortest of the streets between the two vertices has the strictest condition. If it is l km long, a is 2 ((1
-        + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
+        The condition is strictest for the shortest of the streets between the two vertices. If this street is l km
+        long, a is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
 
         Args:
             epsilon: Epsilon per km.
@@ -174,9 +175,11 @@ class Streets(Region):
 
 
 def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
-    """Return the exact a for which z(v) <= (1 + a) z(u) is sufficient, where u and v are the two ends of a street.
+    """Return the exact ratio a by which the rows of a street's two ends may differ.
 
-    The result is 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), or epsilon km if n = 0.
+    The guarantee covers all points on the street if z(v) <= (1 + a) z(u) and z(u) <= (1 + a) z(v) for every output,
+    where z(u) and z(v) are its probabilities at the two ends. The result is 2 ((1 + t)^n - 1) with t = epsilon km / (2
+    n), or epsilon km if n = 0.
 
     Args:
         epsilon: Epsilon per km.
@@ -201,7 +204,7 @@ class Plane(Region):
 
     @cached_property
     def _edges_and_opposites(self) -> tuple[Ints, Ints]:
-        """The edges, of shape (E, 2), and the index of the edge opposite each triangle's corners, of shape (S, 3)."""
+        """The edges, of shape (E, 2), and the index of the edge opposite each triangle corner, of shape (S, 3)."""
         # The sides opposite the first, second and third corner of each triangle.
         opposite = np.sort(self.simplices[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
         edges, which = np.unique(opposite, axis=0, return_inverse=True)
@@ -214,14 +217,14 @@ class Plane(Region):
 
     @property
     def opposite(self) -> Ints:
-        """The indices of the edges opposite each triangle's corners, as an array of shape (S, 3)."""
+        """The index of the edge opposite each corner of each triangle, as an array of shape (S, 3)."""
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), the rational a for which z(v) <= (1 + a) z(u) is required in both directions.
+        """Return the exact ratio a for each edge (u, v), for the condition z(v) <= (1 + a) z(u) in both directions.
 
-        An edge between two triangles gets the smaller of the two ratios that
-        `privopt_metric_dp.region.triangles.sufficient_ratios` returns for it.
+        An edge shared by two triangles has two ratios from `privopt_metric_dp.region.triangles.sufficient_ratios`, of
+        which the smaller one is used.
 
         Args:
             epsilon: Epsilon per km.
@@ -253,7 +256,7 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
     """Build a region from an artefact's arrays after checking them.
 
     Args:
-        arrays: Those arrays listed in :data:`ARRAYS` that the artefact contains, keyed by name.
+        arrays: The artefact's arrays, keyed by name. Only the names in :data:`ARRAYS` may occur.
         count: The number of vertices.
         source: The name of the artefact, for error messages.
 

@@ -69,7 +69,7 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
 
     Args:
         part: Array of shape (B,) with the positions on the streets, from 0 at the near end to 1 at the far end.
-        reach: Array of shape (B,) with epsilon times the lengths of the streets. Values may be infinite.
+        reach: Array of shape (B,) with epsilon times the length of each street. Infinite values are allowed.
         steps: The number of pieces in each half of a street, n, or 0 for linear snapping.
 
     Returns:
@@ -215,8 +215,8 @@ class Snapper:
     def of(cls, region: Region, epsilon: Fraction) -> Snapper:
         """Create the snapper for a region.
 
-        Streets are assumed to be straight lines between the positions of their ends. Streets with an end whose position
-        is unknown are left out.
+        Streets are assumed to be straight lines between the positions of their ends. Streets are left out if the
+        position of either end is unknown.
 
         Args:
             region: The region.
@@ -257,7 +257,7 @@ class Snapper:
 
     @cached_property
     def _sides(self) -> Sides:
-        """The sides in ``side_ends``, on which the nearest point can be found."""
+        """The sides in ``side_ends``, prepared for finding the point nearest to a position."""
         return Sides(tails=self.vertices[self.side_ends[:, 0]], heads=self.vertices[self.side_ends[:, 1]])
 
     @cached_property

@@ -26,7 +26,8 @@ class EdgeMetric(RoadMetric):
     """Shortest-path distance over a region's edges, with the lengths returned by :meth:`Region.lengths`.
 
     A mechanism that satisfies epsilon in this metric satisfies epsilon between any two points in the region, with
-    distances measured along paths inside it (docs/guide/everywhere.md). All methods for metric DP over a graph apply.
+    distances measured along paths inside it (docs/guide/everywhere.md). All methods for metric DP over a graph can
+    therefore be used.
 
     Args:
         region: The region.

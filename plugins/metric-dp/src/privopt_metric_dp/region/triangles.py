@@ -42,7 +42,7 @@ not change in double precision, and squares would underflow or overflow."""
 
 
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
-    """Return sufficient ratios for the sides of each triangle, proved in rational arithmetic.
+    """Return ratios for each triangle's sides that suffice for privacy inside it, proved in rational arithmetic.
 
     Suppose that the probabilities z of an output at the two ends of each side differ by at most a factor 1 + a, where a
     is the ratio for that side. The ratios are sufficient if this implies |grad z| <= epsilon min z inside the triangle
@@ -74,9 +74,9 @@ def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
 
 
 def common_factors(sides: Ints, per_mm: float) -> Floats:
-    """Return the largest factor s, for each triangle, for which the ratios a = s epsilon l are sufficient.
+    """Return, for each triangle, the largest factor s for which the ratios a = s epsilon l are sufficient.
 
-    Here l is the length of a side. See :func:`sufficient_ratios` for when ratios are sufficient.
+    Here l is the length of a side. See :func:`sufficient_ratios` for the definition of sufficient ratios.
 
     Args:
         sides: Array of shape (S, 3, 2) with the vectors along each triangle's sides in millimetres, from B to C, C to
@@ -119,7 +119,7 @@ def _side_lengths(sides: Ints) -> Floats:
 
 
 def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, maximum: Pick) -> list[tuple[Any, Any]]:
-    """Return the corners, except (0, 0), of the polygon for (p, q) in the module docstring.
+    """Return the corners, except (0, 0), of the polygon for (p, q) that is defined in the module docstring.
 
     Args:
         along_b, along_c, across: The ratios a_AB, a_AC and a_BC, as arrays of doubles or as rationals.
@@ -141,7 +141,7 @@ def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, max
 
 
 def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
-    """Return whether the ratios for a triangle's sides are sufficient (see :func:`sufficient_ratios`), exactly.
+    """Decide exactly whether the ratios for a triangle's sides are sufficient (see :func:`sufficient_ratios`).
 
     Args:
         sides: The vectors along the sides from B to C, C to A, and A to B, in millimetres.

@@ -45,10 +45,10 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         result: The contents of its result.json.
 
     Returns:
-        A section with the release and a button that checks it or, if the guarantee covers a region, with a reference to
-        the stand-alone checker. None if the release is marked as not private, or if the browser cannot check it because
-        it has more than ``MOST_RECORDS`` records or outputs, an unsupported scope, several records but no pairs, or
-        outputs chosen from the records.
+        A section with the release and a button that checks it. If the guarantee covers a region, the section refers to
+        the stand-alone checker instead. The result is None if the release is marked as not private, or if the browser
+        cannot check it because it has more than ``MOST_RECORDS`` records or outputs, an unsupported scope, several
+        records but no pairs, or outputs chosen from the records.
     """
     # `mark` is a label for a release that is not private, such as a seeded one, and None for a private release.
     if release.region is not None and not result.mark:

@@ -47,8 +47,8 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
         places: Array of shape (N, 2) with x and y of the cell centres on the map.
 
     Returns:
-        The width (along x) and the height (along y) of a cell, in the unit of ``places``. The result is None for a
-        single row or column too, which does not determine both.
+        The width (along x) and the height (along y) of a cell, in the unit of ``places``. A single row or column also
+        gives None, because it does not determine both.
     """
     # Coordinates are rounded to 1e-6 (a millimetre if they are in km), because projected coordinates in the same column
     # may differ in their last bits.
@@ -63,7 +63,11 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
 
 
 def lines_between(data: MetricData) -> Ints | None:
-    """Return the pairs of records that a street or triangle side joins, of shape (E, 2), or None if there are none."""
+    """Return the pairs of records joined by a street or a triangle's side, or None if there are neither.
+
+    Returns:
+        Array of shape (E, 2) with record indices.
+    """
     if data.region is not None:
         return data.region.edges
     return data.metric.road_pairs if isinstance(data.metric, RoadMetric) else None

@@ -335,7 +335,7 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
 
 
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
-    """Return the (at most ten) pairs of records that are easiest to tell apart relative to their distance.
+    """Return up to ten pairs of records that are the easiest to tell apart relative to their distance.
 
     Pairs are ranked by the total variation distance between the output distributions of their two records, divided by
     the distance between the records. An attacker who must decide between two equally likely records is right with
