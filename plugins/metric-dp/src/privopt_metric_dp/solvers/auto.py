@@ -87,13 +87,13 @@ solver's result into account."""
 
 
 def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
-    """Yield the solvers to run on a connected part, in the order in which to try them.
+    """Yield the solvers to run on a connected part of an instance, in the order in which to try them.
 
-    The star comes first. It is a closed-form mechanism that exists only for some instances. If it exists, column
-    generation improves it. Otherwise, the interior-point method solves the LP. Where this saves time, a smaller LP is
-    solved first, either over a spanner (a few pairs that nearly imply the others) or over a sample of the outputs. If
-    there are many more records than outputs, only the interior-point method runs, because the star's kernel would be
-    too large.
+    The first solver computes the star, a closed-form mechanism that exists only for some instances. If it exists,
+    column generation improves on it. Otherwise, the interior-point method solves the LP. Where this saves time, a
+    smaller LP is solved first, either over a spanner (a few pairs that nearly imply the others) or over a sample of the
+    outputs. If there are many more records than outputs, only the interior-point method runs, because the star's kernel
+    would be too large.
 
     Args:
         part: The part. The star's solver sets ``part.starred`` to whether the star is a mechanism for this part.
@@ -131,15 +131,15 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
 
 
 def _suits_star(records: int, outputs: int) -> bool:
-    """Return whether the star is worth trying, which it is not if there are many more records than outputs."""
+    """Return whether the star, a closed-form mechanism, is worth trying, given the numbers of records and outputs."""
     return records <= max(STARRED, FEW * outputs)
 
 
 def begins_with_star(records: int, outputs: int, method: str) -> bool:
-    """Return whether :func:`search` begins with the star and completes it even after the time limit has expired.
+    """Return whether :func:`search` begins with the star, and completes it even after the time limit has expired.
 
-    This is the case if the method tries the star, the instance is suitable, and an idle machine would need at most half
-    of the time limit to compute the star.
+    The star is a closed-form mechanism that exists only for some instances. It is completed if the method tries it, the
+    instance is suitable, and an idle machine would need at most half of the time limit to compute the star.
 
     Args:
         records, outputs: The numbers of records and outputs of the whole instance.
@@ -149,7 +149,7 @@ def begins_with_star(records: int, outputs: int, method: str) -> bool:
 
 
 def make_ladder(method: str) -> Ladder:
-    """Return the ladder for a method, which is a generator that yields the method's own solver and then its fallbacks.
+    """Return the ladder for a method: a generator that yields the method's own solver, followed by its fallbacks.
 
     Args:
         method: One of `METHODS`.
@@ -199,14 +199,14 @@ def run_ladder(
     only_first: bool = False,
     after_solver: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run the solvers of a ladder one after the other, until a certified loss and a proved bound reach the gap.
+    """Run a sequence of solvers, one after the other, until a certified loss and a proved bound reach the gap.
 
     Args:
         part: A connected part.
         offers: The search, which receives the offers for the part.
         memory_limit: A function that returns the number of bytes that may be allocated. Solvers that need more are not
             started.
-        ladder: The generator of the solvers.
+        ladder: A generator that yields the solvers to try on the part, in order.
         only_first: Whether to stop after the first solver that completes without an error.
         after_solver: A function that is called after each solver, including those that were skipped.
 
@@ -274,9 +274,9 @@ def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
-    """Run one solver on a part, record its outcome as a note, and return whether it completed.
+    """Run one solver on a part, record its outcome, and return whether it completed without an error.
 
-    A failure of the solver is recorded instead of being raised, so that the next solver in the ladder runs.
+    A failure of the solver is recorded in a note instead of being raised, so that the next solver can run.
 
     Args:
         solver: The solver.

@@ -108,7 +108,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 def sample_program(
     weighted: Floats, prior: Floats, pairs: Ints, lengths: Floats, seeds: Ints, epsilon: float
 ) -> tuple[Instance, Floats]:
-    """Return the LP over a sample of records, each of which represents its part: the records nearest to it.
+    """Return the LP over a sample of records, each of which stands for its part, that is, the records nearest to it.
 
     Args:
         weighted: Array of shape (N, K) with the costs times the prior.

@@ -105,8 +105,8 @@ def _factor_rows(
         row: Array of shape (E,) with the row of each entry.
         diagonal: Array of shape (N,) with the diagonal entries of ``T``.
         off_diagonal: Array of shape (E,) with the entries of ``T`` below the diagonal, on the pattern.
-        pivots: Array of shape (N,), which the diagonal entries ``w_v`` of ``R`` are written to.
-        entries: Array of shape (E,), which the other entries ``-w_v b_v`` are written to.
+        pivots: Array of shape (N,), to which the diagonal entries ``w_v`` of ``R`` are written.
+        entries: Array of shape (E,), to which the other entries ``-w_v b_v`` are written.
     """
     # The position of each row in S, or -1 if it is not in S.
     where = np.full(len(start) - 1, -1, np.int32)

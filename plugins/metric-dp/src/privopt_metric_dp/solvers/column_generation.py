@@ -40,9 +40,10 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
 
     They are the star's rays, powers of these rays with the exponents in `SOFTER`, and the constant ray.
 
-    A ray is a vector of N entries that satisfies every privacy row, so up to scale it is a column of a mechanism. An
-    orbit is a set of outputs that symmetries map to one another, and the master problem has only one representative
-    output of each. A symmetry therefore maps each ray to one that serves a representative output.
+    A ray is a vector of N entries that satisfies every privacy constraint ``z_i <= exp(eps d_ij) z_j``, so up to scale
+    it is a column of a mechanism. An orbit is a set of outputs that symmetries map to one another, and the master
+    problem has only one representative output of each. A symmetry therefore maps each ray to one that serves a
+    representative output.
 
     Args:
         instance: The problem.
@@ -67,8 +68,10 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
 class ColumnGeneration:
     """A solver that improves a mixture of rays from the privacy cone by column generation until the gap is reached.
 
-    The first rays are those of the star. If the star is a mechanism for the part, this solver runs after
-    :class:`StarSolver`. Otherwise, it runs only if it was requested by name or if earlier methods failed.
+    A ray is a vector over the records that satisfies every privacy constraint, and a mixture is a weighted sum of rays
+    that forms a mechanism. The first rays are those of the star, a closed-form mechanism. If the star is a mechanism
+    for the part, this solver runs after :class:`StarSolver`. Otherwise, it runs only if it was requested by name or if
+    earlier methods failed.
 
     Attributes:
         most_left: The largest allowed ratio of the gap after a round to the gap before it.

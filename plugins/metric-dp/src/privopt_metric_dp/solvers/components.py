@@ -358,7 +358,7 @@ def _join_results(join: Any, results: Sequence[Any]) -> Any:
 
 
 class _PartOffers(Offers[Floats, Multipliers]):
-    """A search for one of several parts, which measures the gap of that part alone.
+    """The search for one of several parts of an instance, which measures the gap of that part alone.
 
     A candidate from a relaxation is not passed on until it has been repaired.
 

@@ -33,11 +33,11 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     """Factor the matrices ``A' diag(f / s) A = L D L'`` for one batch of outputs, column by column.
 
-    Here, ``A`` contains the privacy rows, ``f`` are their multipliers, and ``s`` are their slacks.
+    Here, the rows of ``A`` are the privacy constraints, ``f`` are their multipliers, and ``s`` are their slacks.
 
     Args:
         pattern: The sparsity pattern of the factors.
-        a: The outputs' arrays, of which ``factor`` (L), ``inverse`` (1 / D) and ``unit`` are set.
+        a: The outputs' arrays. The kernel sets ``factor`` (L), ``inverse`` (1 / D) and ``unit``.
         g: The index of the batch.
 
     Returns:
@@ -110,7 +110,7 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
         prices: Array of shape (N,) with the prices, which all outputs share.
         weight: The factor for ``right``.
         right: Array of shape (G, 8 N) with the right-hand sides for the G batches.
-        result: Array of shape (G, 8 N), which the solutions are written to.
+        result: Array of shape (G, 8 N), to which the solutions are written.
 
     Returns:
         Array of shape (N,) with the sums of the solutions over the outputs.
@@ -151,10 +151,10 @@ def _add_panel(
 ) -> None:
     """Sum ``U H^-1 U`` over a batch of outputs and add sixteen columns of the sum, from row ``begin`` on, to ``t``.
 
-    ``H`` is the matrix of an output, and ``U`` is a diagonal matrix of scales. For each output, the kernel solves
-    ``H z = U e_j`` for sixteen unit vectors ``e_j`` at once, one in each SIMD lane, and adds ``U z``. The loop over the
-    eight outputs is unrolled, so each of the variables ``a``, ``b``, ``c``, ``d``, ``p``, ``r``, ``s`` and ``u``
-    belongs to one output.
+    ``H`` is the matrix of an output, and ``U`` is a diagonal matrix of scales. For each output, the kernel solves ``H z
+    = U e_j`` for sixteen unit vectors ``e_j`` at once, one in each SIMD lane, and adds ``U z``. The loop over the eight
+    outputs is unrolled, so each of the variables ``a``, ``b``, ``c``, ``d``, ``p``, ``r``, ``s`` and ``u`` belongs to
+    one output.
 
     Args:
         begin: The first of the sixteen columns. There are fewer at the end of the matrix.
@@ -164,7 +164,7 @@ def _add_panel(
         pivot: Array of shape (8 N,) with the entries of ``1 / D``.
         scales: Array of shape (8 N,) with the diagonal of ``U``, which is 0 in unused lanes.
         z: A workspace of shape (128 N,), with a vector of sixteen lanes for each record and output.
-        t: Array of shape (16 N,), which the products are added to, with a vector of the sixteen columns for each row.
+        t: Array of shape (16 N,), to which the products are added, with a vector of the sixteen columns for each row.
     """
     n = len(start) - 1
     end = min(n, begin + 16)
@@ -244,7 +244,7 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
         a: The outputs' arrays, after :func:`factorise`.
         g: The index of the batch.
         scale: Array of shape (N,) with scales. Entry (i, j) is divided by ``scale_i scale_j``.
-        into: Array of shape (panels, N * PANEL), which the inverses are added to. Each panel contains `PANEL` columns,
+        into: Array of shape (panels, N * PANEL), to which the inverses are added. Each panel contains `PANEL` columns,
             stored row by row. Only entries on or below the diagonal are meaningful.
     """
     start, row, column = pattern.start, pattern.row, pattern.column

@@ -183,7 +183,7 @@ class Solution:
             it is released.
         objective: The expected loss of the mechanism.
         lower_bound: A lower bound on the optimum, computed in floating point and proved by ``multipliers``.
-        multipliers: The multipliers of the privacy rows, or None if there are none.
+        multipliers: The multipliers of the privacy constraints, or None if there are none.
         method: The name of the method that found the mechanism.
         iterations: The number of offers (mechanisms or bounds) that this method made.
         trajectory: Tuples ``(seconds, lower bound, loss)`` in chronological order.
@@ -233,12 +233,11 @@ def one_output(instance: Instance) -> Solution:
 def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
     """Return the lower bound on the optimum that multipliers prove, evaluated in floating point.
 
-    Let ``f_ijk`` be the multiplier of the row ``z_ik <= exp(eps d_ij) z_jk``, and let
-    ``r_ik = cost_ik + sum_j f_ijk - sum_j exp(eps d_ij) f_jik``. By weak duality, ``sum_i y_i`` with
-    ``y_i = min_k r_ik`` is a lower bound for any non-negative multipliers. A multiplier is treated as 0 if
-    ``exp(eps d_ij)`` for its row, or a sum for its output, is too large for a double. If the trivial bound (the loss if
-    every record reports its cheapest output) is larger, it is returned instead, as in
-    `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
+    Let ``f_ijk`` be the multiplier of the constraint ``z_ik <= exp(eps d_ij) z_jk``, and let ``r_ik = cost_ik + sum_j
+    f_ijk - sum_j exp(eps d_ij) f_jik``. By weak duality, ``sum_i y_i`` with ``y_i = min_k r_ik`` is a lower bound for
+    any non-negative multipliers. A multiplier is treated as 0 if ``exp(eps d_ij)`` for its constraint, or a sum for its
+    output, is too large for a double. If the trivial bound (the loss if every record reports its cheapest output) is
+    larger, it is returned instead, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
 
     Args:
         instance: The problem. Its log ratios ``epsilon * distances`` are used as doubles, so the bound is not an exact

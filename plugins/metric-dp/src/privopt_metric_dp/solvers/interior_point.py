@@ -71,8 +71,8 @@ class _IterateStatus:
 
     Attributes:
         loss, bound: The loss and the lower bound, both divided by the scale of the costs.
-        mu: The complementarity, which is the mean of ``f s`` (multiplier times slack) over all rows and 0 at the
-            optimum.
+        mu: The complementarity, which is the mean of ``f s`` (multiplier times slack) over all privacy constraints. It
+            is 0 at the optimum.
         missing: Array of shape (O,) with the amount by which the mean row sum over each orbit falls short of 1. An
             orbit is a set of records that symmetries map to one another.
     """
@@ -115,8 +115,8 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
         last: Whether to save the mechanism even if its loss is larger, as is done after row sums have been restored.
 
     Returns:
-        Whether the iteration may continue. If the matrix that couples the outputs is formed, invalid row sums end it.
-        If not, steps are inexact, so invalid sums are accepted until they are restored.
+        Whether the iteration may continue. If the matrix that couples the outputs is formed, invalid row sums end the
+        iteration. Otherwise, steps are inexact, so invalid sums are accepted until they are restored.
     """
     is_sound = _has_sound_sums(status)
     # A mechanism whose rows do not sum to one is not saved, whatever its loss. Multipliers prove a bound in any case.
@@ -156,7 +156,7 @@ def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: 
 
     Args:
         state: The iterate, whose direction is set.
-        coupling: The coupling, with which the prices of the orbits are computed.
+        coupling: The matrix that couples the outputs, from which the prices of the orbits are computed.
         missing: Array of shape (O,) with the deficits in the row sums, which a full step removes.
         mu: The complementarity of the iterate.
 
@@ -182,12 +182,12 @@ def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: 
 def _extend_direction(
     state: State, coupling: SchurComplement, add: tuple[float, float], target: float, trial_steps: tuple[float, float]
 ) -> tuple[Floats, Floats]:
-    """Compute an extra direction towards complementarity targets that leaves the row sums unchanged.
+    """Compute an extra direction that aims for given complementarity targets without changing the row sums.
 
     Args:
         state: The iterate with its direction so far.
-        coupling: The coupling, with which the prices are computed.
-        add: The primal and dual weights with which the previous extra direction is first added to the direction.
+        coupling: The matrix that couples the outputs, from which the prices are computed.
+        add: The primal and dual weights of the previous extra direction, which is first added to the direction.
         target: The complementarity to aim for.
         trial_steps: The primal and the dual step length at which Gondzio's corrector is evaluated, or (0, 0) for
             Mehrotra's corrector.
@@ -211,7 +211,7 @@ def _find_direction(
 
     Args:
         state: The iterate, whose direction is set.
-        coupling: The coupling, with which the prices are computed.
+        coupling: The matrix that couples the outputs, from which the prices are computed.
         missing: Array of shape (O,) with the deficits in the row sums.
         mu: The complementarity of the iterate.
 
@@ -251,8 +251,8 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
 
     Args:
         state: The iterate, whose mechanism is changed.
-        coupling: The coupling of the last step.
-        within: The tolerance. If every row sum is closer to one than this, nothing is changed.
+        coupling: The matrix that couples the outputs, from the last step.
+        within: The tolerance. Nothing is changed if every row sum is closer to one than this.
     """
     # Systems with the coupling are solved approximately, so one correction may leave an error for the next one to
     # remove.
@@ -337,7 +337,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
     """Take interior-point steps, offering the best mechanism and bound after each one, until the gap is reached.
 
     Args:
-        state: The first iterate, which is changed.
+        state: The first iterate, which is updated in place.
         offers: The search, which receives mechanisms, bounds and multipliers.
         between: A function that is called with the state between steps and may change costs.
 

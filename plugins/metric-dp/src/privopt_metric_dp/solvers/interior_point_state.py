@@ -45,7 +45,7 @@ class State:
         spread: A sparse matrix that converts prices of orbits to prices of records.
         gather: A sparse matrix that converts row sums of records to means over orbits.
         y: Array of shape (O,) with the prices of the orbits.
-        size: The number of privacy rows, over all outputs that are solved for.
+        size: The number of privacy constraints, over all outputs that are solved for.
         scale: The number by which the costs were divided.
         formed: Whether the whole coupling is formed. If not, it is approximated from its entries on the pattern.
         rough: The relative residual at which to stop solving systems with the coupling if it is not formed.
@@ -150,7 +150,7 @@ class State:
 
 
 def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, formed: bool, threads: int) -> State:
-    """Create the first iterate: the uniform mechanism, and multipliers with equal products ``f s`` in all rows.
+    """Create the first iterate from the uniform mechanism, with the same product ``f s`` for every privacy constraint.
 
     Args:
         instance: A connected instance.

@@ -85,7 +85,7 @@ class _Directions:
             square: The squared norm ``w' T w``, which must be positive.
 
         Returns:
-            Whether the direction was stored, which is False if the store is full.
+            Whether the direction was stored. The result is False if there is no space left.
         """
         if self.count == len(self.ways):
             return False

@@ -22,9 +22,9 @@ class Outputs:
     """A group of outputs with their current iterate. Vectors of shape ``(N,)`` are in elimination order.
 
     The variables have the same names as in :class:`Arrays`: ``z`` is the mechanism, ``s`` are the slacks ``A z`` in the
-    privacy rows, and ``f`` are the multipliers of these rows. ``dz`` and ``df`` are the direction of the next step,
-    ``ez`` and ``ef`` are an extra direction, and ``right`` is the right-hand side of the linear system for it. The
-    matrix of each output is ``H = A' diag(f / s) A``.
+    privacy constraints, and ``f`` are the multipliers of these constraints. ``dz`` and ``df`` are the direction of the
+    next step, ``ez`` and ``ef`` are an extra direction, and ``right`` is the right-hand side of the linear system for
+    it. The matrix of each output is ``H = A' diag(f / s) A``.
 
     Attributes:
         pattern: The elimination order of the records and the sparsity pattern of the factors.
@@ -40,8 +40,8 @@ class Outputs:
             pattern: The elimination order and the pattern of the factors, which all outputs share.
             cost: Array of shape (N, R) with the costs for the group's outputs. Records are in the order of the
                 instance.
-            start: Array of shape (N, R) with the first iterate, which must be strictly inside the privacy rows.
-            mu: The complementarity ``f s`` of every row.
+            start: Array of shape (N, R) with the first iterate, which must satisfy every privacy constraint strictly.
+            mu: The complementarity, which is the product ``f s`` (multiplier times slack) for every privacy constraint.
         """
         self.pattern, self.width = pattern, cost.shape[1]
         batches = -(-self.width // DOUBLE_LANES)
@@ -160,7 +160,7 @@ class Outputs:
 
         Args:
             scale: Array of shape (N,) with scales. Entry (i, j) is divided by ``scale_i scale_j``.
-            into: The panels that the sum is added to. See `factor_kernels.couple` for their layout.
+            into: The panels to which the sum is added. See `factor_kernels.couple` for their layout.
 
         Raises:
             OutOfTime: The time limit expired.
@@ -170,11 +170,11 @@ class Outputs:
             factor_kernels.couple(self.pattern, self.arrays, g, scale, into)
 
     def add_entries(self, diagonal: Floats, off_diagonal: Floats) -> None:
-        """Add those entries of ``sum H^-1`` that lie on the pattern of the factors.
+        """Add the entries of ``sum H^-1``, the sum over the group's outputs, that lie on the pattern of the factors.
 
         Args:
-            diagonal: Array of shape (N,), which the diagonal entries are added to.
-            off_diagonal: Array of shape (E,), which the entries below the diagonal are added to.
+            diagonal: Array of shape (N,), to which the diagonal entries are added.
+            off_diagonal: Array of shape (E,), to which the entries below the diagonal are added.
 
         Raises:
             OutOfTime: The time limit expired.
@@ -190,7 +190,7 @@ class Outputs:
             prices: Array of shape (N,) with the prices of the records, which all outputs share.
             weight: The factor for ``right``.
             right: Array of shape (G, 8 N) with the right-hand sides.
-            result: Array of shape (G, 8 N), which the solutions are written to.
+            result: Array of shape (G, 8 N), to which the solutions are written.
 
         Returns:
             Array of shape (N,) with the sums of the solutions over the outputs.
@@ -309,7 +309,7 @@ class Outputs:
     def proof(self) -> Callable[[], Floats]:
         """Return a function that returns the saved multipliers, of shape (R, P).
 
-        The entry for a pair is the multiplier of the pair's first row minus that of its second row.
+        The entry for a pair is the multiplier of its first privacy constraint minus that of its second one.
         """
         # The shape is (G, P, 2, 8), because in each batch, each pair has two rows of eight outputs.
         rows, width = self._best_f.reshape(len(self._best_f), -1, 2, DOUBLE_LANES), self.width

@@ -35,9 +35,10 @@ MAX_ROW_SUM_ERROR: Final = 1e-6
 class Mixture:
     """The LP for the cheapest mixture of rays in which every row sums to one.
 
-    Each solve starts from the previous basis. A ray is a vector over the records that satisfies every privacy row, so
-    up to scale it is a column of a mechanism. A ray ``z`` serves the output at which its cost is smallest, so its cost
-    is ``min_k cost_k . z``. An orbit is a set of records, or of outputs, that symmetries map to one another.
+    Each solve starts from the previous basis. A ray is a vector over the records that satisfies every privacy
+    constraint, so up to scale it is a column of a mechanism. A ray ``z`` serves the output at which its cost is
+    smallest, so its cost is ``min_k cost_k . z``. An orbit is a set of records, or of outputs, that symmetries map to
+    one another.
 
     Attributes:
         instance: The instance with one output from each orbit of outputs.
@@ -156,7 +157,7 @@ class Mixture:
         return len(costs)
 
     def add_priced(self, logs: Floats, values: Floats) -> int:
-        """Add the rays from pricing that have negative values, and return how many of them were new.
+        """Add the rays found by pricing whose values are negative, and return how many of them were new.
 
         Args:
             logs: Array of shape (K, N) with the logarithms of the rays.
@@ -204,7 +205,7 @@ class Mixture:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def clean(self, prices: Floats) -> None:
-        """Drop the rays with the largest reduced costs if there are too many, but none that is in the basis.
+        """Drop the rays with the largest reduced costs if there are too many rays, but keep all rays in the basis.
 
         Args:
             prices: Array of shape (N,) with the prices of the records, from which reduced costs are computed.

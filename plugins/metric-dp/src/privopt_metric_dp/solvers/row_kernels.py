@@ -221,8 +221,8 @@ def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: 
         a: The arrays.
         add: The primal and dual weights for the extra direction ``ez``, ``ef``. A weight of 0 leaves it out.
         step: The primal and dual step lengths.
-        new_z, new_f: Arrays with the shapes of ``z`` and ``f``, which the next mechanism and its multipliers are
-            written to.
+        new_z, new_f: Arrays with the shapes of ``z`` and ``f``, to which the next mechanism and its multipliers are
+            written.
     """
     pair_ends, root, z, s, f, dz, df, ez, ef = a.ends, a.root, a.z, a.s, a.f, a.dz, a.df, a.ez, a.ef
     wp, wd, tp, td = spread(add[0]), spread(add[1]), spread(step[0]), spread(step[1])

@@ -53,9 +53,10 @@ MAX_SPANNER_SHARE: Final = 0.6
 
 
 def _stretch_of_gap(gap: float) -> float:
-    """Return the slack (stretch minus 1) at which a spanner causes about half of the given relative gap.
+    """Return the slack at which a spanner causes about half of the given relative gap.
 
-    The formula was fitted to measurements with 200 and 300 points and gaps from 1e-4 to 1e-2.
+    A spanner with slack s is a subset of the pairs that contains, for every pair at distance d, a path of length at
+    most (1 + s) d. The formula was fitted to measurements with 200 and 300 points and gaps from 1e-4 to 1e-2.
     """
     return 1.6 * math.pow(gap, 0.75)
 
@@ -104,8 +105,8 @@ def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
 class FewPairs:
     """A solver that uses finer and finer spanners of the required pairs until the gap is reached.
 
-    Another solver solves the LP over each spanner. Spanners save time if most pairs of records are required and a few
-    of them nearly imply the others.
+    A spanner is a subset of the pairs that nearly implies the others. Another solver solves the LP over each spanner.
+    Spanners save time if most pairs of records are required and a few of them nearly imply the others.
 
     Attributes:
         inner: The solver for the LP over each spanner.

@@ -72,7 +72,7 @@ privacy rows too."""
 
 @frozen(kw_only=True, eq=False)
 class Star:
-    """The star of a connected instance, with its kernel, weights, served outputs and prices.
+    """The star of a connected instance, a closed-form matrix that is a mechanism if none of its weights is negative.
 
     The star is ``W diag(x)`` with ``W_is = exp(-eps D_is)``, where ``D_is`` is the length of the shortest path from i
     to s.
@@ -119,7 +119,7 @@ class Star:
 
 
 def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
-    """Return the star's kernel, of shape (N, N), whose rows are rays of the privacy cone.
+    """Return the star's kernel, an array of shape (N, N) whose rows satisfy every privacy constraint.
 
     Row s is ``exp(-eps D(s, .))``, where ``D(s, .)`` are the lengths of the shortest paths from record s. Only one row
     is computed for each orbit of records, and the other rows follow from symmetries.
@@ -183,7 +183,7 @@ def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
 
 
 def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
-    """Build the star of a connected instance, with its kernel, weights, served outputs and prices.
+    """Build the star of a connected instance, a closed-form matrix that is a mechanism if its weights are non-negative.
 
     Args:
         instance: The problem.
@@ -314,9 +314,9 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
     """Return the Lagrangian lower bound at given prices: the sum of the prices after they have been made valid.
 
-    Prices are valid if no ray of the privacy cone has a negative value at these prices. To make them valid, each is
-    reduced by its largest deficit over all outputs. Since rows sum to one, the sum of any valid prices is a lower
-    bound. A relative 1e-12 is subtracted to cover rounding errors.
+    Prices are valid if no ray (a vector that satisfies every privacy constraint) has a negative value at these prices.
+    To make them valid, each is reduced by its largest deficit over all outputs. Since rows sum to one, the sum of any
+    valid prices is a lower bound. A relative 1e-12 is subtracted to cover rounding errors.
 
     Args:
         symmetry: The symmetries. All prices in an orbit are reduced by the same amount.
@@ -372,7 +372,7 @@ def fits_granted_time(operations: float, share: float) -> bool:
 
 
 def is_star_affordable(records: int, outputs: int) -> bool:
-    """Return whether an idle machine could compute the star in at most half of the time limit.
+    """Return whether an idle machine could compute the star mechanism in at most half of the time limit.
 
     The estimate is based on the number of operations, so it does not depend on the machine's load.
 

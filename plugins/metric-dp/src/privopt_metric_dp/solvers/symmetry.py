@@ -218,7 +218,7 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
 
 
 def _sphere_invariants(points: Floats) -> Floats:
-    """Return two numbers for each unit vector in a set that no symmetry of the set changes.
+    """Return, for each unit vector in a set, two numbers that no symmetry of the set changes.
 
     These are the vector's distance from the mean of the set, and the sum of its distances from all other vectors. Both
     are scaled so that the largest value over the set is 1. If there are more than `MAX_COMPARED_RECORDS` vectors, the

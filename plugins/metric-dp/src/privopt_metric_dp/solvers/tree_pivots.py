@@ -41,7 +41,7 @@ def _list_subtree(root: int, first_child: Any, following: Any, order: Any) -> in
         root: The root of the subtree.
         first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
             is none.
-        order: Array of shape (N,), which the nodes are written to, parents before their children.
+        order: Array of shape (N,), to which the nodes are written, parents before their children.
     """
     # `order` serves as a queue. The children of all nodes before `position` have been listed.
     order[0] = root
@@ -118,7 +118,7 @@ def build_lists(parent: Any) -> Any:
 def compute_heights(
     root: int, length: Any, parent: Any, entry: Any, sides: Any, first_child: Any, following: Any, order: Any, u: Any
 ) -> int:
-    """Compute the log-heights ``u_i = log(z_i / z_root)`` of all nodes from the tree's tight rows.
+    """Compute the log-heights ``u_i = log(z_i / z_root)`` of all nodes of a tree of tight constraints.
 
     Args:
         root: The root, whose height is 0.
@@ -127,7 +127,7 @@ def compute_heights(
             the two, and 1 if the node is above its parent or -1 if it is below.
         first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
             is none.
-        order, u: Arrays of shape (N,), which the nodes, parents first, and the heights are written to.
+        order, u: Arrays of shape (N,), to which the nodes (parents first) and the heights are written.
 
     Returns:
         The number of nodes.
@@ -167,7 +167,7 @@ def _recompute_tree(
         first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
             is none.
         order: A workspace of shape (N,).
-        u, g: Arrays of shape (N,), which the results are written to.
+        u, g: Arrays of shape (N,), to which the results are written.
     """
     n = compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
     g[:] = a
@@ -190,10 +190,10 @@ def _find_blocking_row(
     mark: Any,
     u: Any,
 ) -> Any:
-    """Raise or lower a subtree's heights until a row to the rest of the graph becomes tight, and return that row.
+    """Raise or lower a subtree's heights until a privacy constraint between it and the rest of the graph becomes tight.
 
     Args:
-        subtree_root: The root of the subtree. The tight row to its parent leaves the tree.
+        subtree_root: The root of the subtree. The tight constraint between it and its parent leaves the tree.
         rising: Whether the subtree moves up rather than down.
         start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
             neighbour and log ratio of each entry, of shape (E,).
@@ -204,7 +204,7 @@ def _find_blocking_row(
         u: Array of shape (N,) with the log-heights, which change inside the subtree.
 
     Returns:
-        The subtree's node in the row that becomes tight first, and the CSR entry of this row.
+        The subtree's node in the constraint that becomes tight first, and the CSR entry of this constraint.
     """
     count = _list_subtree(subtree_root, first_child, following, order)
     for position in range(count):
@@ -311,10 +311,11 @@ def _pivot_subtree(
     u: Any,
     g: Any,
 ) -> None:
-    """Do one pivot, which moves the subtree of a node whose ``g`` has the wrong sign until another row blocks it.
+    """Perform one pivot: move the subtree of a node whose ``g`` has the wrong sign until another constraint blocks it.
 
     Args:
-        subtree_root: The node. The row to its parent leaves the tree, and the blocking row enters it.
+        subtree_root: The node. The constraint between it and its parent leaves the tree, and the blocking constraint
+            enters it.
         start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
             neighbour and log ratio of each entry, of shape (E,).
         parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
@@ -365,7 +366,7 @@ def optimize_tree(
             neighbour and log ratio of each entry, of shape (E,).
         parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
             the edge between the two, and 1 if the node is above its parent or -1 if it is below.
-        u, g: Arrays of shape (N,), which the log-heights and the accumulated reduced costs are written to.
+        u, g: Arrays of shape (N,), to which the log-heights and the accumulated reduced costs are written.
 
     Returns:
         The number of pivots.

@@ -43,7 +43,7 @@ MAX_BEARER_TRIES = 50
 
 @frozen(kw_only=True, eq=False)
 class Trees:
-    """One spanning tree of the records per output, in which every edge is a tight privacy row.
+    """One spanning tree of the records per output. Each edge is a privacy constraint that holds with equality.
 
     Attributes:
         parent: Array of shape (K, N) with the parent of each record, which is -1 at the root.
@@ -58,7 +58,7 @@ class Trees:
     side: NDArray[np.int8]
 
     def copy(self) -> Trees:
-        """Return a copy of the arrays, because pricing changes trees in place."""
+        """Return a copy of the trees that later pricing, which changes trees in place, does not affect."""
         return Trees(parent=self.parent.copy(), entry=self.entry.copy(), side=self.side.copy())
 
 
@@ -67,10 +67,11 @@ class PricingResult:
     """The result of pricing all outputs of an instance.
 
     Attributes:
-        value: Array of shape (K,) with the smallest value, for each output, of ``a . z`` over the rays ``z`` with
-            ``z_root = 1``, where ``a`` are the output's costs minus the prices.
-        deficit: Array of shape (N,) with the amounts by which the records' prices must fall so that no ray of the cone
-            has a negative value.
+        value: Array of shape (K,) with the smallest value of ``a . z`` for each output, over the rays ``z`` with
+            ``z_root = 1``. Here ``a`` are the output's costs minus the prices, and a ray is a vector that satisfies
+            every privacy constraint.
+        deficit: Array of shape (N,) with the amounts by which the records' prices must fall so that no ray has a
+            negative value.
         ray: Array of shape (K, N) with the logarithms of the optimal rays.
         pivots: The total number of pivots.
     """
@@ -135,9 +136,9 @@ def _settle_flows(
         a: Array of shape (N,) with the costs minus the prices.
         length: Array of shape (E,) with the log ratio of each CSR entry.
         parent, entry, sides: Arrays of shape (N,) with the parent, entry and side of each node, as in :class:`Trees`.
-        order: Array of shape (N,), which the nodes are written to, parents first.
-        u, g: Arrays of shape (N,), which the log-heights and the flows towards the root are written to.
-        lacks: Array of shape (N,), which the deficits are written to. These are the amounts by which the records'
+        order: Array of shape (N,), to which the nodes are written, parents first.
+        u, g: Arrays of shape (N,), to which the log-heights and the flows towards the root are written.
+        lacks: Array of shape (N,), to which the deficits are written. These are the amounts by which the records'
             prices must fall for the tree to be a proof.
 
     Returns:
@@ -206,8 +207,8 @@ def _price_outputs(
         start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
             neighbour and log ratio of each entry, of shape (E,).
         parent, entry, sides: Arrays of shape (B, N) with the trees, which are updated in place.
-        value: Array of shape (B,), which the outputs' values are written to, as in `PricingResult`.
-        ray: Array of shape (B, N), which the logarithms of the optimal rays are written to.
+        value: Array of shape (B,), to which the outputs' values are written, as in `PricingResult`.
+        ray: Array of shape (B, N), to which the logarithms of the optimal rays are written.
         deficit: Array of shape (N,) with the largest deficit of each record over the outputs so far, which is updated.
 
     Returns:
@@ -288,7 +289,7 @@ def price_all(
 def _tight_rows(
     a: Any, length: Any, lower_record: Any, pair: Any, parents: Any, entries: Any, sides: Any, pairs: Any, values: Any
 ) -> int:
-    """Compute the multipliers for the tight rows of one output's best tree, at the true log ratios.
+    """Compute the multipliers for the tight constraints in one output's best tree, at the true log ratios.
 
     Args:
         a: Array of shape (N,) with the costs minus the prices.
@@ -297,8 +298,9 @@ def _tight_rows(
         pair: Array of shape (E,) with the index of each CSR entry's pair.
         parents, entries, sides: Arrays of shape (T, N) with candidate trees for the output, of which the one with the
             smallest deficit is used.
-        pairs, values: Arrays of shape (N,), which the indices of pairs and the multipliers are written to. As in
-            :class:`Multipliers`, a multiplier is negative if it belongs to the row of the pair's second record.
+        pairs, values: Arrays of shape (N,), to which the indices of pairs and the multipliers are written. As in
+            :class:`Multipliers`, a multiplier is negative if it belongs to the constraint ``z_j <= exp(l) z_i`` of a
+            pair (i, j).
 
     Returns:
         The number of multipliers.
