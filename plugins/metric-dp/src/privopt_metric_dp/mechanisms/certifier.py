@@ -42,7 +42,7 @@ class Dual:
     Attributes:
         multipliers: The multipliers of the privacy constraints.
         over: The record pairs that the multipliers belong to, as an array of shape (S, 2), together with an array of
-            shape (S,) of their distances. If None, the multipliers belong to all required pairs.
+            shape (S,) of their distances. If None, the multipliers belong to all pairs that the guarantee covers.
         bound: An estimate of the lower bound that the multipliers prove, or None if there is no estimate.
     """
 

@@ -57,12 +57,13 @@ class CertifiedMatrix:
     """The privacy of a matrix, measured exactly, and its expected loss.
 
     Attributes:
-        epsilon: The smallest epsilon that the matrix satisfies for all required pairs, rounded up to a double, or
-            infinity if it satisfies none. Because of this rounding, it may exceed ``asked`` even if ``holds`` is True.
+        epsilon: The smallest epsilon that the matrix satisfies for all pairs of records that the guarantee covers,
+            rounded up to a double, or infinity if no finite epsilon is enough. Because of the rounding, it may exceed
+            ``asked`` even if ``holds`` is True.
         asked: The problem's epsilon, rounded to the nearest double.
         holds: Whether the matrix satisfies the problem's epsilon. This is decided exactly.
         pair: The ids of the two records that determine ``epsilon``, beginning with the one with the larger probability.
-            None if the two rows of every required pair are equal, or if the notion is not metric DP.
+            None if the two rows of every pair are equal, or if the notion is not metric DP.
         output: The id of the output that determines ``epsilon``, or None if ``pair`` is None.
         loss: The expected loss of the matrix before any repair.
         lower_bound: A proved lower bound on the loss of every mechanism that satisfies the problem's epsilon, or None
@@ -139,6 +140,8 @@ def certify(
 ) -> CertifiedMatrix:
     """Compute the smallest epsilon that a matrix satisfies for all required pairs of a problem, in exact arithmetic.
 
+    Required pairs are the pairs of records that the problem's guarantee covers.
+
     >>> import privopt as po
     >>> places = po.grid(rows=1, cols=2, cell_km=1)
     >>> problem = po.metric_problem(places, distance="euclidean", epsilon="1/km")
@@ -180,6 +183,8 @@ def certify(
 
 def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
     """Compute the smallest epsilon that the matrix in a file satisfies for all required pairs of a problem.
+
+    Required pairs are the pairs of records that the problem's guarantee covers.
 
     Args:
         matrix: The ``.npy`` file.

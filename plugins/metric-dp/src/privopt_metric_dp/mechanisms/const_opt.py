@@ -89,7 +89,7 @@ class TiedForm:
         return np.exp(np.where(self.free, -np.inf, self.exponents))
 
     def matrix(self, z: Floats, weights: Floats) -> Floats:
-        """Combine free entries and the forms' weights into the obfuscation matrix.
+        """Return the obfuscation matrix for given free entries and weights of the forms.
 
         Args:
             z: Array of shape (N, K) with the free entries. Other entries are ignored.
@@ -111,7 +111,8 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
             that satisfy it without exceeding the given ones.
         epsilon: Epsilon per unit of distance.
         radius: The largest distance at which entries are free. Distances are compared with it as doubles.
-        pairs: Array of shape (P, 2) with the required pairs, or with a subset that implies the others.
+        pairs: Array of shape (P, 2) with the pairs of records that the guarantee covers, or with a subset that implies
+            the others.
         pair_distances: Array of shape (P,) with the distance between the records of each pair.
 
     Raises:
@@ -200,7 +201,7 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
 
 
 def const_opt_bytes(data: MetricData, radius: float) -> float:
-    """Estimate the memory in bytes for the const-opt LP, including the copy in the solver's process.
+    """Estimate how many bytes of memory the const-opt LP needs, including the copy in the solver's process.
 
     Args:
         data: The data of the problem.

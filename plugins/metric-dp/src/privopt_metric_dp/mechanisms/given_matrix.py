@@ -131,6 +131,8 @@ class GivenMatrix:
     ) -> LeastEpsilon:
         """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair that needs it.
 
+        Required pairs are the pairs of records that the guarantee covers.
+
         Normally the values are measured without rounding and with exact distances. If the guarantee covers all points
         of a region, or the notion is not metric DP, the integers in :attr:`weights` are measured instead, as in a
         certificate. For a notion other than metric DP, the result contains no pair.

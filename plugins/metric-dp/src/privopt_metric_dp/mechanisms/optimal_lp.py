@@ -37,7 +37,7 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
     The LP minimises sum_ik p_i c_ik z_ik over all z >= 0 whose rows sum to 1, subject to the notion's privacy
     constraints. If constraints add up along paths (:attr:`MatrixConstraint.along_paths`), the LP omits every pair whose
     records are connected by a path of other pairs that, in exact arithmetic, is no longer than their distance. The
-    release is nevertheless certified for all required pairs.
+    release is nevertheless certified for all pairs that the guarantee covers.
 
     Args:
         data: The data of the problem.
@@ -61,7 +61,7 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
 
 
 def full_bytes(data: MetricData) -> float:
-    """Estimate the memory in bytes for the whole LP, including the copy in the solver's process."""
+    """Estimate how many bytes of memory the whole LP needs, including the copy in the solver's process."""
     pairs, (records, outputs) = len(data.standing[0]), data.shape
     # For each output, a pair has two rows with two coefficients each, and a record has a cost, a coefficient in its row
     # sum and a bound.
@@ -137,7 +137,7 @@ def search_structured(data: MetricData, offers: MatrixOffers, context: SolveCont
 
     Args:
         data: The data of the problem.
-        offers: The search, which receives the offers and determines the gap to reach.
+        offers: The search to report results to. It determines the gap to reach.
         context: The context of the run, whose free memory limits the solvers.
         method: The name of a structured solver, or "auto" to run all suitable solvers one after another. Each solver
             then starts from the results of the previous ones.
@@ -233,8 +233,7 @@ class OptimalLP(Optimal[MetricProblem]):
     chooses = True
 
     def meaning(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return the base class's sentences, and one more if noise added to exact positions would have a clearly
-        smaller loss.
+        """Return the base class's sentences, and one more if planar noise at exact positions would lose clearly less.
 
         See :func:`_compare_with_noise` for the conditions.
         """

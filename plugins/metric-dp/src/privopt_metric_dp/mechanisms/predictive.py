@@ -62,7 +62,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         search_structured(problem.data, incumbent, context)
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[PredictiveProblem]) -> MatrixRelease:
-        """Add the parameters of the test for repeating a report to the certified matrix for fresh reports."""
+        """Return the certified matrix for fresh reports, with the parameters of the test that repeats reports."""
         terms = problem.declared.terms(problem.data)
         prediction = Prediction.of(problem.data, terms)
         return self.release_class.of(release, prediction=prediction, terms=terms)

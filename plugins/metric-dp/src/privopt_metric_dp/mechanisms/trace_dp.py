@@ -99,7 +99,8 @@ class TraceDP(MetricDP):
 
         Args:
             data: The data of the problem.
-            terms: The epsilons of a fresh report, a threshold, a test and a segment, and the limits.
+            terms: The epsilons of a fresh report, a threshold, a test and a segment, the distance within which a report
+                counts as good, and the total budget.
         """
         fresh = MetricDP.of(data)
         parts = {"threshold": terms.threshold, "test": terms.test, "segment": terms.segment}
@@ -162,7 +163,7 @@ class TraceDP(MetricDP):
     def measure(self, release: MatrixRelease) -> Certificate:
         """Certify the matrix for fresh reports and the noise in the tests that may repeat them, in exact arithmetic.
 
-        The matrix is checked for all required pairs, and the noise also for every output.
+        The matrix is checked for all pairs of records that the guarantee covers, and the noise also for every output.
         """
         fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:

@@ -130,8 +130,8 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     def make_data(spaces: Spaces) -> MetricData:
         """Return the problem's data for the records and outputs in ``spaces``.
 
-        Losses are computed on first access, because not every command needs them. So are the distances in the privacy
-        constraints if the guarantee covers a region.
+        Losses are computed on first access, because not every command needs them. If the guarantee covers a region, the
+        same applies to the distances in the privacy constraints.
         """
         metric = spaces.metric
         return MetricData(
@@ -292,8 +292,9 @@ def _compute_cost(
 ) -> Floats:
     """Compute the loss of each output for each record.
 
-    If the guarantee covers a region, the records are its vertices. If people are spread over the region, the loss at a
-    vertex is the average over the people who are snapped to it.
+    If the guarantee covers a region, the records are its vertices. The mechanism then snaps each person to a random
+    vertex of the street or triangle that they are in. If people are spread over the region, the loss at a vertex is the
+    average over those who are snapped to it.
 
     Args:
         problem: The parsed problem file, which declares the kind of loss.
@@ -459,7 +460,7 @@ class MetricInstance(Generic[D]):
     def data(self) -> MetricData:
         """The contents of the files as arrays, restricted to the chosen outputs if the problem chooses outputs.
 
-        Until then, records that are far apart from each other serve as outputs.
+        Before outputs are chosen, records that are far apart from each other serve as outputs.
         """
         if self._data.choose is None:
             return self._data

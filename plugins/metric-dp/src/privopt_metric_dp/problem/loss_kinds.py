@@ -334,8 +334,8 @@ class TravelCost(LossKind):
             metric: The metric declared in ``[distance]``, whose roads are used if ``utility.edges`` is omitted.
 
         Returns:
-            Three values: the roads, or None if neither the loss nor the distance is based on roads, an array of shape
-                (T,) with the ids of the targets, and an array of shape (T,) with their weights, which sum to 1.
+            The roads, or None if neither the loss nor the distance is based on roads, followed by two arrays of shape
+            (T,) with the ids of the targets and with their weights, which sum to 1.
         """
         if self.targets is None:
             targets = np.asarray(records.ids, dtype=np.str_)

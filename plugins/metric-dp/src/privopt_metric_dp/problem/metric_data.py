@@ -141,13 +141,13 @@ class MetricData:
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Return whether each pair is certain to be required, given its exact distance.
+        """Return whether the guarantee certainly covers each pair, judging by its exact distance.
 
         Lower bounds on the loss use only such pairs, so that they are valid for every mechanism that satisfies the
         declared guarantee.
 
         Args:
-            pairs: Array of shape (P, 2) with the record indices of pairs that are treated as required.
+            pairs: Array of shape (P, 2) with the record indices of pairs that are treated as covered.
             distances: Array of shape (P,) with the distance between the records of each pair, as doubles.
 
         Returns:
@@ -157,7 +157,7 @@ class MetricData:
 
     @cached_property
     def required(self) -> tuple[Ints, Floats]:
-        """The required pairs and their distances, as arrays of shape (P, 2) and (P,).
+        """The pairs that the guarantee covers and their distances, as arrays of shape (P, 2) and (P,).
 
         A pair consists of two record indices i < j. In a region, the pairs are its edges, which imply all other pairs.
         """
@@ -172,7 +172,7 @@ class MetricData:
     def most_pairs(self) -> int:
         """The largest number of pairs held in memory at once, for estimates of memory use.
 
-        If every pair is required, this is determined without computing the pairs.
+        If the guarantee covers every pair, this is determined without computing the pairs.
         """
         if self.region is None and self.within is None:
             implying, count = self.metric.implying(), len(self.records)
@@ -181,12 +181,12 @@ class MetricData:
 
     @property
     def pairs(self) -> Ints:
-        """The required pairs i < j in lexicographic order, as an array of shape (P, 2) with record indices."""
+        """Array of shape (P, 2) with the pairs i < j of records that the guarantee covers, in lexicographic order."""
         return self.required[0]
 
     @property
     def distances(self) -> Floats:
-        """The distance between the records of each required pair, as an array of shape (P,)."""
+        """Array of shape (P,) with the distance between the records of each pair in :attr:`pairs`."""
         return self.required[1]
 
     def between(self, pairs: Ints) -> Floats:
@@ -225,7 +225,7 @@ class MetricData:
 
     @cached_property
     def needed(self) -> tuple[Ints, Floats]:
-        """A subset of the required pairs that implies all others, with distances, as arrays of shape (S, 2) and (S,).
+        """A subset of :attr:`pairs` that implies all others, with distances, as arrays of shape (S, 2) and (S,).
 
         Only these pairs need constraints in an optimisation model (see :mod:`privopt_metric_dp.space.pairs`). If road
         lengths are summed exactly, these pairs are computed directly, so that the N^2 pairs of a city are never held in
@@ -249,7 +249,7 @@ class MetricData:
         """Return the data of the same problem, at the same epsilon, with some of the records as outputs.
 
         Args:
-            rows: The indices of these K records in ascending order.
+            rows: The indices of these records, in ascending order.
         """
         assert self.over is not None  # the caller has checked that outputs are chosen
         # `over` rebuilds the data from the problem file, whose epsilon may differ from the epsilon of this data.

@@ -210,7 +210,7 @@ def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
 
 
 def _table_resolution(records: Space) -> float:
-    """Return the place value of the last decimal place that any coordinate uses, such as 0.001.
+    """Return the place value of the last decimal place used by any coordinate, such as 0.001.
 
     This bounds the error in the difference between two coordinates that were rounded or truncated at that place. All
     coordinates are considered because programs omit trailing zeros.

@@ -227,7 +227,7 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
 
 @jit(few=lambda candidates, *_: bool(candidates.size <= MAX_INTERPRETED_COSTS))
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
-    """Write the multipliers of one output that are worth storing into arrays, and return how many there are.
+    """Select one output's multipliers that are worth storing, write them to arrays, and return their number.
 
     For each first record i, the smallest multipliers are left out as long as their sum is at most spare[i]. To avoid
     sorting, multipliers are classified by their binary exponents relative to spare[i].
@@ -270,7 +270,7 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
 
 
 def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
-    """Return the multipliers of one output that are worth storing, as arrays of constraint indices and of values.
+    """Return one output's multipliers that are worth storing, as an array of constraint indices and one of values.
 
     Args:
         candidates: Array of shape (C,) with the indices of the constraints that have a nonzero multiplier, sorted by
@@ -485,14 +485,14 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
 
     Args:
         cost: Array of shape (N, K) with the finite costs times the prior.
-        pairs: Array of shape (P, 2) with the record indices of each required pair.
+        pairs: Array of shape (P, 2) with the record indices of each pair that the guarantee covers.
         distances: Array of shape (P,) with the distance of each pair. The doubles are taken as exact.
         epsilon: The exact epsilon of the guarantee, even if the linear program was solved for a smaller epsilon.
         multipliers: Any multipliers. Those for outputs whose sums overflow are treated as 0.
 
     Returns:
         The bound that the multipliers prove or, if it is larger, the trivial bound: the loss if every record reports
-        its cheapest output. If there are no pairs, the trivial bound is the optimum.
+            its cheapest output. If there are no pairs, the trivial bound is the optimum.
 
     Raises:
         OutOfTime: The time limit expired.

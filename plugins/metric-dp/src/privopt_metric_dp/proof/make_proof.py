@@ -86,8 +86,8 @@ def prove(
         data: The problem's data.
         weighted: Array of shape (N, K) with the costs times the prior.
         value: The loss that the release states.
-        over: The required pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an
-            array of shape (S,). If None, they belong to all required pairs.
+        over: The pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an array of
+            shape (S,). If None, they belong to all pairs that the guarantee covers.
         gap: The requested relative optimality gap.
         memory_limit: The largest number of bytes to allocate.
         near: An estimate of the bound that the multipliers prove, or None if it is unknown.

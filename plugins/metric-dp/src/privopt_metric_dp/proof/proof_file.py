@@ -52,8 +52,8 @@ class Proof(ABC):
         VERSION: The version of the file format.
         KINDS: A mapping from the name of each array in the file, except ``version`` and ``unit``, to its allowed types.
             Each name is also an attribute of the proof.
-        STORED: The names of the arrays to write uncompressed if compression would make the file so small that it
-            unpacks to more than `MAX_RATIO` times its size.
+        STORED: The names of arrays that are written uncompressed if the compressed file would unpack to more than
+            `MAX_RATIO` times its size.
         EFFORT: The compression level for all other arrays, from 1 to 9.
         unit: The unit to which the stated bound is rounded. The stated bound is an odd multiple of half the unit.
     """
@@ -77,8 +77,8 @@ class Proof(ABC):
             The lower and the upper end of the enclosure, which are minus and plus infinity if a sum overflows.
 
         Raises:
-            CertificationError: A constraint belongs to a pair that is neither required nor implied, or a tree contains
-                a cycle.
+            CertificationError: A constraint belongs to a pair that the guarantee neither covers nor implies, or a tree
+                contains a cycle.
         """
 
     def bound(self, data: MetricData, weighted: Floats) -> float:
@@ -100,7 +100,8 @@ class Proof(ABC):
         Args:
             data: The problem's data.
             weighted: Array of shape (N, K) with the costs times the prior.
-            value: The loss of the release. Rounding errors alone do not make the stated bound exceed it.
+            value: The loss of the release. If only rounding errors would make the stated bound exceed it, the unit is
+                chosen so that it does not.
         """
         lower, upper = self.enclose_bound(data, weighted)
         if not math.isfinite(upper - lower):
@@ -245,8 +246,8 @@ def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
 def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
     """Return lower and upper bounds on exp(eps d) for pairs of records.
 
-    If a pair is required, d is the exact distance between its records. Otherwise, d is the exact length of the shortest
-    path between them over required pairs.
+    If the guarantee covers a pair, d is the exact distance between its records. Otherwise, d is the exact length of the
+    shortest path between them over covered pairs.
 
     Args:
         rows: Array of shape (P, 2) with the two records of each pair, in either order.
@@ -256,7 +257,7 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
         Two arrays of shape (P,), the first with the lower bounds and the second with the upper bounds.
 
     Raises:
-        CertificationError: A pair is neither required nor implied by required pairs.
+        CertificationError: The guarantee neither covers a pair nor implies a constraint for it.
     """
     if not len(rows):
         return np.empty(0), np.empty(0)
@@ -295,7 +296,7 @@ def _path_lengths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Flo
     """Return shortest path lengths over given pairs, with a relative error of at most 2^-53 per addition.
 
     Args:
-        rows: Array of shape (P, 2) with the two end records of each path.
+        rows: Array of shape (P, 2) with the records at the two ends of each path.
         pairs: Array of shape (Q, 2) with the pairs that paths may use.
         lengths: Array of shape (Q,) with the length of each of these pairs.
         records: The number of records, N.

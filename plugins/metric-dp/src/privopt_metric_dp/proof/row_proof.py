@@ -60,8 +60,8 @@ class Rows(Proof):
             multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
             data: The problem's data.
             weighted: Array of shape (N, K) with the costs times the prior.
-            over: The required pairs that the multipliers belong to, as an array of shape (S, 2), and their distances,
-                as an array of shape (S,). If None, they belong to all required pairs.
+            over: The pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an
+                array of shape (S,). If None, they belong to all pairs that the guarantee covers.
         """
         return cls.round_to_bound(*select_multipliers(multipliers, data, weighted, over=over), weighted, 0.0)
 
@@ -176,8 +176,8 @@ def select_multipliers(
         multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
         data: The problem's data.
         weighted: Array of shape (N, K) with the costs times the prior.
-        over: The required pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an
-            array of shape (S,). If None, they belong to all required pairs.
+        over: The pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an array of
+            shape (S,). If None, they belong to all pairs that the guarantee covers.
         spare: The largest amount by which leaving out the smallest multipliers may lower the bound.
         max_multipliers: The largest number of multipliers to store.
 

@@ -63,9 +63,9 @@ class Streets(Rows):
             weighted: Not used, because the bound depends on the costs of the priced records instead.
 
         Raises:
-            CertificationError: A constraint belongs to a pair that is neither required nor implied, the problem does
-                not choose outputs, the loss is not a path length along undirected streets, or a record is neither
-                priced nor inside a street piece between two priced records.
+            CertificationError: A constraint belongs to a pair that the guarantee neither covers nor implies, the
+                problem does not choose outputs, the loss is not a path length along undirected streets, or a record is
+                neither priced nor inside a street piece between two priced records.
         """
         if data.over is None:
             raise CertificationError(f"{PROOF}: bound_outputs must be omitted unless the problem chooses outputs")

@@ -93,7 +93,7 @@ def _bounding_boxes(corners: Ints) -> tuple[Ints, Ints]:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Triangles:
-    """A set of triangles in which positions are located.
+    """A set of triangles in which positions can be located.
 
     Attributes:
         vertices: Array of shape (N, 2) with the positions of the vertices in mm.
@@ -210,7 +210,7 @@ class Sides:
         return Cells.of(*_bounding_boxes(np.stack([self.tails, self.heads], axis=1)[self._distinct_sides]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
-        """Find the point on any side that is nearest to each position.
+        """Find, for each position, the nearest point on any of the sides.
 
         If several points are equally near, the one on the side with the lowest index is returned.
 
@@ -218,9 +218,8 @@ class Sides:
             positions: Array of shape (B, 2) with x and y in mm.
 
         Returns:
-            Three arrays: the indices of the sides, of shape (B,), integer weights of the sides' tails and heads, of
-            shape (B, 2), and the distances in mm as doubles, of shape (B,). The nearest point is the weighted mean of
-            tail and head.
+            The indices of the sides, of shape (B,), integer weights of the sides' tails and heads, of shape (B, 2), and
+            the distances in mm as doubles, of shape (B,). The nearest point is the weighted mean of tail and head.
         """
         count = len(positions)
         # The candidates for each position, whose distances are equal up to floating-point rounding, and their number.
@@ -262,15 +261,15 @@ class Sides:
         return min(sides, key=squared_distance)
 
     def _divide_sides(self, positions: Ints, numbers: Ints) -> tuple[Ints, Any, Floats]:
-        """Find the point on a given side that is nearest to each position, and the distance to it.
+        """Find, for each position, the nearest point on a given side, and the distance to it.
 
         Args:
             positions: Array of shape (B, 2) with x and y in mm.
             numbers: Array of shape (B,) with the index of the side for each position.
 
         Returns:
-            Three arrays: ``numbers``, integer weights of the sides' tails and heads, of shape (B, 2), and the distances
-            in mm as doubles, of shape (B,). The nearest point is the weighted mean of tail and head.
+            The array ``numbers``, integer weights of the sides' tails and heads, of shape (B, 2), and the distances in
+            mm as doubles, of shape (B,). The nearest point is the weighted mean of tail and head.
         """
         directions = self.heads[numbers] - self.tails[numbers]
         offsets = positions - self.tails[numbers]

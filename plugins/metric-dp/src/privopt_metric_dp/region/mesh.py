@@ -391,7 +391,7 @@ def _lattice_triangles(rows: int, cols: int) -> Ints:
 
 
 def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
-    """Return which points lie inside a polygon by the even-odd rule.
+    """Return which points lie inside a polygon according to the even-odd rule.
 
     Args:
         points: Array of shape (rows, columns, 2) with the points. In each row, they have the same y and increasing x.

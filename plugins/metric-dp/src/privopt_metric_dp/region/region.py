@@ -99,8 +99,9 @@ class Region(ABC):
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
         """Return the exact ratio a for each edge (u, v), which says how much the rows of its two vertices may differ.
 
-        For every output, the probabilities z(u) and z(v) in these rows must satisfy z(v) <= (1 + a) z(u) and z(u) <= (1
-        + a) z(v). If every edge satisfies this condition, the guarantee covers any two points in the region.
+        For every output, its probabilities z(u) and z(v) in these rows must satisfy both z(v) <= (1 + a) z(u) and the
+        same condition with u and v exchanged. If every edge satisfies this condition, the guarantee covers any two
+        points in the region.
 
         Args:
             epsilon: Epsilon per km along paths inside the region.
@@ -178,8 +179,8 @@ def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
     """Return the exact ratio a by which the rows of a street's two ends may differ.
 
     The guarantee covers all points on the street if z(v) <= (1 + a) z(u) and z(u) <= (1 + a) z(v) for every output,
-    where z(u) and z(v) are its probabilities at the two ends. The result is 2 ((1 + t)^n - 1) with t = epsilon km / (2
-    n), or epsilon km if n = 0.
+    where z(u) and z(v) are its probabilities at the two ends. If n = 0, the result is epsilon km. Otherwise, it is 2
+    ((1 + t)^n - 1) with t = epsilon km / (2 n).
 
     Args:
         epsilon: Epsilon per km.

@@ -252,7 +252,7 @@ class Snapper:
 
     @cached_property
     def side_ends(self) -> Ints:
-        """Array of shape (E, 2) with the vertex indices of the ends of each street or, on a plane, boundary side."""
+        """Array of shape (E, 2) with the vertices at the ends of each street or, on a plane, of each boundary side."""
         return self.simplices if self._triangles is None else self._triangles.rim
 
     @cached_property

@@ -244,8 +244,9 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
         columns: Array of shape (K,) with the column indices in the order in which columns are written.
 
     Returns:
-        The number of steps and the compressed matrix as a base64 string. None if the string is too long with every
-        number of steps, or so long with one of them that fewer steps would hardly help (``MAX_EXCESS_FACTOR``).
+        The number of steps and the compressed matrix as a base64 string. The result is None if the string is too long
+        for every number of steps, or so long for one of them that fewer steps are not expected to help
+        (``MAX_EXCESS_FACTOR``).
     """
     # On a square root scale, small probabilities are visible even with few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]

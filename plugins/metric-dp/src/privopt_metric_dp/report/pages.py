@@ -108,7 +108,7 @@ def metric_figures(
     *,
     attacked: Mapping[str, Any] | None = None,
 ) -> dict[str, Figure]:
-    """Draw the figures for a report and return them keyed by file name. Figures without data are left out.
+    """Draw the figures for a report and return them keyed by file name. Figures that lack data are omitted.
 
     Args:
         release: The release.

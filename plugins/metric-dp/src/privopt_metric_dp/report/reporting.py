@@ -22,7 +22,7 @@ __all__ = ["MetricReporting"]
 
 
 class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
-    """The report about a metric release, with an interactive map, losses, worst pairs, baselines and convergence."""
+    """The report on a metric release, with an interactive map, losses, worst pairs, baselines and convergence."""
 
     def headline(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> str:
         """Return sentences about what is reported, the average error, and how often an attacker guesses correctly."""
@@ -54,7 +54,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         return [*sections[:1], pages.meaning_section(sentences, problem.data.records, result, relation), *sections[1:]]
 
     def in_readers_unit(self, problem: MetricInstance[Any], result: Result, value: float) -> str:
-        """Convert a loss in km to the unit declared by ``[utility] per_km``, and format it.
+        """Return a loss in km as a string in the unit declared by ``[utility] per_km``.
 
         If no unit is declared, the string is empty.
         """
@@ -68,7 +68,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         return check_section(folder, release, result)
 
     def figures(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Mapping[str, Figure]:
-        """Return the figures of the report by file name, such as maps of each record's loss and privacy."""
+        """Return the figures of the report, keyed by file name, such as maps of each record's loss and privacy."""
         utility = self.mechanism.utility(problem, result.method)
         return pages.metric_figures(release, problem.data, result, utility)
 

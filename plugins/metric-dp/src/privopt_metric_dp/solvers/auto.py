@@ -203,7 +203,7 @@ def run_ladder(
 
     Args:
         part: A connected part.
-        offers: The search, which receives the offers for the part.
+        offers: The search to report the part's results to.
         memory_limit: A function that returns the number of bytes that may be allocated. Solvers that need more are not
             started.
         ladder: A generator that yields the solvers to try on the part, in order.
@@ -266,7 +266,7 @@ def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
 
     Args:
         part: The part.
-        offers: The search, which receives the bounds.
+        offers: The search to report the bounds to.
     """
     is_short = fits_granted_time(quick_bound_operations(part.instance), AT_ONCE)
     with clock().hold() if is_short else clock().limit_to_share(AT_ONCE):
@@ -281,7 +281,7 @@ def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
     Args:
         solver: The solver.
         part: The part.
-        offers: The search, which receives the solver's offers and the note about its outcome.
+        offers: The search to report the solver's results and its outcome to.
 
     Raises:
         OutOfTime: The time limit expired.
@@ -311,7 +311,7 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
 
     Args:
         instance: The whole instance.
-        offers: The search, which receives offers for the whole instance.
+        offers: The search to report results for the whole instance to.
         memory_limit: A function that returns the number of bytes that may be allocated.
         method: One of `METHODS`, a solver, or a ladder (a generator that yields the solvers to try on a part).
 

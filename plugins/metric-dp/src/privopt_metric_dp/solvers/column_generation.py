@@ -106,7 +106,7 @@ class ColumnGeneration:
 
         Args:
             part: A connected part. Its star's kernel gives the first rays and trees.
-            offers: The search, which receives mechanisms, bounds and multipliers.
+            offers: The search to report mechanisms, bounds and multipliers to.
 
         Raises:
             SolverError: No further ray was found before the gap was reached, more than the fraction ``most_left`` of

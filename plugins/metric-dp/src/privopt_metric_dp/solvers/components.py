@@ -311,7 +311,7 @@ class ReducedInstance:
         offer is the mechanism that reports the same output for all records.
 
         Args:
-            offers: The search, which receives the offers for the whole instance.
+            offers: The search to report results for the whole instance to.
         """
         if len(self.parts) == 1:
             # This view maps offers for the only part to the whole instance. With the name "", offers keep the names of
@@ -398,7 +398,7 @@ class _PartOffers(Offers[Floats, Multipliers]):
         return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Add a step to the whole instance's path, which lists the steps that the search has tried.
+        """Record a step that was tried, in the list of steps that the search for the whole instance keeps.
 
         Args:
             step: The step in words.

@@ -76,13 +76,14 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
 
 
 def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Floats) -> float:
-    """Search by bisection for the largest share at which `exponential` satisfies the privacy constraint of every pair.
+    """Search by bisection for the largest ``share`` at which `exponential` satisfies every pair's privacy constraint.
 
     Args:
         distances: Array of shape (N, K) with the distances from records to outputs. If one record of a pair is at an
             infinite distance from an output, the other must be too.
         epsilon: Epsilon per unit of distance.
-        pairs: Array of shape (P, 2) with the required pairs, or enough of them to imply the others.
+        pairs: Array of shape (P, 2) with the pairs of records that the guarantee covers, or enough of them to imply the
+            others.
         lengths: Array of shape (P,) with the distances between the records of each pair.
 
     Returns:

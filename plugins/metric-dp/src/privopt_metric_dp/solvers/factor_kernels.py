@@ -151,10 +151,10 @@ def _add_panel(
 ) -> None:
     """Sum ``U H^-1 U`` over a batch of outputs and add sixteen columns of the sum, from row ``begin`` on, to ``t``.
 
-    ``H`` is the matrix of an output, and ``U`` is a diagonal matrix of scales. For each output, the kernel solves ``H z
-    = U e_j`` for sixteen unit vectors ``e_j`` at once, one in each SIMD lane, and adds ``U z``. The loop over the eight
-    outputs is unrolled, so each of the variables ``a``, ``b``, ``c``, ``d``, ``p``, ``r``, ``s`` and ``u`` belongs to
-    one output.
+    ``H`` is the matrix of an output, and ``U`` is a diagonal matrix of scales. For each output, ``H z = U e_j`` is
+    solved for sixteen unit vectors ``e_j`` at once, one in each SIMD lane, and ``U z`` is added. The loop over the
+    eight outputs is unrolled, so each of the variables ``a``, ``b``, ``c``, ``d``, ``p``, ``r``, ``s`` and ``u``
+    belongs to one output.
 
     Args:
         begin: The first of the sixteen columns. There are fewer at the end of the matrix.

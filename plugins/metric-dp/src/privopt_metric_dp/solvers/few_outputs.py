@@ -47,11 +47,11 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
 
 
 class FewOutputs:
-    """A solver for the LP over a sample of outputs whose costs differ as much as possible.
+    """A solver for the LP restricted to a sample of outputs whose costs differ as much as possible.
 
     Attributes:
         count: The number of outputs in the sample.
-        inner: The solver for the LP over the sample.
+        inner: The solver for the restricted LP.
     """
 
     name = "few-outputs"
@@ -61,20 +61,20 @@ class FewOutputs:
 
         Args:
             count: The number of outputs in the sample.
-            inner: The solver for the LP over the sample.
+            inner: The solver for the LP restricted to the sample.
         """
         self.count, self.inner = count, inner
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes for the LP over the sample."""
+        """Estimate the peak memory in bytes for the LP restricted to the sample."""
         return self.inner.peak_bytes(part.with_outputs(np.arange(min(self.count, part.instance.outputs))))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve the LP over the sampled outputs and offer its mechanisms with zeros for all other outputs.
+        """Solve the LP for the sampled outputs, and offer its mechanisms with zeros for all other outputs.
 
         Args:
             part: A connected instance with all outputs.
-            offers: The search, which receives the mechanisms as arrays of shape (N, K).
+            offers: The search to report the mechanisms to, as arrays of shape (N, K).
 
         Raises:
             SolverError: The inner solver failed.

@@ -59,7 +59,8 @@ class Instance:
 
     Attributes:
         cost: Array of shape (N, K) with the costs times the prior, ``p_i c_ik``, for records ``i`` and outputs ``k``.
-        pairs: Array of shape (P, 2) with the required pairs ``i < j``, sorted and unique.
+        pairs: Array of shape (P, 2) with the pairs ``i < j`` of records that need privacy constraints, sorted and
+            unique.
         distances: Array of shape (P,) with the non-negative distances between the records of each pair, in any unit.
         epsilon: Epsilon per unit of distance, which must be positive.
         coordinates: Array of shape (N, dim) with the positions of the records, or None. They are used only to find
@@ -78,7 +79,7 @@ class Instance:
 
     @classmethod
     def of(cls, data: MetricData) -> Instance:
-        """Return the optimal mechanism's LP over a set of pairs that implies all required pairs.
+        """Return the optimal mechanism's LP, with a set of pairs that implies all pairs that the guarantee covers.
 
         Its epsilon is reduced by a relative 1e-9, so that rounding errors in a solution do not violate privacy.
 
@@ -233,11 +234,13 @@ def one_output(instance: Instance) -> Solution:
 def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
     """Return the lower bound on the optimum that multipliers prove, evaluated in floating point.
 
-    Let ``f_ijk`` be the multiplier of the constraint ``z_ik <= exp(eps d_ij) z_jk``, and let ``r_ik = cost_ik + sum_j
-    f_ijk - sum_j exp(eps d_ij) f_jik``. By weak duality, ``sum_i y_i`` with ``y_i = min_k r_ik`` is a lower bound for
-    any non-negative multipliers. A multiplier is treated as 0 if ``exp(eps d_ij)`` for its constraint, or a sum for its
-    output, is too large for a double. If the trivial bound (the loss if every record reports its cheapest output) is
-    larger, it is returned instead, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
+    Let ``f_ijk`` be the multiplier of the constraint ``z_ik <= exp(eps d_ij) z_jk``.
+
+    The reduced costs are ``r_ik = cost_ik + sum_j f_ijk - sum_j exp(eps d_ij) f_jik``. By weak duality, ``sum_i y_i``
+    with ``y_i = min_k r_ik`` is a lower bound for any non-negative multipliers. A multiplier is treated as 0 if
+    ``exp(eps d_ij)`` for its constraint, or a sum for its output, is too large for a double. If the trivial bound (the
+    loss if every record reports its cheapest output) is larger, it is returned instead, as in
+    `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
 
     Args:
         instance: The problem. Its log ratios ``epsilon * distances`` are used as doubles, so the bound is not an exact

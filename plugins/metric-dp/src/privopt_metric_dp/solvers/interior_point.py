@@ -317,7 +317,7 @@ def _offer_best(state: State, offers: PartOffers) -> None:
 
     Args:
         state: The iterate, whose groups of outputs saved them.
-        offers: The search, which receives the offer.
+        offers: The search to report them to.
     """
     # The arguments of `Later` are what the groups saved, which later steps do not change.
     instance, symmetry, scale = state.instance, state.symmetry, state.scale
@@ -338,7 +338,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 
     Args:
         state: The first iterate, which is updated in place.
-        offers: The search, which receives mechanisms, bounds and multipliers.
+        offers: The search to report mechanisms, bounds and multipliers to.
         between: A function that is called with the state between steps and may change costs.
 
     Raises:
@@ -386,8 +386,8 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
     """Return whether row sums must be restored.
 
-    This is the case if the gap is reached, or if the coupling is not formed and the gap has halved since a mechanism
-    was last saved. With a formed coupling, row sums are restored after each step anyway.
+    This is the case if the gap is reached, or if the matrix that couples the outputs is not formed and the gap has
+    halved since a mechanism was last saved. If that matrix is formed, row sums are restored after each step anyway.
 
     Args:
         state: The iterate, with the loss of the saved mechanism and the best bound.
@@ -456,9 +456,9 @@ class InteriorPoint:
         pair has two rows, each of which needs five doubles for the slack, the current and the saved multiplier, and the
         two directions.
 
-        A formed coupling needs `PARTIAL_SUMS` matrices in single precision, and five more while these are summed and
-        factored. A completed coupling needs one double per entry of the pattern for each partial sum and eight for each
-        thread, plus the stored directions.
+        If the matrix that couples the outputs is formed, it needs `PARTIAL_SUMS` matrices in single precision, and five
+        more while these are summed and factored. Otherwise, its chordal completion needs one double per entry of the
+        pattern for each partial sum and eight for each thread, plus the stored directions.
         """
         n, pairs = part.instance.records, len(part.instance.pairs)
         k = len(part.symmetry.representatives) if self._uses_symmetry(part) else part.instance.outputs
@@ -477,8 +477,8 @@ class InteriorPoint:
 
         Args:
             part: A connected instance.
-            offers: The search, which receives mechanisms of shape (N, K), bounds and multipliers, and determines the
-                gap at which to stop.
+            offers: The search to report mechanisms of shape (N, K), bounds and multipliers to. It determines the gap at
+                which to stop.
 
         Raises:
             SolverError: The iteration broke down numerically, or the gap was not reached in `LAST_ITERATION` steps.

@@ -47,8 +47,9 @@ class State:
         y: Array of shape (O,) with the prices of the orbits.
         size: The number of privacy constraints, over all outputs that are solved for.
         scale: The number by which the costs were divided.
-        formed: Whether the whole coupling is formed. If not, it is approximated from its entries on the pattern.
-        rough: The relative residual at which to stop solving systems with the coupling if it is not formed.
+        formed: Whether the whole matrix that couples the outputs is formed. If not, it is approximated from its entries
+            on the pattern.
+        rough: The relative residual at which to stop solving systems with that matrix if it is not formed.
         saved_loss, bound: The loss of the saved mechanism, and the best bound, both divided by ``scale``.
     """
 
@@ -134,7 +135,7 @@ class State:
             offset += group.width
 
     def prices(self, y: Floats) -> Floats:
-        """Convert prices of the orbits, shape (O,), to prices of the records in elimination order, shape (N,)."""
+        """Convert prices of orbits, of shape (O,), to prices of records in elimination order, of shape (N,)."""
         return np.asarray(self.spread @ y)
 
     def sums(self, function: Callable[[Outputs], Floats]) -> Floats:
@@ -156,7 +157,7 @@ def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, forme
         instance: A connected instance.
         symmetry: The instance's symmetries. Only one output from each orbit is solved for.
         pattern: The elimination order and the pattern of the factors.
-        formed: Whether to form the coupling.
+        formed: Whether to form the whole matrix that couples the outputs.
         threads: The number of threads.
     """
     from privopt_metric_dp.matrix.simd import DOUBLE_LANES

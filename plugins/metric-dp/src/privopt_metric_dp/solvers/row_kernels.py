@@ -30,8 +30,8 @@ class Arrays(NamedTuple):
 
     A batch's arrays are flat and consist of vectors of eight doubles: one vector for each record (in elimination
     order), two for each required pair, or one for each entry of the factor. A pair ``p`` of records ``i`` and ``j`` at
-    distance ``d`` has the privacy rows ``2p`` and ``2p + 1``, which are ``a z_j - z_i / a`` and ``a z_i - z_j / a``
-    with ``a = exp(eps d / 2)``. The matrix ``A`` consists of these rows.
+    distance ``d`` has two privacy constraints. They are the rows ``2p`` and ``2p + 1`` of the matrix ``A``, whose
+    values ``a z_j - z_i / a`` and ``a z_i - z_j / a`` with ``a = exp(eps d / 2)`` must not be negative.
 
     Attributes:
         ends: Array of shape (P, 2) with the positions of each pair's records in the elimination order.
@@ -43,8 +43,8 @@ class Arrays(NamedTuple):
             which is not stored.
         ez, ef: An extra direction for ``z`` and ``f``, which is added with a primal and a dual weight.
         right: Array of shape (G, 8 N) with the right-hand side of the linear system for the extra direction.
-        factor: Array of shape (G, 8 E) with the entries of ``L``, where ``L D L'`` is an output's matrix
-            ``H = A' diag(f / s) A``.
+        factor: Array of shape (G, 8 E) with the entries of ``L``, where ``H = A' diag(f / s) A = L D L'`` is an
+            output's matrix.
         inverse, unit: Arrays of shape (G, 8 N) with ``1 / D``, and with the reciprocal square root of each diagonal
             entry of ``H``.
     """
@@ -70,8 +70,8 @@ class Arrays(NamedTuple):
 def predict(a: Arrays) -> Floats:
     """Set the affine scaling direction ``df = -f - (f / s) ds`` of the multipliers, given the mechanism's ``dz``.
 
-    The formula follows from ``(f + df) (s + ds) = 0`` to first order, where ``s`` are the slacks in the privacy rows
-    and ``ds = A dz``.
+    The formula follows from ``(f + df) (s + ds) = 0`` to first order, where ``s`` are the slacks in the privacy
+    constraints and ``ds = A dz``.
 
     Args:
         a: The arrays, of which ``dz`` is read and ``df`` is set.
@@ -114,10 +114,10 @@ def predict(a: Arrays) -> Floats:
 def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
     """Add the weighted extra direction to the main direction, and set the targets for the next extra direction.
 
-    For each row, ``ef`` is set to the desired change in the product ``f s`` (multiplier times slack), divided by ``s``.
-    ``right`` is set to ``A' ef``. If ``trial_steps`` are (0, 0), the change is ``target - ds df`` (Mehrotra).
-    Otherwise, it brings the product at these steps to between a tenth of ``target`` and ten times ``target``, but never
-    lowers it by more than ten times ``target`` (Gondzio 1996).
+    For each privacy constraint, ``ef`` is set to the desired change in the product ``f s`` (multiplier times slack),
+    divided by ``s``. ``right`` is set to ``A' ef``. If ``trial_steps`` are (0, 0), the change is ``target - ds df``
+    (Mehrotra). Otherwise, it brings the product at these steps to between a tenth of ``target`` and ten times
+    ``target``, but never lowers it by more than ten times ``target`` (Gondzio 1996).
 
     Args:
         a: The arrays, of which ``dz`` and ``df`` are changed, and ``ef`` and ``right`` are set.
@@ -166,7 +166,7 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
 def extend(a: Arrays, weights: Floats) -> Floats:
     """Replace the targets in ``ef`` with the multipliers' extra direction, ``ef - (f / s) A ez``.
 
-    Here ``f`` are the multipliers, ``s`` are the slacks in the privacy rows, and ``ez`` is the mechanism's extra
+    Here ``f`` are the multipliers, ``s`` are the slacks in the privacy constraints, and ``ez`` is the mechanism's extra
     direction.
 
     Args:

@@ -34,7 +34,7 @@ TRIANGLE_TOLERANCE = 1e-9
 
 @frozen(kw_only=True, eq=False)
 class Graph:
-    """The graph of required pairs, in CSR form with two entries per pair, one for each direction.
+    """The graph of an instance's pairs, in CSR form with two entries per pair, one for each direction.
 
     The log ratio of a pair, ``epsilon * distance``, is the largest allowed difference between the logarithms of an
     output's probabilities for the two records.
@@ -45,7 +45,7 @@ class Graph:
             neighbour.
         length: Array of shape (2 P,) with the log ratio of each entry's pair, shrunk slightly so that no two paths are
             equally long.
-        pair: Array of shape (2 P,) with the index of the required pair that each entry belongs to.
+        pair: Array of shape (2 P,) with the index of the pair that each entry belongs to.
         direct: Whether the pairs themselves are used as shortest paths, without a search that would take N^3 steps.
             This is the case if there are more than 1,000 records, every two records form a pair, and none of the
             sampled paths through a third record is shorter than the direct one.
@@ -161,7 +161,8 @@ class Part:
 
     Attributes:
         instance: The instance.
-        starred: Whether the star is a mechanism for this part, which is False until :class:`StarSolver` has run.
+        starred: Whether the star, a closed-form matrix, is a mechanism for this part. It is False until
+            :class:`StarSolver` has run.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -207,7 +208,7 @@ class Solver(Protocol):
     """A method that solves a part. The caller enforces limits on time and memory.
 
     Attributes:
-        name: The name of the method in offers and in the path of an answer.
+        name: The name of the method in offers and in the list of steps that led to an answer.
     """
 
     name: str
@@ -220,7 +221,7 @@ class Solver(Protocol):
 
         Args:
             part: The part to solve.
-            offers: The search, which receives the offers and determines the gap to reach.
+            offers: The search to report results to. It determines the gap to reach.
 
         Raises:
             SolverError: The method does not apply, or broke down numerically. The caller then tries the next method.

@@ -84,7 +84,7 @@ def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
 
 
 def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
-    """Return the instance over a spanner (a few pairs that imply all others up to a stretch), and a mask of its pairs.
+    """Return the instance over a spanner (a few pairs that nearly imply all others), and a mask of its pairs.
 
     Args:
         instance: The problem, with P pairs.
@@ -105,11 +105,11 @@ def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
 class FewPairs:
     """A solver that uses finer and finer spanners of the required pairs until the gap is reached.
 
-    A spanner is a subset of the pairs that nearly implies the others. Another solver solves the LP over each spanner.
-    Spanners save time if most pairs of records are required and a few of them nearly imply the others.
+    A spanner is a subset of the pairs that nearly implies the others. Another solver solves the LP restricted to each
+    spanner. Spanners save time if most pairs of records are required and a few of them nearly imply the others.
 
     Attributes:
-        inner: The solver for the LP over each spanner.
+        inner: The solver for the restricted LPs.
     """
 
     name = "spanner"
@@ -130,15 +130,15 @@ class FewPairs:
         return self.inner.peak_bytes(Part(small)) if pair_count < len(instance.pairs) else self.inner.peak_bytes(part)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve LPs over spanners, from coarse to fine, until the gap is reached or too little time is left.
+        """Solve the LP for spanners, from coarse to fine, until the gap is reached or too little time is left.
 
         If the gap is not reached, the method returns without an error, and the next solver solves the LP over all
         pairs.
 
         Args:
             part: A connected instance with all pairs.
-            offers: The search, which receives mechanisms of shape (N, K), bounds and multipliers, and determines the
-                gap at which to stop.
+            offers: The search to report mechanisms of shape (N, K), bounds and multipliers to. It determines the gap at
+                which to stop.
 
         Raises:
             SolverError: The inner solver failed.
@@ -156,14 +156,15 @@ class FewPairs:
                 return
 
     def _solve_spanner(self, instance: Instance, small: Part, rows: Ints, slack: float, offers: PartOffers) -> None:
-        """Solve the LP over one spanner and offer the result for all pairs.
+        """Solve the LP for the pairs of one spanner, and offer a result for all pairs.
 
         Args:
             instance: The problem over all pairs.
             small: The same problem over the spanner's pairs.
             rows: The indices of the spanner's pairs in ``instance``.
             slack: The spanner's stretch minus 1.
-            offers: The search, which receives repaired mechanisms, and bounds with their multipliers, over all pairs.
+            offers: The search to report results for all pairs to: repaired mechanisms, and bounds with their
+                multipliers.
         """
         name = f"{self.name} {slack:.2g}"
 

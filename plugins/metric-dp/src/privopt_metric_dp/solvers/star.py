@@ -79,7 +79,7 @@ class Star:
 
     Attributes:
         kernel: Array of shape (N, N) with the transpose of W, so that row s is column s of W. The kernel is symmetric,
-            except that the graph's log ratios are shrunk at random. Every row is inside the privacy cone.
+            except that the graph's log ratios are shrunk at random. Every row satisfies the privacy constraints.
         weights: Array of shape (N,) with the solution x of ``W x = 1``. If an entry is negative, the star is not a
             mechanism.
         serves: Array of shape (N,) with the index of the output that each column serves.
@@ -336,7 +336,7 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
     Args:
         part: A connected instance.
-        offers: The search, which receives the bounds and the multipliers that prove them.
+        offers: The search to report the bounds to, together with the multipliers that prove them.
 
     Raises:
         OutOfTime: The time limit expired. Earlier offers remain valid.
@@ -403,14 +403,15 @@ class StarSolver:
         return float(8 * (5 * records**2 + 5 * records * outputs))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Offer the star if it is a mechanism, and the bounds that its prices prove.
+        """Offer the star mechanism if it exists, and the bounds that its prices prove.
 
-        If the star is not a mechanism, a bound is offered only if the part needs early offers.
+        The star is a closed-form matrix. If it is not a mechanism, a bound is offered only if the part needs early
+        offers.
 
         Args:
             part: A connected instance.
-            offers: The search, which receives the mechanism of shape (N, K), bounds and multipliers, and determines the
-                gap at which to stop.
+            offers: The search to report the mechanism of shape (N, K), bounds and multipliers to. It determines the gap
+                at which to stop.
 
         Raises:
             SolverError: The kernel is singular, or the star is not a mechanism because a weight is negative.
@@ -441,7 +442,7 @@ class StarSolver:
             y: Array of shape (N,) with the prices.
             trees: One tree per representative output, which is changed in place.
             pivot_limit: The largest number of pivots for each output.
-            offers: The search, which receives the bound.
+            offers: The search to report the bound to.
         """
         symmetry, instance = part.symmetry, part.instance
         priced = price_all(part.graph, symmetry.keep_representatives(instance), y, trees, max_pivots=pivot_limit)
@@ -452,11 +453,11 @@ class StarSolver:
         return offers.has_reached_gap and offers.confirm()
 
     def _offer_star(self, part: Part, offers: PartOffers) -> tuple[Star, Floats, Trees]:
-        """Offer the star if it is a mechanism, and a first bound if the part needs early offers.
+        """Offer the star mechanism if it exists, and a first bound if the part needs early offers.
 
         Args:
             part: A connected instance. Its ``starred`` is set to whether the star is a mechanism.
-            offers: The search, which receives the mechanism, and the bound with its multipliers.
+            offers: The search to report the mechanism and the bound to.
 
         Returns:
             The star, an array of shape (N,) with its prices averaged over orbits of records, and a shortest-path tree

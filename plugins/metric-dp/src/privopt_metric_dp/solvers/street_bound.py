@@ -49,7 +49,7 @@ MIN_THETA: Final = 1e-3
 
 @define(eq=False)
 class _Shares:
-    """The costs at the two ends of each street piece, for the records inside the pieces, as functions of theta.
+    """The costs of reporting the ends of street pieces, for the records inside the pieces, as functions of theta.
 
     The tail and the head are the two ends of a piece. The cost of a report varies along the piece and is 0 at the
     record itself. The chord is the value at the record if the cost is interpolated linearly between the two ends.
@@ -136,19 +136,19 @@ def solve_street_bound(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Multipliers | None:
-    """Compute multipliers for the pairs in ``data.needed``, with the priced records as outputs.
+    """Compute multipliers that prove a lower bound for reports anywhere on the streets.
 
     Args:
         data: The data of a problem whose outputs are chosen among records on streets.
-        priced: Array of shape (J,) with the indices of the priced records, from `priced_records`.
+        priced: Array of shape (J,) with the indices of the records that serve as outputs, from `priced_records`.
         gap: The relative gap at which to stop.
         memory_limit: The number of bytes that may be allocated.
         seconds: The time limit in seconds, or None for no limit. When it expires, the best multipliers so far are used.
         progress: A function that is called with the phase, the iteration, the lower bound and the loss.
 
     Returns:
-        The multipliers, or None if two records are at distance 0, streets do not connect all records, or there is not
-        enough time or memory.
+        The multipliers for the pairs in ``data.needed``, or None if two records are at distance 0, streets do not
+        connect all records, or there is not enough time or memory.
     """
     assert data.over is not None  # checked by `priced_records`
     priced_data = data.with_outputs(priced)

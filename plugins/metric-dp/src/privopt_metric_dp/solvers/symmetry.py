@@ -66,7 +66,7 @@ class Symmetry:
         return np.bincount(self.orbit)
 
     def average(self, values: Floats) -> Floats:
-        """Replace each record's value with the mean over its orbit, for an array ``values`` of shape (N,)."""
+        """Return ``values``, of shape (N,), with each record's value replaced by the mean over its orbit."""
         if self.order == 1:
             return values
         return np.asarray((np.bincount(self.orbit, values) / self.size)[self.orbit])

@@ -58,7 +58,7 @@ class Trees:
     side: NDArray[np.int8]
 
     def copy(self) -> Trees:
-        """Return a copy of the trees that later pricing, which changes trees in place, does not affect."""
+        """Return a copy of the trees with arrays of its own, because pricing changes trees in place."""
         return Trees(parent=self.parent.copy(), entry=self.entry.copy(), side=self.side.copy())
 
 

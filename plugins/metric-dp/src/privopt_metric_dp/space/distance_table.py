@@ -92,7 +92,7 @@ class MatrixMetric(Metric):
         """Return the distances from some records to all outputs, as an array of shape (B, K).
 
         Args:
-            i: The indices of these B records. By default, all records are included.
+            i: The indices of the B records. By default, all records are included.
         """
         return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
 
