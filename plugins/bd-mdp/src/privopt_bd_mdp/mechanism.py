@@ -25,15 +25,16 @@ class BDmDP(Optimal[BDmDPProblem]):
     reporting = "privopt_bd_mdp.report:BDmDPReporting"
 
     def search(self, problem: MetricInstance[BDmDPProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Search for the optimal matrix with the method ``context.method``, and offer every result to ``incumbent``.
+        """Search for the optimal matrix with ``context.method``, passing every matrix and bound found to ``incumbent``.
 
-        Methods of optimal-lp run exactly as they do there. For ``benders`` and registered decomposers,
-        :class:`privopt_bd_mdp.solver.Parts` chooses the solvers for each connected component of the required pairs.
+        Methods inherited from ``optimal-lp`` run exactly as in that mechanism. For ``benders`` and registered
+        decomposers, :class:`privopt_bd_mdp.solver.Parts` chooses the solvers for each connected component of the graph
+        of required pairs.
 
         Args:
             problem: The loaded problem.
-            incumbent: The collector of matrices and multipliers. It certifies the best matrix and proves the best bound
-                that it can.
+            incumbent: The collector of results. It certifies the best matrix and derives the best lower bound from the
+                multipliers it receives.
             context: The run's method, solver, optimality gap and limits.
         """
         # Imported late because solvers are slow to import, and many commands only read the registration.
@@ -55,9 +56,9 @@ class BDmDP(Optimal[BDmDPProblem]):
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the solver's summary and details, which are stored in result.json.
 
-        If the method is a decomposition, the details are the statistics noted during the search and the trajectory,
-        i.e. how the best value and bound developed over time. The report takes the statistics of each part from them
-        (:func:`privopt_bd_mdp.report.sections`).
+        For decompositions, the details are the statistics noted during the search, together with the trajectory, which
+        records how the best value and bound developed over time. The report reads the statistics of each part from
+        these details (:func:`privopt_bd_mdp.report.sections`).
         """
         solver, details = super().describe_solver(answer)
         if "parts" in answer.details:

@@ -56,7 +56,7 @@ class PMO:
         keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
 
         def length(a: Ints, b: Ints) -> Floats:
-            """Return the log-ratio that each required pair allows, given the indices of its records in either order."""
+            """Return the log-ratio allowed by each required pair, whose two records may be given in either order."""
             # Each pair is stored once, with the smaller record first.
             low, high = np.minimum(a, b), np.maximum(a, b)
             pair_lengths: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
@@ -85,7 +85,7 @@ class PMO:
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 
     def matrix(self, x: Floats) -> Floats:
-        """Return the (N, K) obfuscation matrix for a solution ``x`` of the program, given as one value per column.
+        """Return the (N, K) obfuscation matrix that corresponds to a solution ``x``, which has one value per column.
 
         Solvers satisfy constraints only within a tolerance. Negative entries are therefore set to 0, and each row is
         rescaled to sum to 1.
@@ -95,10 +95,10 @@ class PMO:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def to_duals(self, multipliers: Multipliers) -> Floats:
-        """Return a dual feasible solution with the given multipliers, with one value per row of the program.
+        """Extend multipliers to a dual feasible solution, with one value per row of the program.
 
         The dual values of the ``geo-ind`` rows are the negated multipliers. Those of the ``mass`` rows are made as
-        large as dual feasibility allows, which gives the best bound.
+        large as dual feasibility allows, which gives the best bound that these multipliers can prove.
 
         Args:
             multipliers: The non-negative multipliers of the privacy constraints.
@@ -117,9 +117,10 @@ class PMO:
         return duals
 
     def multipliers(self, duals: Floats) -> Multipliers:
-        """Return the multipliers of the privacy constraints in a dual solution, which inverts :meth:`to_duals`.
+        """Extract the multipliers of the privacy constraints from a dual solution.
 
-        The dual values of the ``mass`` rows are ignored, because they follow from the multipliers.
+        This is the inverse of :meth:`to_duals`. The dual values of the ``mass`` rows are ignored, because they follow
+        from the multipliers. Dual values with the wrong sign, which are due to rounding, are treated as 0.
 
         Args:
             duals: The dual value of each row of the program.
@@ -134,7 +135,7 @@ class PMO:
 
 
 class PathRows:
-    """Separator for the path cuts ``z_ik <= exp(D_ij) z_jk`` of the master problem (Property 3.2).
+    """Separator that finds violated path cuts ``z_ik <= exp(D_ij) z_jk`` of the master problem (Property 3.2).
 
     Here ``i`` and ``j`` are boundary records, and ``D_ij`` is the length of a shortest path between them. Each cut is a
     non-negative combination of the privacy constraints along the path, and the coefficients of this combination prove
@@ -183,7 +184,9 @@ class PathRows:
         self._from, self._to, self._length = a, b, between[a, b]
 
     def __call__(self, z: Floats) -> ValidRows | None:
-        """Return the path cuts that a solution of the master problem violates most, or None if it violates none.
+        """Return the path cuts that a solution of the master problem violates, or None if it violates none.
+
+        At most :attr:`MOST_ROWS` cuts are returned, the most violated ones first.
 
         Args:
             z: (B K,) The matrix entries of the B boundary records, ordered by record and then by output.
@@ -213,10 +216,10 @@ class PathRows:
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
     def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
-        """Return a proof of each cut: the multipliers with which the program's rows add up to it.
+        """Return a proof of each cut, i.e. the multipliers with which the program's rows add up to the cut.
 
-        The ``geo-ind`` row of each pair along the path is multiplied by the exponential of the path's length before
-        that pair. The matrix entries of all intermediate records then cancel.
+        The ``geo-ind`` row of each pair along the path is multiplied by the exponential of the path's length up to that
+        pair. The matrix entries of all intermediate records then cancel.
 
         Args:
             path: (C,) The index of each cut's path in ``self._from`` and ``self._to``.
@@ -244,9 +247,9 @@ class PathRows:
         return sparse.csr_matrix((values, columns, row_ends), shape=(len(path), form.shape[0]))
 
     def _trace_steps(self, p: int) -> tuple[list[int], list[float]]:
-        """Return the index of each directed pair along a path, and the multiplier for its row.
+        """Return the index of each directed pair along a path, together with the multiplier for its row.
 
-        The multiplier is the exponential of the path's length before the pair.
+        The multiplier is the exponential of the path's length up to the pair.
 
         Args:
             p: The index of the path in ``self._from`` and ``self._to``.

@@ -70,7 +70,7 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
         (N,) The label of each record's subset, counted from 0. Some labels may be unused, because subsets can be empty.
 
     Raises:
-        UnknownNameError: There is no such partitioner.
+        UnknownNameError: ``kind`` is not the name of a partitioner. This is not checked if there is only one subset.
     """
     count = min(subsets, records.count)
     if count <= 1:
@@ -110,8 +110,9 @@ def _k_means(rows: Floats, count: int) -> Ints:
 def _cluster_spectrally(records: Records, count: int) -> Ints:
     """Return the (N,) labels of ``count`` clusters found by spectral clustering (Equations (43) to (46)).
 
-    The graph Laplacian is L = D - W, where W is the adjacency matrix and D the diagonal matrix of degrees. The rows of
-    the matrix formed by its first ``count`` eigenvectors are clustered by k-means.
+    The graph Laplacian is L = D - W, where W is the adjacency matrix and D the diagonal matrix of degrees. The
+    eigenvectors of its ``count`` smallest eigenvalues form the columns of a matrix, whose rows are clustered by
+    k-means.
     """
     from scipy.linalg import eigh
 

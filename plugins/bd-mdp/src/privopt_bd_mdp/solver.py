@@ -108,8 +108,8 @@ class Parts:
         records: The number of records in the whole instance.
         options: The ``[bd-mdp]`` table of the problem file.
         context: The run's method, optimality gap, limits and checkpoint folder.
-        figures: One dictionary of statistics (see :func:`_count_figures`) for each part that has been given solvers so
-            far.
+        figures: One dictionary of statistics (see :func:`_count_figures`) for each part on which a solver has been
+            started.
     """
 
     def __init__(self, instance: Instance, options: Decomposition, context: SolveContext) -> None:
@@ -120,10 +120,10 @@ class Parts:
     def __call__(self, part: Part, memory_left: Room) -> Iterator[Solver]:
         """Yield the solvers to run on a part: those that provide a warm start, followed by the decomposition.
 
-        The warm start of Benders decomposition depends on ``options.start``. If it is ``"auto"``, methods of optimal-lp
-        search for a good matrix and multipliers first. If it is ``"star"``, the iterations start from the star
-        mechanism, a closed form based on shortest-path distances. If it is ``"cold"``, there is no warm start.
-        Registered decomposers never get one.
+        The warm start of Benders decomposition depends on ``options.start``. With ``"auto"``, methods of ``optimal-lp``
+        first search for a good matrix and good multipliers. With ``"star"``, the iterations start from the star
+        mechanism, a closed form based on shortest-path distances. With ``"cold"``, there is no warm start. Registered
+        decomposers never receive one.
 
         Args:
             part: A connected component of the instance.
@@ -219,7 +219,7 @@ class _Rounds:
         return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * cut_entries + 40.0 * records**2)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve a part by decomposition, and offer every point and every dual solution found (see :class:`Solver`).
+        """Solve a part by decomposition, passing every matrix and every set of multipliers found to ``offers``.
 
         Args:
             part: A connected component of the instance.
@@ -235,11 +235,11 @@ class _Rounds:
         blocks = [pmo.columns_of(members) for members in self.partition.members()]
 
         def offer(duals: Floats | None, x: Floats | None) -> None:
-            """Offer the result of one iteration.
+            """Pass the result of one iteration to the collector ``offers``.
 
             Args:
                 duals: The dual value of each row of the program, or None if the iteration found no dual solution.
-                x: The value of each column of the program, or None if the iteration found no point.
+                x: The value of each column of the program, or None if the iteration found no primal solution.
             """
             z = None if x is None else pmo.matrix(x)
             multipliers = None if duals is None else pmo.multipliers(duals)
@@ -262,13 +262,15 @@ class _Rounds:
         offer(result.duals, result.x)
 
     def _run_benders(self, pmo: PMO, blocks: list[Ints], offers: PartOffers, improve: Improve) -> Decomposed:
-        """Run Benders decomposition, starting from the best matrix and multipliers that earlier solvers offered.
+        """Run Benders decomposition, starting from the best matrix and multipliers found by earlier solvers.
+
+        The multipliers are used only if ``options.start`` is not ``"cold"``.
 
         Args:
             pmo: The part's linear program.
             blocks: The indices of the program's columns in each block.
             offers: The best results so far and the optimality gap to reach.
-            improve: The function to call with each iteration's dual solution and point.
+            improve: The function to call with each iteration's dual solution and primal solution.
 
         Raises:
             SolverError: A solver failed on the master problem or on a block.

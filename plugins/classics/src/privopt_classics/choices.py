@@ -43,10 +43,11 @@ class Choices:
 
     @property
     def rate(self) -> Fraction:
-        """The rate at which the mechanism randomises scores, per unit of score.
+        """The rate per unit of score that the mechanism may use.
 
-        It is epsilon if scores are monotone, and epsilon / 2 otherwise, because one person may then raise one score by
-        1 and lower another by 1, which changes their difference by 2.
+        The larger the rate, the more strongly high scores are favoured. It is epsilon if scores are monotone. Otherwise
+        it is epsilon / 2, because one person may then raise one score by 1 and lower another by 1, which changes their
+        difference by 2.
         """
         return self.privacy.epsilon if self.monotone else self.privacy.epsilon / 2
 
@@ -99,9 +100,10 @@ class Winner(Release):
 
 @frozen(kw_only=True)
 class ChoiceNotion(PureDP[Winner]):
-    """Pure DP for a choice drawn at a known rate. The choice's actual epsilon is ``shift`` times the rate.
+    """Pure DP for a choice that is drawn at a known rate per unit of score.
 
-    The proof is in the docstring of each mechanism's module.
+    Such a choice satisfies pure DP with an epsilon of ``shift`` times the rate. The proof is in the docstring of each
+    mechanism's module.
 
     Attributes:
         epsilon: The exact budget per person.
@@ -114,12 +116,12 @@ class ChoiceNotion(PureDP[Winner]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee that the release claims, pure DP per person."""
+        """The claimed guarantee, which is pure DP per person."""
         words = "A person, who changes each score by at most 1, makes no choice more than exp(epsilon) times as likely."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
     def measure(self, release: Winner) -> Certificate:
-        """Certify that ``shift`` times the rate stated in the release is at most epsilon, in rational arithmetic."""
+        """Check in rational arithmetic whether ``shift`` times the rate stated in the release is at most epsilon."""
         # A choice drawn at some rate has the same epsilon as noise of scale 1 / rate on a number with sensitivity
         # `shift`.
         calls = [NoiseCall(scale=1 / release.rate, sensitivity=self.shift)]
@@ -128,10 +130,10 @@ class ChoiceNotion(PureDP[Winner]):
 
 @frozen(kw_only=True)
 class ChoiceCount(UtilityLoss[Winner]):
-    """A placeholder for a utility loss: the number of published choices, which is always 1.
+    """Placeholder for a utility loss: the number of published choices, which is always 1.
 
-    How far the published choice's score falls short of the highest score would be more informative, but publishing this
-    would reveal secret scores.
+    The gap between the highest score and the published choice's score would be more informative, but publishing it
+    would reveal information about the secret scores.
     """
 
     unit: str = "choices"
@@ -142,7 +144,7 @@ class ChoiceCount(UtilityLoss[Winner]):
 
 
 class ChoiceMechanism(Mechanism[Choices, Winner]):
-    """A mechanism that publishes one choice, drawn at random in favour of high scores."""
+    """A mechanism that publishes one choice, drawn at random with a preference for high scores."""
 
     problem_class = Choices
     release_class = Winner
@@ -150,7 +152,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
     @classmethod
     @abstractmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability that each choice is published. Tests compare draws with it."""
+        """Return the probability that each choice is published, with which tests compare the actual draws."""
 
     @abstractmethod
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
@@ -164,7 +166,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
         """
 
     def privacy(self, problem: Choices, method: str) -> ChoiceNotion:
-        """Return the privacy constraint on the release, pure DP with the problem's epsilon."""
+        """Return the privacy constraint on the release, which is pure DP with the problem's epsilon."""
         return ChoiceNotion(epsilon=problem.privacy.epsilon, shift=1 if problem.monotone else 2)
 
     def utility(self, problem: Choices, method: str) -> ChoiceCount:

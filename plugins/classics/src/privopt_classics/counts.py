@@ -22,7 +22,7 @@ FLOOR: Final = 1e-300
 
 
 def check_largest(value: int) -> str | None:
-    """Return None if ``value`` is a valid upper limit n, or otherwise a description of valid values."""
+    """Return None if ``value`` is a valid upper limit n, and a description of the valid values otherwise."""
     return None if 1 <= value <= 100_000 else "a whole number from 1 to 100000"
 
 

@@ -25,7 +25,7 @@ _BITS: Final = 64
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Return None if ``value`` is a valid epsilon, or otherwise a description of valid values.
+    """Return None if ``value`` is a valid epsilon, and a description of the valid values otherwise.
 
     Valid values range from :data:`MIN_EPSILON` to :data:`MAX_EPSILON`, inclusive.
     """
@@ -38,7 +38,7 @@ def odds_below(epsilon: Fraction) -> Fraction:
     """Return a rational r with exp(epsilon) - 2**-62 < r <= exp(epsilon).
 
     Local mechanisms use r in place of exp(epsilon) as the largest ratio between a report's probabilities under two
-    secrets. In this way all their probabilities are rational and can be sampled exactly.
+    secrets. All their probabilities are then rational and can be sampled exactly.
 
     >>> 2.718281828459045 <= float(odds_below(Fraction(1))) < 2.718281828459046
     True

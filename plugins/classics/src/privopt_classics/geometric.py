@@ -60,7 +60,7 @@ class GeometricLaw(CountLaw):
 
 
 class Geometric(CountMechanism[Count]):
-    """A mechanism that adds two-sided geometric noise to a count of people and clamps it to the count's range."""
+    """A mechanism that adds two-sided geometric noise to a count of people and clamps the result to the valid range."""
 
     problem_class = Count
     release_class = GeometricLaw

@@ -145,7 +145,7 @@ class HadamardLaw(AnswerLaw):
 
 
 class HadamardResponse(LocalMechanism[Question]):
-    """A mechanism that reports a column of a Hadamard matrix, which takes only about log2 k bits for k answers."""
+    """A mechanism that reports a column index of a Hadamard matrix, which takes about log2 k bits for k answers."""
 
     problem_class = Question
     release_class = HadamardLaw

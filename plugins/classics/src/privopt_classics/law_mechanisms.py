@@ -26,14 +26,14 @@ from privopt_classics.laws import ReportLaw
 
 
 def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arithmetic: str) -> Certificate:
-    """Return a law's certificate.
+    """Return a certificate that states whether a law satisfies the claimed epsilon.
 
     Args:
         kind: The kind of guarantee.
         is_allowed: Whether the law provably satisfies the claimed epsilon.
         worst: An upper bound on the law's actual epsilon. It is informative only and does not affect the verdict.
         epsilon: The claimed epsilon.
-        arithmetic: A description of the arithmetic by which ``is_allowed`` was decided.
+        arithmetic: A description of the arithmetic used to determine ``is_allowed``.
     """
     allowed = float(epsilon)
     return Certificate(
@@ -55,24 +55,24 @@ class OddsBound(LocalDP[ReportLaw]):
     The docstring of each law's module proves that r is such a bound.
 
     Attributes:
-        epsilon: The exact epsilon that is claimed.
+        epsilon: The claimed epsilon, as an exact number.
     """
 
     epsilon: Fraction
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee that the release claims, local DP per person.
+        """The claimed guarantee, which is local DP per person.
 
-        A report is at most exp(epsilon) times as likely under one secret as under any other.
+        Any report is at most exp(epsilon) times as likely under one secret as under any other.
         """
         words = "Whatever is reported is at most exp(epsilon) times as likely under one answer as under another."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one answer", statement=words)
 
     def measure(self, release: ReportLaw) -> Certificate:
-        """Certify that the law's parameter r satisfies 1 <= r <= exp(epsilon).
+        """Check whether the law's parameter r satisfies 1 <= r <= exp(epsilon).
 
-        r is compared with a rational number that is known to be at most exp(epsilon) (see
+        For the upper bound, r is compared with a rational number that is known to be at most exp(epsilon) (see
         :func:`privopt_classics.exact.odds_below`).
         """
         odds = release.parameter
@@ -86,29 +86,29 @@ class OddsBound(LocalDP[ReportLaw]):
 
 @frozen(kw_only=True)
 class RateBound(PureDP[ReportLaw]):
-    """Pure DP for a law that adds noise to a number, where the rate of the noise must be at most epsilon.
+    """Pure DP for a law that adds noise to a number. It requires the rate of the noise to be at most epsilon.
 
     Attributes:
-        epsilon: The exact epsilon that is claimed.
+        epsilon: The claimed epsilon, as an exact number.
     """
 
     epsilon: Fraction
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee that the release claims, pure DP per person."""
+        """The claimed guarantee, which is pure DP per person."""
         words = "What one person can change makes no report more than exp(epsilon) times as likely."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
     def measure(self, release: ReportLaw) -> Certificate:
-        """Certify that the rate of the law's noise is at most epsilon, in rational arithmetic."""
+        """Check in rational arithmetic whether the rate of the law's noise is at most epsilon."""
         rate = release.parameter
         return _certify(self.kind, rate <= self.epsilon, float_up(rate), self.epsilon, "rationals")
 
 
 @frozen(kw_only=True)
 class StatedLoss(UtilityLoss[ReportLaw]):
-    """The expected loss of a law, as computed in closed form by the law itself.
+    """The expected loss of a law, as stated by the law itself in closed form.
 
     Attributes:
         unit: The unit of the loss.
@@ -125,7 +125,9 @@ P = TypeVar("P")
 
 
 class _LawMechanism(Mechanism[P, ReportLaw]):
-    """A mechanism that publishes a law and needs no secret data.
+    """A mechanism that publishes a law, i.e. the distribution of reports for each secret.
+
+    It reads no secret data itself.
 
     Attributes:
         release_class: The class of the law.
@@ -136,15 +138,18 @@ class _LawMechanism(Mechanism[P, ReportLaw]):
     loss_unit: ClassVar[str]
 
     def utility(self, problem: P, method: str) -> StatedLoss:
-        """Return the expected loss of the law, in the unit ``loss_unit``, as the utility loss."""
+        """Return the utility loss, which is the law's expected loss in the unit ``loss_unit``."""
         return StatedLoss(unit=self.loss_unit)
 
     def parameter(self, problem: Any) -> Fraction:
-        """Return the law's largest ratio r of probabilities, which is a rational number just below exp(epsilon)."""
+        """Return the law's parameter r, the largest ratio between a report's probabilities under any two secrets.
+
+        It is a rational number at most exp(epsilon) and very close to it.
+        """
         return odds_below(problem.privacy.epsilon)
 
     def solve(self, problem: P, context: SolveContext) -> Outcome[ReportLaw]:
-        """Return the law, which follows from the problem in closed form without any search."""
+        """Return the law, which is given in closed form and requires no search."""
         return Outcome(release=self.release_class(problem=problem, parameter=self.parameter(problem)))
 
 
@@ -152,7 +157,7 @@ class LocalMechanism(_LawMechanism[P]):
     """A mechanism in the local model, where each person randomises their own report."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
-        """Return the privacy constraint on the law, local DP with the problem's epsilon."""
+        """Return the privacy constraint on the law, which is local DP with the problem's epsilon."""
         return OddsBound(epsilon=problem.privacy.epsilon)
 
 
@@ -160,9 +165,9 @@ class CountMechanism(_LawMechanism[P]):
     """A mechanism in the central model, where the data curator adds noise to a number."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
-        """Return the privacy constraint on the law, pure DP with the problem's epsilon."""
+        """Return the privacy constraint on the law, which is pure DP with the problem's epsilon."""
         return RateBound(epsilon=problem.privacy.epsilon)
 
     def parameter(self, problem: Any) -> Fraction:
-        """Return the law's parameter, the rate of its noise, which equals epsilon."""
+        """Return the law's parameter. It is the rate of the noise and equals epsilon."""
         return Fraction(problem.privacy.epsilon)

@@ -28,7 +28,7 @@ _FILE: Final = "law.txt"
 
 
 def check_names(names: tuple[str, ...]) -> str | None:
-    """Return None if ``names`` are valid for answers or choices, or otherwise a description of valid names."""
+    """Return None if ``names`` are valid names of answers or choices, and a description of valid names otherwise."""
     # Names are written to files, one per line. splitlines() also splits at "\r" and other characters that some programs
     # treat as line ends.
     is_plain = all(name.splitlines() == [name] == [name.strip()] for name in names)

@@ -28,10 +28,10 @@ from privopt_classics.exact import draw_exp_event
 
 
 class PermuteAndFlip(ChoiceMechanism):
-    """A mechanism that flips a biased coin for each choice and publishes the first choice whose coin shows heads.
+    """A mechanism that flips a biased coin for each choice and publishes the first choice whose coin comes up heads.
 
-    The coins are flipped in random order. The higher a choice's score, the likelier its coin shows heads. The coins'
-    probabilities are exact.
+    The coins are flipped in random order. The higher a choice's score, the more likely its coin is to come up heads.
+    The coins are flipped with exactly the intended probabilities.
     """
 
     kit = "privopt_classics.kit:PERMUTE_AND_FLIP"
@@ -60,9 +60,9 @@ class PermuteAndFlip(ChoiceMechanism):
         return chances
 
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
-        """Flip the coins of the choices in random order until one shows heads.
+        """Flip the coins of the choices in random order until one comes up heads.
 
-        The loop terminates because the coin of the highest score always shows heads.
+        The loop terminates because the coin of a choice with the highest score always comes up heads.
 
         Args:
             scores: The secret score of each choice.
@@ -71,7 +71,7 @@ class PermuteAndFlip(ChoiceMechanism):
                 entropy.
 
         Returns:
-            The index of the first choice whose coin shows heads, and ``rate``.
+            The index of the first choice whose coin comes up heads, and ``rate``.
         """
         source = os.urandom if seed is None else make_source(seed)
         remaining = list(range(len(scores)))

@@ -29,7 +29,7 @@ from privopt_classics.laws import Privacy, ReportLaw
 
 @frozen(kw_only=True)
 class BoundedNumber:
-    """A problem whose secret is a number on a public grid from -1 to 1 with n steps."""
+    """A problem whose secret is a number on a public grid, which divides the range from -1 to 1 into n steps."""
 
     steps: int = key(help="steps n of the grid of numbers from -1 to 1", check=check_largest)
     privacy: Privacy = key(help="how much may leak")
@@ -66,7 +66,7 @@ class PiecewiseLaw(ReportLaw):
         return self.problem.steps + self.window
 
     def values(self) -> Floats:
-        """Return an (n + w,) array with the number that is reported for each index j."""
+        """Return an (n + w,) array with the number reported for each report index j."""
         j = np.arange(self.count_outputs())
         centred: Floats = j.astype(np.float64) - (self.count_outputs() - 1) / 2
         return 2 * centred / float(self.slope * self.problem.steps)

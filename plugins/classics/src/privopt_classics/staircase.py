@@ -29,7 +29,7 @@ from privopt_classics.laws import Privacy
 
 @frozen(kw_only=True)
 class BoundedSum:
-    """A problem with a secret sum, which one person can change by at most a public amount."""
+    """A problem with a secret sum that one person can change by at most a publicly known amount."""
 
     largest: int = key(help="the largest possible sum n, public", check=check_largest)
     sensitivity: int = key(help="the most by which one person changes the sum", check=check_largest)

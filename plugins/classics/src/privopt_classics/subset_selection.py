@@ -92,7 +92,7 @@ class SubsetLaw(AnswerLaw):
 
 
 class SubsetSelection(LocalMechanism[Question]):
-    """A mechanism that reports a random set of answers, which is likelier to contain the true answer than any other."""
+    """A mechanism that reports a random set of answers, in which the true answer is the most likely member."""
 
     problem_class = Question
     release_class = SubsetLaw
