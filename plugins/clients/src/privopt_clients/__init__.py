@@ -9,7 +9,7 @@ from privopt.specs import CommandSpec, hookimpl
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Return the spec of the command ``privopt export``, which turns a release into a client for browsers."""
+    """Return the spec of the ``privopt export`` command, which turns a release into a client for browsers."""
     return [
         CommandSpec(
             name="export",

@@ -62,28 +62,28 @@ MAX_STEPS: Final = (1 << 32) - 1
 
 
 class Mechanism(Protocol):
-    """Interface of the mechanisms that an artefact can store.
+    """Interface of the mechanisms that can be stored in an artefact.
 
     Attributes:
-        kind: The code of this kind of mechanism in the artefact, from 1 to 4.
+        kind: The code, from 1 to 4, that identifies this kind of mechanism in the artefact.
     """
 
     kind: ClassVar[int]
 
     def to_bytes(self) -> bytes:
-        """Return the mechanism's part of the artefact."""
+        """Serialise the mechanism as a section of the artefact."""
         ...
 
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """N places in an artefact, with their ids and, unless they have only ids, integer coordinates.
+    """N places in an artefact, each with an id and possibly integer coordinates.
 
     Attributes:
         ids: The id of each place.
         kind: :data:`KIND_IDS`, :data:`KIND_DEGREES` or :data:`KIND_PLANE`.
         points: (N, 2) The latitude and longitude of each place in 1e-7 degrees, or x and y in mm, as int32. If the
-            places have only ids, the shape is (0, 2).
+            places have no coordinates, the shape is (0, 2).
     """
 
     ids: tuple[str, ...]
@@ -92,16 +92,17 @@ class Places:
 
     @classmethod
     def of(cls, ids: Sequence[str], coordinates: Floats | None, *, degrees: bool) -> Places:
-        """Return places whose coordinates are rounded to the artefact's units, 1e-7 degrees or millimetres.
+        """Create places, rounding their coordinates to the artefact's units of 1e-7 degrees or 1 mm.
 
         Args:
             ids: The id of each place.
             coordinates: (N, 2) The latitude and longitude of each place in degrees, or x and y in km. None if the
-                places have only ids.
+                places have no coordinates.
             degrees: Whether the coordinates are in degrees.
 
         Raises:
-            UsageError: A coordinate is not finite, or a planar coordinate exceeds :data:`MAX_PLANE_KM`.
+            UsageError: A coordinate is not finite, or the absolute value of a planar coordinate exceeds
+                :data:`MAX_PLANE_KM`.
         """
         if coordinates is None:
             return cls(ids=tuple(ids), kind=KIND_IDS, points=np.zeros((0, 2), dtype=np.int32))
@@ -123,9 +124,9 @@ class Places:
         return cls(ids=tuple(ids), kind=KIND_DEGREES if degrees else KIND_PLANE, points=points.astype(np.int32))
 
     def to_bytes(self) -> bytes:
-        """Return the artefact's section on these places.
+        """Serialise the places as a section of the artefact.
 
-        It contains the ids, the coordinates and, if they are in degrees, the cosines of the latitudes.
+        The section contains the ids, the coordinates and, if these are in degrees, the cosine of each latitude.
         """
         parts = [_pack_text(name) for name in self.ids]
         parts.append(self.points.astype("<i4").tobytes())
@@ -141,7 +142,7 @@ class Rows:
     """A mechanism stored as complete rows of the obfuscation matrix.
 
     Attributes:
-        kind: The code of this kind of mechanism in the artefact.
+        kind: The code that identifies this kind of mechanism in the artefact.
         weights: (N, K) The matrix as uint64 weights that sum to 2**63 in each row.
     """
 
@@ -150,18 +151,18 @@ class Rows:
     weights: Unsigned
 
     def to_bytes(self) -> bytes:
-        """Return the artefact's section on the mechanism, which is the weights row by row."""
+        """Serialise the weights row by row."""
         return self.weights.astype("<u8").tobytes()
 
 
 @frozen(kw_only=True, eq=False)
 class Predictive:
-    """A mechanism that decides by a private test whether to repeat the last report, and otherwise draws from a row.
+    """A mechanism that runs a private test to decide whether to repeat the last report or to draw a new one.
 
     Attributes:
-        kind: The code of this kind of mechanism in the artefact.
+        kind: The code that identifies this kind of mechanism in the artefact.
         rows: The matrix rows of the records, from which new reports are drawn.
-        prediction: The parameters of the test. Its outputs are those of the rows.
+        prediction: The parameters of the test, for the same outputs as ``rows``.
     """
 
     kind: ClassVar[int] = 4
@@ -170,12 +171,12 @@ class Predictive:
     prediction: Prediction
 
     def to_bytes(self) -> bytes:
-        """Return the artefact's section on the mechanism: the rows, followed by the parameters of the test.
+        """Serialise the rows, followed by the parameters of the test.
 
-        The first parameter is a threshold, the largest distance, in steps, at which the last report is still accurate
-        enough. It is followed by the rates of the noise that is added to this threshold and to the distance in each
-        test, each as a numerator and a denominator. The section ends with the distances, in steps, from each record to
-        each output. They are capped at 2^32 - 1 to fit into 32 bits.
+        The first parameter is a threshold: the largest distance, in steps, at which the last report still counts as
+        accurate. It is followed by the rates of the noise added to this threshold and, in each test, to the distance.
+        Each rate is stored as a numerator and a denominator. The section ends with the distances, in steps, from each
+        record to each output, capped at 2^32 - 1 so that they fit into 32 bits.
         """
         test = self.prediction
         rates = (*test.threshold.as_integer_ratio(), *test.test.as_integer_ratio())
@@ -185,12 +186,12 @@ class Predictive:
 
 @frozen(kw_only=True, eq=False)
 class Everywhere:
-    """A mechanism for every point in a region, which has a row for each vertex and mixes these rows at other points.
+    """A mechanism for any point in a region, which stores a row for each vertex and mixes these rows at other points.
 
     Attributes:
-        kind: The code of this kind of mechanism in the artefact.
+        kind: The code that identifies this kind of mechanism in the artefact.
         rows: The matrix rows of the vertices.
-        snapper: The region, with the rule that expresses a position as a mixture of vertices.
+        snapper: The region, together with the rule that expresses a position as a mixture of vertices.
     """
 
     kind: ClassVar[int] = 3
@@ -199,21 +200,21 @@ class Everywhere:
     snapper: Snapper
 
     def to_bytes(self) -> bytes:
-        """Return the artefact's section on the mechanism: the rows of the vertices, followed by the region.
+        """Serialise the rows of the vertices, followed by the region.
 
-        A share is the weight of a vertex's row in the mixture at a position. Along a street, shares are either linear
-        or S-shaped functions of the position. The region is stored in this order:
+        The share of a vertex is the weight of its row in the mixture at a position. Along a street, shares are either
+        linear or S-shaped functions of the position. The region is stored in this order:
 
         - the number of corners of a simplex, 3 for triangles and 2 for streets;
-        - the number of pieces in each half of a street on which S-shaped shares are linear, or 0 for linear shares;
+        - the number of linear pieces that make up each half of an S-shaped share, or 0 for linear shares;
         - the number of bytes in a block of entropy;
         - the projection, if positions are in degrees;
         - the vertices in mm, the simplices, and the boundary edges of the region;
         - for S-shaped shares, epsilon times the length of each street.
 
         Raises:
-            UsageError: The region is wider than :data:`WIDEST` or farther than this from the origin, so that products
-                would exceed 64 bits.
+            UsageError: The region is wider than :data:`WIDEST`, or extends farther than that from the origin. Products
+                could then exceed 64 bits.
         """
         snapper = self.snapper
         vertices, simplices, edges = snapper.vertices, snapper.simplices, snapper.side_ends
@@ -240,7 +241,7 @@ class Everywhere:
         return b"".join(parts + [_pack_integer(number) for number in [denominator, *reaches] if snapper.steps])
 
     def _greatest_sum(self, denominator: int, reach: int) -> int:
-        """Return an upper bound on the sum of weights that a client can compute at any position.
+        """Return an upper bound on the sum of the weights that a client computes for any one position.
 
         Args:
             denominator: The common denominator of epsilon times the length of each street.
@@ -305,10 +306,10 @@ def artefact(
 
 
 def _count_units(mechanism: Mechanism, records: Places, reach_km: float) -> int:
-    """Convert a distance from km to the unit in which clients measure distances, rounding up.
+    """Convert a distance in km to the integer unit in which clients measure distances, rounding up.
 
-    If places are in degrees, the unit is 1e-7 degrees of latitude. In a plane it is a millimetre, and likewise for
-    regions, which clients project onto a plane.
+    The unit is 1e-7 degrees of latitude if places are in degrees, and 1 mm in a plane. Regions are always measured in
+    mm, because clients project them onto a plane.
     """
     in_degrees = records.kind == KIND_DEGREES and mechanism.kind != Everywhere.kind
     per_km = PER_DEGREE * 180.0 / (math.pi * EARTH_RADIUS_KM) if in_degrees else PER_KM
@@ -316,7 +317,7 @@ def _count_units(mechanism: Mechanism, records: Places, reach_km: float) -> int:
 
 
 def _pack_integer(number: int) -> bytes:
-    """Encode a non-negative integer of up to 255 bytes as a one-byte length followed by that many bytes."""
+    """Encode a non-negative integer of up to 255 bytes as a one-byte length followed by its little-endian bytes."""
     size = (number.bit_length() + 7) // 8
     return struct.pack("<B", size) + number.to_bytes(size, "little")
 

@@ -67,7 +67,7 @@ class Places:
 
 
 class _Reader:
-    """A sequential reader of an artefact, which raises DamagedArtefactError when asked to read beyond the end."""
+    """A sequential reader of an artefact that raises DamagedArtefactError when asked to read past the end."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
@@ -135,8 +135,7 @@ class _Rows:
 
     Attributes:
         entropy: The number of bytes of entropy per draw.
-        block: The smallest number of bytes with which a draw can succeed. It equals ``entropy``, because draws never
-            fail.
+        block: The minimum number of bytes needed for a draw. Since draws never fail, it equals ``entropy``.
         rows: The weights of the outputs, one tuple per record.
     """
 
@@ -165,7 +164,7 @@ class _Rows:
         A draw never fails, so the result is never None.
 
         Args:
-            where: A mixture that consists of a single row, that of the record.
+            where: A mixture that consists of a single row.
             entropy: Uniformly random bytes.
         """
         # Each row sums to a power of two, so no number has to be rejected.
@@ -224,10 +223,10 @@ class _Columns:
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
         """Draw the index of an output by rejection sampling, or return None if every block of entropy is rejected.
 
-        A block is accepted if its number is below the sum of the row's weights.
+        A block is accepted if the number that it encodes is below the sum of the row's weights.
 
         Args:
-            where: A mixture that consists of a single row, that of the record.
+            where: A mixture that consists of a single row.
             entropy: Uniformly random bytes, which are consumed block by block.
 
         Raises:
@@ -270,21 +269,23 @@ class _Columns:
 
 
 class Client:
-    """A client that draws random reports for secret ids or positions, as prescribed by a release's artefact.
+    """A client that draws random reports for secret ids or positions, using the mechanism stored in an artefact.
 
     Attributes:
         promise: The guarantee in one sentence.
         release: The SHA-256 of the exported release's file SHA256SUMS.
         proof: The SHA-256 of the release's file proof.npz, or ``""`` if it has none.
         _records, _outputs: The secret places and the places that can be reported.
-        _mechanism: The rows, or the data from which they are computed.
+        _mechanism: The mechanism's rows, or the data from which they are computed.
         _reach: The distance from the nearest record or from the region beyond which a position is rejected. It is in
             the stored unit of the places (1e-7 degrees or mm), or in mm for a region.
         _number: The row index of each record, keyed by the record's id.
     """
 
     def __init__(self, body: bytes) -> None:
-        """Read the body of an artefact, i.e. all bytes after the digest, which :func:`open_artefact` checks.
+        """Read the body of an artefact, which consists of all bytes after the digest.
+
+        The digest itself is checked by :func:`open_artefact`.
 
         Raises:
             DamagedArtefactError: The body does not have the format described in docs/reference/client.md.
@@ -341,7 +342,7 @@ class Client:
         return self._mechanism.entropy
 
     def covers(self, secret: str | Sequence[float]) -> bool:
-        """Return whether :meth:`report` accepts a secret, given as a record's id or a position."""
+        """Return whether :meth:`report` accepts a secret, which is either a record's id or a position."""
         try:
             self._find_rows(secret)
         except ValueError:  # including its subclass OutsideRegionError
@@ -366,13 +367,15 @@ class Client:
         return self._make_report(output)
 
     def report_from(self, secret: str | Sequence[float], entropy: bytes) -> Report:
-        """Draw a report for a secret from the given bytes, for which every client returns the same report.
+        """Draw a report for a secret deterministically from the given bytes.
+
+        All clients draw the same report from the same bytes.
 
         Args:
             secret: A record's id, or a position given as latitude and longitude in degrees or as x and y in km.
             entropy: Uniformly random bytes, usually :attr:`entropy` of them. They must never be reused, as this would
-                void the guarantee. Mechanisms with complete rows use 8 bytes, all others the first block that is
-                accepted.
+                void the guarantee. Mechanisms with complete rows use the first 8 bytes, all others the first block that
+                is accepted.
 
         Raises:
             ValueError: No record has this id, the records have no positions, the position is out of range, there are
@@ -388,10 +391,10 @@ class Client:
         return self._make_report(output)
 
     def _find_rows(self, secret: str | Sequence[float]) -> Mixture:
-        """Return the mixture of rows to draw a secret's report from, as row indices with integer shares.
+        """Return the mixture of rows from which to draw the report for a secret, as (row index, integer share) pairs.
 
-        For an id, it is the record's row alone. For a position, it is the row of the nearest record or, if the release
-        protects every point, a combination of the surrounding vertices' rows.
+        For an id, the mixture consists of the record's row alone. For a position, it is the row of the nearest record
+        or, if the release protects every point in a region, a combination of the surrounding vertices' rows.
 
         Raises:
             ValueError: No record has this id, the records have no positions, or the position is out of range.
@@ -415,7 +418,10 @@ class Client:
         return ((row, 1),)
 
     def _make_report(self, output: int) -> Report:
-        """Return the report for an output's index, which contains its id and any coordinates, in degrees or km."""
+        """Return the report for the output with the given index.
+
+        It contains the output's id and, if the outputs have any, its coordinates in degrees or km.
+        """
         places = self._outputs
         report: Report = {"id": places.ids[output]}
         if places.kind:

@@ -27,11 +27,11 @@ Mixture = tuple[tuple[int, int], ...]
 
 
 class DamagedArtefactError(ValueError):
-    """Raised if the bytes are not an artefact, or have changed since the export."""
+    """Raised when the bytes are not an artefact, or have changed since it was exported."""
 
 
 class OutsideRegionError(ValueError):
-    """Raised if a position is too far from a release's region or records for a useful report."""
+    """Raised when a position is too far from a release's region or records for a report to be useful."""
 
     def __init__(self) -> None:
         # The message must not quote the position, because it may be logged.
@@ -51,7 +51,7 @@ class Reader(Protocol):
 
 
 class Everywhere:
-    """A mechanism for any point in a region, which has a row for each vertex of the region's triangles or streets.
+    """A mechanism for any point in a region, which stores a row for each vertex of the region's triangles or streets.
 
     At other points, the rows of the surrounding vertices are mixed. The weight of a vertex's row in this mixture is
     called its share. Along a street, shares are either linear or S-shaped functions of the position.
@@ -67,10 +67,9 @@ class Everywhere:
         _origin: The latitude and longitude of the plane's origin, in 1e-7 degrees.
         _scales: The lengths, in 2^-24 mm, of 1e-7 degrees to the east and to the north, or None if positions are
             planar.
-        _pieces: The number of pieces into which each half of a street is divided, on each of which S-shaped shares are
-            linear. 0 if shares are linear on the whole street.
-        _numerators, _denominator: Epsilon times the length of each street, as integers over a common denominator. Empty
-            and 1 if shares are linear.
+        _pieces: The number of linear pieces that make up each half of an S-shaped share, or 0 if shares are linear.
+        _numerators, _denominator: Epsilon times the length of each street, as integers over a common denominator. If
+            shares are linear, they are an empty list and 1.
     """
 
     def __init__(self, reader: Reader, rows: Sequence[Sequence[int]], degrees: bool, reach: int) -> None:
@@ -107,7 +106,7 @@ class Everywhere:
         self._numerators = [reader.large() for _ in simplices] if self._pieces else []
 
     def at(self, first: int, second: int) -> Mixture:
-        """Return the mixture of rows at a position, as row indices with integer shares.
+        """Return the mixture of rows at a position, as pairs of a row index and an integer share.
 
         Inside a triangle, the rows are those of its three corners. A position outside all triangles is moved to the
         nearest side (a street or a boundary edge of the region), and the rows are those of the side's two ends.
@@ -140,14 +139,15 @@ class Everywhere:
     def draw(self, mixture: Mixture, entropy: bytes) -> int | None:
         """Draw the index of an output by rejection sampling, or return None if every block of entropy is rejected.
 
-        A block is accepted if its number is below the largest multiple of the row's sum that a block can hold.
+        A block is accepted if the number that it encodes is below the largest multiple of the row's sum that a block
+        can hold.
 
         Args:
-            mixture: The indices and shares of the rows that make up the position's row.
+            mixture: The indices and shares of the rows to mix at the position.
             entropy: Uniformly random bytes, which are consumed block by block.
 
         Raises:
-            DamagedArtefactError: The row's weights sum to more than a block can hold.
+            DamagedArtefactError: The mixed row's weights sum to more than a block can hold.
         """
         weights = [0] * len(self._rows[0])
         for row, corner_share in mixture:
@@ -196,14 +196,15 @@ class Everywhere:
     def _s_shaped_share(self, distance: int, length: int, scaled_length: int) -> tuple[int, int]:
         """Return the share of a street's far end at a point on the street, as a numerator and a denominator.
 
-        This is ``far_share`` of privopt_metric_dp.region.snap_to_region, computed in integers. The share is an S-shaped
-        function of the position. Unlike a linear share, it makes the privacy loss grow evenly along the street.
+        This computes ``far_share`` of privopt_metric_dp.region.snap_to_region in integer arithmetic. The share is an
+        S-shaped function of the position. Unlike a linear share, it makes the privacy loss grow evenly along the
+        street.
 
         Each half of the street is divided into n = ``_pieces`` pieces. Let R / Q be epsilon times the length of the
         street, with Q = ``_denominator``, and let d = 2 n Q and t = R / d. On piece j of the near half, counted from 0,
         the share is ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), where r is the fraction of the piece before the
-        point. The result is this quotient, with numerator and denominator multiplied by d^n length. The far half
-        mirrors the near half.
+        point. The numerator and denominator of this quotient are both multiplied by d^n times ``length`` to make them
+        integers. The far half mirrors the near half.
 
         Args:
             distance: The distance from the near end to the point, in any unit.

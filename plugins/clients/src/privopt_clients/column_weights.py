@@ -49,8 +49,11 @@ FRACTION_BITS: Final = 256
 class Columns:
     """A mechanism with column weights on a graph of N places, each of which is both a record and an output.
 
+    In row i, place k has the weight X_k T[D_ik]. Here X_k is a weight per place, D_ik is the length, in steps, of the
+    shortest path from i to k, and T is a table that decreases by a constant factor per step.
+
     Attributes:
-        kind: The code of this kind of mechanism in the artefact.
+        kind: The code that identifies this kind of mechanism in the artefact.
         edge_ends: (E, 2) The indices of the places at the two ends of each edge.
         steps: (E,) The length of each edge, in steps.
         weights: (N,) The weight X_k of each place, as uint32.
@@ -77,13 +80,13 @@ class Columns:
     step_counts: Ints
 
     def to_bytes(self) -> bytes:
-        """Return the artefact's section on the mechanism, from which clients recompute T and D."""
+        """Serialise the graph and the weights, from which clients can recompute the table T and the distances D."""
         head = struct.pack("<QQIBHI", self.factor, self.top, self.longest, self.block, self.tries, len(self.edge_ends))
         edges = np.concatenate([self.edge_ends[:, 0], self.edge_ends[:, 1], self.steps])
         return head + edges.astype("<u4").tobytes() + self.weights.astype("<u4").tobytes()
 
     def probabilities(self) -> Floats:
-        """Return an (N, N) array with the probability of each report (column) for each record (row), in doubles."""
+        """Return an (N, N) array with the probability of each report (column) for each record (row), as doubles."""
         table = np.array(_falling_table(self.factor, self.top, self.longest), dtype=np.float64)
         probabilities: Floats = table[self.step_counts] * self.weights
         probabilities /= probabilities.sum(axis=1, keepdims=True)
@@ -124,8 +127,8 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
         epsilon: The exact epsilon per unit of distance.
 
     Returns:
-        The column weights, or None if the pairs do not connect all records, a distance is 0 or too short for a step, or
-        no weights can be certified.
+        The column weights. None if there are no pairs, the pairs do not connect all records, a distance is 0 or shorter
+        than one step, or no weights can be certified.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
@@ -152,7 +155,7 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     step_counts = np.rint(dijkstra(step_graph, directed=False)).astype(np.int64)
 
     def at_share(epsilon_share: float) -> Columns | None:
-        """Return the column weights that use this share of epsilon, or None if they cannot be certified."""
+        """Return the column weights that use the given share of epsilon, or None if they cannot be certified."""
         columns = _make_columns(float(epsilon) * step * epsilon_share, pairs, steps, step_counts)
         return columns if columns is not None and columns.holds(pairs, distances, epsilon) else None
 
@@ -191,8 +194,9 @@ def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
 def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> Columns | None:
     """Return column weights for a given rate, with row sums that are as equal as possible.
 
-    Equal row sums matter for two reasons. The ratio of two row sums adds to the privacy loss, and a row with a small
-    sum rejects many blocks. The result is not certified yet, so the caller must check it with :meth:`Columns.holds`.
+    Equal row sums matter for two reasons: the ratio of two row sums adds to the privacy loss, and draws from a row with
+    a small sum are often rejected. The result is not yet certified, so the caller must check it with
+    :meth:`Columns.holds`.
 
     Args:
         rate: The amount by which the logarithm of a weight decreases per step.
@@ -251,7 +255,7 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
 
 
 def _falling_table(factor: int, top: int, longest: int) -> list[int]:
-    """Return the table T exactly as every client computes it.
+    """Return the table T, computed exactly as in every client.
 
     Args:
         factor: The integer q in T[n + 1] = ceil(T[n] q / 2^64).
@@ -266,7 +270,7 @@ def _falling_table(factor: int, top: int, longest: int) -> list[int]:
 
 
 def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) -> list[int]:
-    """Return the exact sum S_i of each row, which adds up X_k T[D_ik] over all places k.
+    """Return the exact sum S_i of each row, i.e. the sum of X_k T[D_ik] over all places k.
 
     The entries of T are split into limbs of 16 bits, so that no partial sum overflows 64 bits.
 

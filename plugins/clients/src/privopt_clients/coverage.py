@@ -25,11 +25,11 @@ _MIN_REACH_KM: Final = 1.0
 
 
 def reach_of(data: MetricData, grid: Grid | None) -> float:
-    """Return the reach of a client, i.e. the distance in km beyond which it rejects a position.
+    """Return the default distance, in km, beyond which a client rejects a position.
 
-    The distance is measured from the nearest record, or from the region if the release protects every point.
+    It is measured from the nearest record, or from the region if the release protects every point in a region.
 
-    - For a grid, the reach is half the diagonal of a cell, so that all cells are covered.
+    - For a grid, it is half the diagonal of a cell, so that all cells are covered.
     - For a mesh, it is an upper bound on the distance from any point in a triangle to the nearest corner. If the
       release protects every point, it is only a tolerance for rounding errors.
     - For points and streets, it is the diagonal of the bounding box, but at least 1 km. ``privopt apply`` warns about

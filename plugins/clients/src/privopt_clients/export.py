@@ -81,8 +81,8 @@ class ExportResult:
     Attributes:
         folder: The folder that was written.
         size, zipped: The size of mechanism.bin in bytes, uncompressed and gzipped.
-        digest: The SHA-256 of mechanism.bin, to be passed to :func:`privopt_clients.client.open_artefact`.
-        form: "rows" or "columns".
+        digest: The SHA-256 of mechanism.bin, which can be passed to :func:`privopt_clients.client.open_artefact`.
+        form: How the mechanism is stored, "rows" or "columns".
         loss: The expected loss of the client's reports, in the release's unit of loss.
         price: The amount by which ``loss`` exceeds the loss of the release.
         reach_km: The distance in km beyond which the client rejects a position, measured from the nearest record or
@@ -112,16 +112,16 @@ def export(
     reach_km: float | None = None,
     progress: Progress | None = None,
 ) -> ExportResult:
-    """Write a release as a client for browsers.
+    """Export a release as a client for browsers.
 
     Args:
         folder: The release folder, which is verified first.
         out: The folder to create, which receives the modules, the artefact, test vectors and a web page.
         force: Whether to replace ``out`` if it exists.
         form: "rows" to store the matrix row by row, merging outputs until it fits into ``max_bytes``, or "columns" to
-            store column weights. By default, the release's rows are stored if they fit, and otherwise the form with the
+            store column weights. By default, the release's rows are stored if they fit. Otherwise the form with the
             smaller loss is used.
-        max_bytes: The largest size of a matrix stored as rows, in bytes.
+        max_bytes: The maximum size of a matrix stored as rows, in bytes.
         allow_larger_loss: Whether the client's loss may exceed the release's by more than 1 % to save space.
         reach_km: The distance in km beyond which the client rejects a position, measured from the nearest record or
             from the region. By default, it is computed by :func:`privopt_clients.coverage.reach_of`.
@@ -129,8 +129,8 @@ def export(
 
     Raises:
         UsageError: The release has no matrix, lacks a row for some record, or has a guarantee that does not cover
-            single reports. The error is also raised if ``reach_km`` is not a number of at least 0 or the client's loss
-            is too large.
+            individual reports. Also raised if ``reach_km`` is negative or NaN, if the requested form is not possible,
+            or if the client's loss is too large.
         DoesNotHoldError: The release fails verification.
         CertificationError: The client's rows do not satisfy epsilon.
     """
@@ -191,10 +191,10 @@ def export(
 
 
 def export_modules(out: Path | str, *, force: bool = False) -> None:
-    """Write the JavaScript modules without a release, together with a demonstration page that shows a world map.
+    """Write the JavaScript modules without a release, together with a demo page that shows a world map.
 
-    With the modules' function ``fromEpsilon``, reports can be drawn for any position on Earth. The page,
-    ``anywhere.html``, works offline.
+    The modules' function ``fromEpsilon`` can draw reports for any position on Earth. The page, ``anywhere.html``, works
+    offline.
 
     Args:
         out: The folder to create.
@@ -209,10 +209,10 @@ def export_modules(out: Path | str, *, force: bool = False) -> None:
 
 
 def _check_scope(opened: OpenedFolder) -> None:
-    """Check that the release's guarantee covers the single reports that a client draws.
+    """Check that the release's guarantee covers each individual report that a client draws.
 
     Raises:
-        UsageError: The guarantee has a privacy notion or a scope that clients do not support.
+        UsageError: Clients do not support the guarantee's privacy notion or scope.
     """
     guarantee = opened.result.guarantee
     scopes = SCOPES[:2] if guarantee.kind == NOTION_OF_TRACES else SCOPES
@@ -249,9 +249,9 @@ def _grid_of(declared: object) -> Grid | None:
 
 
 def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
-    """Return the number of bytes that each output takes in the artefact, and the number of outputs in use.
+    """Return the number of bytes per output in the artefact, and the number of outputs in use.
 
-    An output is in use if some row gives it a positive weight.
+    An output is in use if at least one row gives it a positive weight.
     """
     # A weight takes 8 bytes. For traces, the test that decides whether to repeat the last report needs a distance of 4
     # bytes.
@@ -260,15 +260,16 @@ def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
 
 
 def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
-    """Return an error message that suggests what to do about rows that are too large.
+    """Return an error message that suggests what to do about a form that is too large or has too large a loss.
 
-    The rows do not fit into ``max_bytes``, and no smaller form is possible without a large increase in loss. If they do
-    fit, the loss of another form that was requested is too large, and the message says so.
+    If the release's rows do not fit into ``max_bytes``, the message lists ways to make them fit. Otherwise, the
+    requested form increases the loss too much, and the message says that this needs explicit permission and that the
+    rows would fit.
 
     Args:
         release: The release, with a row for each record.
         data: The problem's data, on which the possible remedies depend.
-        max_bytes: The largest size of a matrix stored as rows, in bytes.
+        max_bytes: The maximum size of a matrix stored as rows, in bytes.
     """
     column_bytes, output_count = _count_row_bytes(release)
     size = column_bytes * output_count
@@ -324,10 +325,10 @@ def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, ma
 
 
 def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm | None:
-    """Return column weights on the graph formed by the certificate's pairs, or None if this form is not possible.
+    """Return column weights on the graph formed by the certificate's pairs, or None if this form is not applicable.
 
-    The outputs must be the records. There must also be few pairs, because clients search the graph for each report, and
-    each edge takes 12 bytes in the artefact. Regions and traces are always stored as rows.
+    The outputs must be the records. The pairs must also be few, because clients search the graph for each report, and
+    each edge takes 12 bytes in the artefact. Releases for regions and traces are always stored as rows.
 
     Args:
         release: The release, whose pairs imply all required pairs.
@@ -398,9 +399,10 @@ def _expected_loss(weights: Unsigned, weighted: Floats) -> float:
 
 
 def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Places:
-    """Convert a problem's places to the artefact's form.
+    """Convert a problem's places to the form in which artefacts store them.
 
-    Coordinates are stored in degrees if the places are geographic, or if the region is a projection of the Earth.
+    Coordinates are stored in degrees if the places are geographic, or if the region was projected from the Earth to a
+    plane.
 
     Args:
         data: The problem's data.
@@ -425,7 +427,7 @@ def _hash_file(path: Path) -> str:
 
 
 def _write_artefact(folder: Path, contents: bytes) -> None:
-    """Write mechanism.bin, and vectors.json with the test vectors that every client must reproduce."""
+    """Write the artefact to mechanism.bin, and test vectors that every client must reproduce to vectors.json."""
     (folder / "mechanism.bin").write_bytes(contents)
     vectors = json.dumps(list(_iter_vectors(open_artefact(contents), contents)), indent=1, ensure_ascii=False)
     (folder / "vectors.json").write_text(vectors + "\n", "utf-8")
@@ -447,14 +449,14 @@ def _write_page(folder: Path, contents: bytes) -> None:
 
 
 def _inline_modules(page: str) -> str:
-    """Return an HTML page in which the modules' code replaces the placeholder ``/* MODULES */``."""
+    """Replace the placeholder ``/* MODULES */`` in an HTML page with the code of the modules."""
     # A page opened from a file cannot import modules, so they are copied into the page without their import lines.
     modules = "\n".join(IMPORTED.sub("", (CLIENT / name).read_text("utf-8")) for name in MODULES)
     return page.replace("/* MODULES */", modules)
 
 
 def _iter_vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
-    """Yield test vectors, which consist of an input, entropy, and the report that every client must draw from them.
+    """Yield test vectors, each consisting of an input, entropy, and the report that every client must draw from them.
 
     Args:
         client: The reference client for the artefact.

@@ -15,14 +15,14 @@ __all__ = ["fewer_outputs"]
 
 
 def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tuple[Unsigned, Ints]:
-    """Keep the most frequent outputs, and replace every other output with the kept one that increases the loss least.
+    """Keep the most frequent outputs, and replace each other output with the kept one that increases the loss least.
 
     Outputs that no row can produce are always dropped.
 
     Args:
         weights: (N, K) The obfuscation matrix as uint64 weights that sum to 2**63 in each row.
         weighted: (N, K) The loss of each output for each record, multiplied by the record's prior.
-        max_outputs: The largest number of outputs to keep.
+        max_outputs: The maximum number of outputs to keep.
 
     Returns:
         The reduced matrix, with one column per kept output, and the indices of the kept outputs in ascending order.
