@@ -38,12 +38,12 @@ def assign_within_bounds(
     max_facilities: int | None,
     context: SolveContext,
 ) -> Facilities:
-    """Choose which facilities to open, and assign each location to one of them within their capacities.
+    """Choose which facilities to open, and assign each location to one of them without exceeding any capacity.
 
     Args:
         costs: The non-negative costs of serving C locations from F facilities, infinite for pairs that are not allowed.
         opening: (F,) The non-negative cost of opening each facility.
-        weight: (C,) The non-negative capacity that each location takes up, in clients.
+        weight: (C,) The non-negative amount of capacity that each location takes up, in clients.
         capacity: (F,) The capacity of each facility in clients, negative if it cannot be opened and infinite if it is
             unbounded.
         relaxed: The solution without capacities, which is returned as is if it respects them. Its lower bound is valid
@@ -55,9 +55,10 @@ def assign_within_bounds(
         The solution. Facilities and locations are identified by the rows and columns of ``costs``.
 
     Raises:
-        InfeasibleError: No assignment respects the capacities. The message gives the reason if it follows from totals
-            or maxima.
-        StoppedError: No assignment was found within the time limit, or there is none among the cheapest pairs.
+        InfeasibleError: No assignment respects the capacities. If comparing the weights and capacities reveals why, the
+            message gives the reason.
+        StoppedError: No assignment was found within the time limit, or none exists among the cheapest pairs, to which a
+            large problem is restricted.
     """
     facilities, locations = costs.shape
     max_facilities = facilities if max_facilities is None else min(max_facilities, facilities)
@@ -111,10 +112,10 @@ def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
 
 
 def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
-    """Return the reason why no assignment can exist, or None if simple comparisons do not show any.
+    """Return a reason why no assignment can exist, or None if simple comparisons reveal none.
 
-    The total weight of all locations is compared with the ``max_facilities`` largest capacities taken together, and the
-    largest weight of a location with the largest capacity of a facility.
+    The total weight of all locations is compared with the sum of the ``max_facilities`` largest capacities, and the
+    largest weight of any location with the largest capacity of any facility.
 
     Args:
         weight: (C,) The capacity that each location takes up, in clients.
@@ -149,7 +150,7 @@ def _solve_program(
 
     Args:
         cost: (F, C) The cost of serving each location from each facility. Only entries in ``pairs`` are used.
-        pairs: (F, C) A mask of the pairs that get a variable.
+        pairs: (F, C) A mask of the allowed pairs, for each of which the program has a variable.
         opening: (F,) The cost of opening each facility.
         weight: (C,) The capacity that each location takes up, in clients.
         capacity: (F,) The capacity of each facility in clients, at most 0 if it cannot be opened and infinite if it is
@@ -158,12 +159,12 @@ def _solve_program(
         context: The solver, the relative gap at which it may stop, and the time limit.
 
     Returns:
-        The (C,) index of each location's facility, and the proved lower bound on the cost, or None if the solver
-        provides none.
+        The (C,) index of each location's facility, and a proved lower bound on the cost, or None if the solver does not
+        provide one.
 
     Raises:
-        InfeasibleError: No assignment over these pairs respects the capacities.
-        StoppedError: The time limit expired before the solver found a solution.
+        InfeasibleError: No assignment that uses only these pairs respects the capacities.
+        StoppedError: The time limit expired before the solver finished.
     """
     from scipy.sparse import coo_array, csr_array, hstack
 

@@ -49,7 +49,7 @@ def _parse_epsilon(context: click.Context, parameter: click.Parameter, value: st
 
 
 def _read_count(text: str) -> int:
-    """Return the secret count given by the value of --clients, which is read from standard input if the value is ``-``.
+    """Parse the value of --clients, or read the secret count from standard input if the value is ``-``.
 
     Raises:
         UsageError: The count is not a whole number from 0 to 1e12. The message does not quote it.

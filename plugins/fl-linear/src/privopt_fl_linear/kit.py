@@ -85,9 +85,9 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _has_ties(problem: GeneratedProblem) -> bool:
-    """Return whether two facilities may cost the same for some location.
+    """Return whether serving some location might cost the same from two different facilities.
 
-    Ties are broken in favour of the first id, so renaming ids can change the plan. If there may be ties, the kit skips
+    Ties are broken in favour of the first id, so renaming ids can change the plan. If ties are possible, the kit skips
     the check that renames ids. On the sphere, ties are always assumed to be possible.
     """
     # The columns are the id, the coordinates (unless there is a matrix), the capacity, the facility cost and the
@@ -109,8 +109,8 @@ def _has_ties(problem: GeneratedProblem) -> bool:
 def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
     """Return a variant with all lengths and costs multiplied by 4, to check that results do not depend on units.
 
-    Multiplication by a power of two is exact in doubles. The result is None on the sphere, where the unit is always km.
-    ``chance``, the kit's random generator, is not used.
+    The factor is a power of two, so that the multiplication is exact in doubles. The result is None on the sphere,
+    where the unit is always km. ``chance``, the kit's random generator, is not used.
     """
     if problem.facts["kind"] == "sphere":
         return None
@@ -129,8 +129,8 @@ def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant |
 def _draw_reports(problem: Any, method: str, count: int) -> Any:
     """Draw ``count`` independent reports for each of the n locations, as a (count, n) array.
 
-    The kit attacks these reports, because the release depends on the secret counts only through them. ``method`` is not
-    used, because reports have the same distribution for every private method.
+    The kit attacks these reports, because they are the only part of the release that depends directly on the secret
+    counts. ``method`` is not used, because reports have the same distribution for every private method.
     """
     clients = np.tile(problem.data.clients, (count, 1))
     return noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]
@@ -139,7 +139,7 @@ def _draw_reports(problem: Any, method: str, count: int) -> Any:
 def _sum_distribution(epsilon: float, k: int) -> Any:
     """Return the distribution of the sum of k discrete Laplace draws of rate ``epsilon``, computed by convolution.
 
-    The middle entry of the array is the probability of 0, with those of -1 and 1 next to it.
+    The result is an array of probabilities whose middle entry belongs to the value 0 and its neighbours to -1 and 1.
     """
     # A draw exceeds 40 / epsilon only with probability e**-40. The factor tanh(epsilon / 2) normalises the
     # distribution.

@@ -24,7 +24,10 @@ class CostAtCounts(UtilityLoss[FLRelease]):
     unit: str = "cost"
 
     def evaluate(self, release: FLRelease) -> float | None:
-        """Return the plan's total cost at the released counts, or None if there are none (method ``optimal``)."""
+        """Return the plan's total cost at the released counts, or None if the release contains no counts.
+
+        The latter is the case for a release of the method ``optimal`` that was read from files.
+        """
         if release.counts is None:
             return None
         return cost_parts(self.site, release.assignment, release.capacities, release.counts)["total"]

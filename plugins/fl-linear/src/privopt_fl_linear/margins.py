@@ -132,8 +132,11 @@ class MarginRule:
     def margins(self, sizes: Ints, alpha: float) -> Floats:
         """Return the (m,) margin of each facility, in clients, for a total failure probability of alpha.
 
-        ``sizes`` (m,) is the number |L_v| of locations that each facility v serves. Facility v may fail with
-        probability beta_v = |L_v| alpha / n, as in Theorem 3.
+        With exact quantiles, facility v may fail with probability beta_v = |L_v| alpha / n, as in Theorem 3.
+
+        Args:
+            sizes: (m,) The number |L_v| of locations that each facility v serves.
+            alpha: The maximum probability that the margin of some facility is too small.
         """
         if self.kind == "paper":
             return paper_margin(sizes, self.n, self.epsilon, alpha)
@@ -142,7 +145,8 @@ class MarginRule:
     def any_set(self, facilities: int, alpha: float) -> AnySet:
         """Return margins that are valid for all sets of locations at once, with the slope that minimises their sum.
 
-        Margins are valid for any slope (margin per location) that is computed from public data alone.
+        The slope is the margin per location. Any slope gives valid margins, provided that it is computed from public
+        data alone.
 
         Args:
             facilities: The number of facilities for which the sum of the margins is minimised. It must be public,
@@ -184,5 +188,5 @@ class AnySet:
     slope: float
 
     def margins(self, sizes: Ints) -> Floats:
-        """Return the (m,) margins, in clients, of m sets of locations with the given sizes (m,)."""
+        """Return an (m,) array with the margin, in clients, of a set of locations of each size in ``sizes`` (m,)."""
         return np.asarray(self.start + self.slope * sizes, dtype=np.float64)

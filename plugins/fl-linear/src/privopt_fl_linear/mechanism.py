@@ -64,7 +64,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return FLInstance(declared=declared, data=data, file=file)
 
     def privacy(self, problem: FLInstance, method: str) -> PrivacyConstraint[FLRelease]:
-        """Return the guarantee of a method: local DP by noise at each location, or none for ``optimal``."""
+        """Return the privacy constraint of a method.
+
+        This is local DP through noise at each location, except for ``optimal``, which has no guarantee.
+        """
         if method == "optimal":
             return NoGuarantee(reason="capacities are sums of the true counts")
         server = problem.make_server(method)
@@ -78,11 +81,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
 
     def utility(self, problem: FLInstance, method: str) -> CostAtCounts:
-        """Return the loss that the mechanism minimises, which is the cost of the plan at the counts in the release."""
+        """Return the utility loss, which is the cost of the plan at the counts in the release."""
         return CostAtCounts(site=problem.data.site)
 
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
-        """Estimate the memory, in bytes, for the locations and for the matrix of distances if there is one.
+        """Estimate the memory, in bytes, needed for the locations and, if there is one, the matrix of distances.
 
         The memory for (facility, location) pairs is checked separately in `choose_facilities`.
         """
@@ -108,9 +111,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             raise InputError([Fault(problem.file, "fl-linear.mean_clients", "nothing", expectation)])
 
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
-        """Plan facilities and capacities from noisy counts, which are drawn first if the problem has none.
+        """Plan facilities and capacities from noisy counts, which are drawn first if the problem does not contain them.
 
-        The method ``optimal`` uses the true counts instead.
+        The method ``optimal`` uses the true counts instead. If noise was drawn before an error occurred, the error
+        message warns that drawing it again spends epsilon again.
 
         Args:
             problem: The problem, with true or noisy counts.
@@ -118,8 +122,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
         Raises:
             InfeasibleError: No plan respects the capacity bounds.
-            StoppedError: No plan was found within the time limit. If noise was drawn before either error, the message
-                warns that drawing it again spends epsilon again.
+            StoppedError: No plan was found within the time limit.
         """
         data, uses_true_counts, record = problem.data, context.method == "optimal", None
         counts = data.clients if uses_true_counts else data.noisy
@@ -164,14 +167,14 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
 
     def public_files(self, problem: FLInstance, release: FLRelease) -> Mapping[str, bytes]:
-        """Return the contents of the published problem's files (locations and distances), keyed by file name.
+        """Return the contents of the published problem's data files (locations and distances), keyed by file name.
 
-        Rows are sorted by id. True counts are replaced by noisy ones. If the release has no noisy counts, the files
+        Rows are sorted by id, and true counts are replaced by noisy ones. If the release has no noisy counts, the files
         contain no counts at all.
 
         Args:
             problem: The problem, with its locations.
-            release: The release, which provides the counts and says whether noise was drawn for them.
+            release: The release, which provides the counts and shows whether noise was drawn for them.
         """
         # The release's counts are noisy if noise was drawn here, or if they are the noisy counts that the problem came
         # with. Otherwise they are the true counts, which must not be published.
@@ -196,8 +199,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             problem: The problem. When a release is verified, this is the published problem.
             release: The release.
             method: The method that was run.
-            recorded: ``details.told`` of the result, which says how the plan was chosen. The release's files do not
-                show this.
+            recorded: ``details.told`` of the result, which records how the plan was chosen. This cannot be seen from
+                the release's files.
 
         Raises:
             InputError: The release was read from files, and its problem has no noisy counts.
@@ -215,7 +218,9 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return _describe_plan(problem, method, plan, release.counts)
 
     def verify(self, problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
-        """Repeat the server's computation from the noisy counts, and compare the resulting plan with the release.
+        """Check the published files, repeat the server's computation, and compare the resulting plan with the release.
+
+        For the method ``optimal``, only what follows from public data is checked.
 
         Args:
             problem: The published problem.
@@ -223,7 +228,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             result: The contents of result.json. The method determines what is compared.
 
         Returns:
-            The differences, one sentence each. The list is empty if there are none.
+            A list with a sentence about the first difference found. It is empty if there is none.
         """
         site, opened = problem.data.site, release.assignment.opened
         files = {file.name: file.contents for file in files_of(problem.declared)}
@@ -246,26 +251,26 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return _verify_plan(problem, release, result)
 
     def proved_bound(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
-        """Return a lower bound on the loss for the method ``optimal``, or None if the files do not prove any.
+        """Return a lower bound on the loss for the method ``optimal``, or None if the published files do not prove one.
 
-        If every location is served by its cheapest facility, no plan has a lower cost, whatever the counts. The bound
-        is then the loss itself, rounded down.
+        If it is optimal for any counts to serve every location from its cheapest facility, and the release does so, the
+        bound is the loss itself, rounded down.
         """
         is_optimal = result.method == "optimal" and problem.is_nearest_best
         return _round_down(result.objective.value) if is_optimal and not _verify_openly(problem, release) else None
 
     def audit(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Any]:
-        """Return the claimed epsilon, the epsilon that an attacker achieves, and a statistical lower bound.
+        """Return the claimed epsilon, the epsilon that an attacker can achieve, and a statistical lower bound on it.
 
         An attacker can achieve the full epsilon, because neighbouring counts shift the noise by 1. The entry
-        ``statistical`` is a lower bound on epsilon that is measured by attacking fresh reports at the counts 0 and 1.
-        It is None if the noise was drawn elsewhere. For the method ``optimal``, there is no claimed epsilon and the
-        achieved one is infinite.
+        ``statistical`` contains a lower bound on epsilon, which is measured by attacking fresh reports drawn for the
+        counts 0 and 1. It is None if the noise was not drawn by `solve`. For the method ``optimal``, no epsilon is
+        claimed and the achieved one is infinite.
 
         Args:
             problem: The problem, with epsilon and the kind of noise.
             release: The release, with its counts.
-            result: The contents of result.json, which say whether `solve` drew the noise.
+            result: The contents of result.json, which record whether `solve` drew the noise.
         """
         if result.method == "optimal":
             return {"epsilon": {"claimed": None, "achieved": math.inf}}
@@ -288,10 +293,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return facts
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Return a warning if the facilities had to be chosen from noisy counts for lack of a public mean count.
+        """Return a warning if the facilities were chosen from noisy counts alone for lack of a public mean count.
 
-        It says that stating a public mean might allow smaller margins. ``result`` provides the method and what `solve`
-        recorded about the reports.
+        The warning says that stating a public mean might allow smaller margins. ``result`` provides the method and what
+        `solve` recorded about the reports.
         """
         if result.method == "optimal" or problem.make_server(result.method).has_prior:
             return []
@@ -313,7 +318,7 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
         result: The contents of result.json, which record how the plan was chosen.
 
     Returns:
-        A single sentence on the first difference. The list is empty if there is none.
+        A list with a sentence about the first difference. It is empty if there is none.
     """
     server, facts, noisy = problem.make_server(result.method), result.details.facts, problem.data.noisy
     recorded, ids = result.details.told, problem.data.ids
@@ -332,13 +337,13 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
 
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
-    """Check the connections in a release of the method ``optimal`` if they follow from public data alone.
+    """Check the connections in a release of the method ``optimal``, provided that they follow from public data alone.
 
-    They do if connecting every location to its cheapest facility is optimal for any counts. Capacities are not checked,
-    because they are sums of the true counts, which are not published.
+    They do if connecting every location to its cheapest facility is optimal for any counts. Otherwise nothing is
+    checked. Capacities are never checked, because they are sums of the true counts, which are not published.
 
     Returns:
-        A single sentence on the difference. The list is empty if there is none.
+        A list with a sentence about the difference. It is empty if there is none.
     """
     nearest = problem.data.site.connect().facility if problem.is_nearest_best else release.assignment.facility
     is_equal = np.array_equal(nearest, release.assignment.facility)
@@ -437,13 +442,13 @@ def _round_down(value: float) -> float:
 def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> Plan:
     """Compute the plan for the method ``optimal`` from the true counts, without noise or margins.
 
-    By default this is Algorithm 1. If facilities have to be chosen or capacities are bounded, a facility location
-    problem is solved instead. In this case the plan's ``recorded`` contains the proved ``lower_bound`` and the number
+    By default, this is Algorithm 1. If the facilities to open have to be chosen or capacities are bounded, a facility
+    location problem is solved instead. The plan's ``recorded`` then contains the proved ``lower_bound`` and the number
     of ``nodes``.
 
     Args:
         problem: The problem, with the true counts.
-        server: The server's public choices, such as the maximum number of open facilities.
+        server: The server's public settings, such as the maximum number of open facilities.
         context: The solver, its gap and limits, and the receiver of progress reports.
     """
     data, site, recorded, stopped = problem.data, problem.data.site, {}, False

@@ -50,7 +50,7 @@ APPLICATION_ID: Final = 0x666C6D31
 
 
 def _strip_blanks(text: str) -> str:
-    """Return a string without leading and trailing blanks."""
+    """Return a string without leading and trailing whitespace."""
     return text.strip()
 
 
@@ -63,8 +63,8 @@ class Message:
     4
 
     Attributes:
-        location: The location's id, without surrounding blanks.
-        round: The name of the round, without surrounding blanks.
+        location: The location's id, without surrounding whitespace.
+        round: The name of the round, without surrounding whitespace.
         epsilon: The privacy budget for one client at this location in this round.
         noise: The kind of noise that was added.
         noisy: The noisy count, which is an integer if the noise is discrete.
@@ -77,7 +77,7 @@ class Message:
     noisy: int | float
 
     def to_line(self) -> str:
-        """Return the message as one line of JSON, which :meth:`from_line` parses."""
+        """Serialise the message as one line of JSON, which :meth:`from_line` can parse."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -95,7 +95,7 @@ class Message:
         """Parse a message from a line of JSON and check all of its fields.
 
         Raises:
-            ValueError: The line is not a message, for the reason given in the error message.
+            ValueError: The line is not a valid message. The error message gives the reason.
         """
         fields = json.loads(line)
         names = {"format", "location", "round", "epsilon", "noise", "noisy_clients"}
@@ -117,7 +117,7 @@ class Message:
 
 
 def parse_epsilon(text: str) -> Fraction:
-    """Convert an epsilon, written as a decimal number, to an exact fraction.
+    """Convert a decimal representation of epsilon to an exact fraction.
 
     Raises:
         ValueError: ``text`` is not a decimal number between 1e-10 and 1e6.
@@ -144,7 +144,7 @@ def format_epsilon(epsilon: Fraction) -> str:
 def draw_report(location: str, clients: int, epsilon: Fraction, round_: str, noise: Noise = "discrete") -> Message:
     """Draw a location's report, using the operating system's entropy.
 
-    No other part of the mechanism runs at a location.
+    This is the only part of the mechanism that handles the location's true count.
 
     Args:
         location: The location's id, which is public.
@@ -168,12 +168,12 @@ def repeat_or_draw(
     *,
     ledger: Path | None = None,
 ) -> tuple[Message, bool]:
-    """Return the message that was sent earlier in a round, or draw and store a new one.
+    """Return the message that a location already sent in a round, or draw and store a new one.
 
     Args:
         sent_file: The file of the location's sent messages (a :class:`privopt.files.durable_log.DurableLog`), to which
-            a new message is written before it is returned. A missing file is created. A missing folder is not, because
-            with a misspelt folder a second message would be drawn.
+            a new message is written before it is returned. A missing file is created. A missing folder is an error,
+            because a misspelt path would otherwise cause a second message to be drawn.
         location: The location's id, which is public.
         clients: The location's number of clients, which is secret. It is not used if the message was sent before.
         epsilon: The privacy budget for one client in this round.
@@ -185,8 +185,8 @@ def repeat_or_draw(
         The message, and whether it is new.
 
     Raises:
-        InputError: The file is not a file of sent messages, or the round's message has another epsilon or kind of
-            noise.
+        InputError: The file is not a file of sent messages, or the message already sent in this round has a different
+            epsilon or kind of noise.
         BudgetSpentError: The location's remaining budget is too small. Nothing was drawn.
         UsageError: A file cannot be opened. Nothing was drawn.
     """
@@ -218,9 +218,10 @@ def repeat_or_draw(
 
 
 def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
-    """Yield the messages in a file, and add a fault to ``faults`` for each line that is not a message.
+    """Yield the messages in a file, and record a fault in ``faults`` for each line that is not a message.
 
-    A fault gives the line's number but not its text, because a file passed by mistake may contain true counts.
+    A fault gives the line's number but does not quote the line, because a file passed by mistake may contain true
+    counts.
     """
     try:
         file = File.read(path)
@@ -250,11 +251,11 @@ def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
 def read_messages(paths: Sequence[Path]) -> list[Message]:
     """Read the messages of a round from files with one message per line.
 
-    A message that occurs several times is returned once.
+    A message that occurs several times is returned only once.
 
     Raises:
-        InputError: A line is not a message, the messages differ in round, epsilon or kind of noise, or a location has
-            two different messages.
+        InputError: A line is not a message, the messages differ in round, epsilon or kind of noise, or there are two
+            different messages from the same location.
     """
     messages: dict[str, Message] = {}
     faults = Faults()
@@ -280,7 +281,7 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
 def collect_reports(
     sites: Path, messages: Sequence[Message], *, missing: Literal["refuse", "leave out"] = "refuse"
 ) -> tuple[bytes, list[str]]:
-    """Return the contents of the server's locations file, which combines public columns with the reported counts.
+    """Return the contents of the server's locations file, which adds the reported counts to the public columns.
 
     Args:
         sites: A CSV file with a column ``id`` and the other public columns of a locations file, but no counts.
@@ -293,7 +294,7 @@ def collect_reports(
 
     Raises:
         InputError: The table cannot be read or contains counts, an id is missing or occurs twice, a message does not
-            belong to any site, or a site has no message although ``missing`` is ``"refuse"``.
+            belong to any site, no site has a message, or a site has no message although ``missing`` is ``"refuse"``.
     """
     import polars as pl
 

@@ -42,10 +42,10 @@ class Metric(ABC):
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return an (n,) array with the centre within ``radius`` of each location, or -1 if there is none.
+        """Return an (n,) array with the centre within ``radius`` of each location, or -1 where there is none.
 
-        ``centres`` are location indices. They must be more than twice the radius apart, so that no location is in two
-        balls. The radius is in the metric's unit.
+        ``centres`` and the result are location indices. The centres must be more than twice the radius apart, so that
+        no location is within the radius of two of them. The radius is in the metric's unit.
         """
 
     @abstractmethod
@@ -62,9 +62,10 @@ class Metric(ABC):
     def select_independent(self, candidates: Ints, reach: float) -> Ints:
         """Return a maximal subset of the candidates in which any two are more than ``reach`` apart.
 
-        The subset is built greedily. Each candidate is taken in turn, unless one within ``reach`` of it was taken
-        before. The result is thus a maximal independent set in the graph that joins candidates within ``reach`` of each
-        other. ``candidates`` and the result are location indices, and ``reach`` is in the metric's unit.
+        The subset is built greedily: each candidate is selected in turn, unless a candidate within ``reach`` of it has
+        already been selected. The result is thus a maximal independent set in the graph that joins candidates within
+        ``reach`` of each other. ``candidates`` and the result are location indices, and ``reach`` is in the metric's
+        unit.
         """
         find_neighbours, is_blocked, selected = (
             self.neighbours_within(candidates, reach),
@@ -157,7 +158,11 @@ class _PointSet(Metric):
 
     @property
     def extent(self) -> float:
-        """Half the diagonal of the bounding box, or on the sphere half the arc, in km, whose chord is that diagonal."""
+        """Half the diagonal of the bounding box.
+
+        On the sphere, the box encloses the points' unit vectors, and the diagonal is converted from a chord to an arc
+        in km.
+        """
         diagonal = float(np.sqrt(np.sum(np.ptp(self._tree_points, axis=0) ** 2)))
         if not self._sphere:
             return diagonal / 2.0
@@ -238,10 +243,10 @@ class _PointSet(Metric):
         return find_neighbours
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return an (n,) array with the centre within ``radius`` of each location, or -1 if there is none.
+        """Return an (n,) array with the centre within ``radius`` of each location, or -1 where there is none.
 
-        Only the nearest centre needs to be checked, because ``centres`` (location indices) are more than twice the
-        radius apart.
+        ``centres`` and the result are location indices. The centres must be more than twice the radius apart, so that
+        only the nearest one to each location needs to be checked.
         """
         straight = np.nextafter(self._straight_radius(radius), np.inf)  # the tree's bound is exclusive
         nearest_centres = self._make_tree(centres).query(self._tree_points, distance_upper_bound=straight)[1]
@@ -278,7 +283,7 @@ class Plane(_PointSet):
         """Construct the metric from an (n, 2) array of coordinates x and y.
 
         Raises:
-            InputError: ``points`` has another shape, or entries that are not finite.
+            InputError: ``points`` does not have this shape, or has non-finite entries.
         """
         points = doubles(points)
         if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
@@ -291,10 +296,10 @@ class Sphere(_PointSet):
     """The haversine distance in km (R = 6371.0) between points given by latitude and longitude in degrees."""
 
     def __init__(self, degrees: Any) -> None:
-        """Construct the metric from an (n, 2) array of latitudes and longitudes.
+        """Construct the metric from an (n, 2) array of latitudes and longitudes in degrees.
 
         Raises:
-            InputError: ``degrees`` has another shape, entries that are not finite, or latitudes beyond a pole.
+            InputError: ``degrees`` does not have this shape, or has non-finite entries or latitudes outside [-90, 90].
         """
         degrees = doubles(degrees)
         is_valid = degrees.ndim == 2 and degrees.shape[1] == 2 and np.isfinite(degrees).all()
@@ -309,8 +314,8 @@ class Sphere(_PointSet):
 class Matrix(Metric):
     """A metric given by an (n, n) matrix that is symmetric, has a zero diagonal and satisfies the triangle inequality.
 
-    The triangle inequality is checked for all triples of up to 400 locations, and otherwise for two million random
-    triples.
+    The triangle inequality is checked for all triples if there are at most 400 locations, and for two million random
+    triples otherwise.
 
     >>> Matrix([[0.0, 2.0], [2.0, 0.0]]).size
     2
@@ -362,7 +367,8 @@ class Matrix(Metric):
     def _shortest_detour(self) -> tuple[int, int, int]:
         """Return the locations i, k, j that maximise d(i, j) - d(i, k) - d(k, j).
 
-        With more than 400 locations, only two million random triples are compared.
+        They violate the triangle inequality most, if it is violated at all. With more than 400 locations, only two
+        million random triples are compared.
         """
         d, n = self.distances, len(self.distances)
         if n > 400:
@@ -393,9 +399,9 @@ class Matrix(Metric):
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return an (n,) array with the centre within ``radius`` of each location, or -1 if there is none.
+        """Return an (n,) array with the centre within ``radius`` of each location, or -1 where there is none.
 
-        ``centres`` are location indices, which must be more than twice the radius apart.
+        ``centres`` and the result are location indices. The centres must be more than twice the radius apart.
         """
         nearest_centres = np.argmin(self.distances[centres], axis=0)
         return np.where(

@@ -70,9 +70,9 @@ class Facilities:
         opened: The indices of the open facilities in ascending order. Each of them serves at least one client.
         objective: The cost of opening the facilities and serving all clients.
         bound: The proved lower bound on the cost of any feasible solution.
-        nodes: The number of nodes of the search tree that were bounded.
+        nodes: The number of nodes of the search tree for which a bound was computed.
         status: ``"optimal"`` if the requested gap was reached, otherwise ``"feasible"``.
-        pairs: The number of (facility, client) pairs that were listed.
+        pairs: The number of (facility, client) pairs that were considered explicitly.
     """
 
     facility: Ints
@@ -85,15 +85,18 @@ class Facilities:
 
 
 def min_pairs(facilities: int, clients: int) -> int:
-    """Return the number of pairs that are listed at first: all if there are few, otherwise `FIRST_PAIRS` per client."""
+    """Return the number of (facility, client) pairs that are listed at first.
+
+    These are all pairs if there are at most `ALL_PAIRS`, and otherwise each client's `FIRST_PAIRS` cheapest ones.
+    """
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
 
 def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int, price: Floats) -> float:
     """Return the Lagrangian bound at the given prices, a proved lower bound on the cost of any set of facilities.
 
-    The bound is valid for all pairs, not only the listed ones. The largest rounding error that its sums in doubles can
-    have is subtracted.
+    The bound takes all pairs into account, not only the listed ones. The largest possible rounding error of its sums in
+    doubles is subtracted.
 
     Args:
         pairs: The listed pairs.
@@ -119,8 +122,8 @@ def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int
 class _Search:
     """The state of a branch-and-bound search, including the incumbent, the lower bound and the listed pairs.
 
-    A node of the search tree is an (F,) array ``state`` with 0 for a free facility, 1 for an open one, or -1 for a
-    closed one.
+    The incumbent is the best set of facilities found so far. A node of the search tree is an (F,) array ``state`` with
+    0 for a free facility, 1 for an open one, or -1 for a closed one.
 
     Attributes:
         costs: The costs of serving C clients from F facilities.
@@ -128,11 +131,11 @@ class _Search:
         gap: The relative gap between incumbent and bound at which the search stops.
         report: The callback for progress (`Report`).
         facility_limit: The maximum number of open facilities.
-        pair_list: The listed pairs, to which more are added if the bound needs them.
+        pair_list: The listed (facility, client) pairs. More are added if the bound needs them.
         value: The cost of the incumbent, which is infinite before the first set is found.
         is_open: (F,) Whether each facility is open in the incumbent.
         lower: The proved lower bound on the cost of any set.
-        nodes: The number of nodes that were bounded.
+        nodes: The number of nodes for which a bound was computed.
         is_done: Whether the search ended because the gap was reached or no node remained.
     """
 
@@ -158,23 +161,27 @@ class _Search:
     def rounds_at_once(self, max_rounds: int) -> int:
         """Return the number of rounds to run between two checks of the clock, which is at most ``max_rounds``.
 
-        A round processes every listed pair. The longer the list, the fewer rounds are run, but never fewer than 5
-        unless ``max_rounds`` is smaller.
+        Since a round processes every listed pair, fewer rounds are run if many pairs are listed, but at least 5 unless
+        ``max_rounds`` is smaller.
         """
         return int(min(max_rounds, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
     def evaluate_set(self, is_open: Bools) -> tuple[float, Ints, Ints]:
-        """Return the correctly rounded cost of a set, the facility of each client, and the facilities in use.
+        """Return a set's correctly rounded cost, the facility that serves each client, and the facilities in use.
 
         ``is_open`` (F,) is the mask of the set. All pairs are considered, not only the listed ones. Facilities that
-        serve no client count neither towards the cost nor as in use.
+        serve no client are not in use, and the cost of opening them is not included.
         """
         facility, cost = self.costs.cheapest(np.flatnonzero(is_open))
         used_facilities = np.unique(facility)
         return math.fsum([*self.opening[used_facilities].tolist(), *cost.tolist()]), facility, used_facilities
 
     def offer_set(self, is_open: Bools) -> None:
-        """Improve a set, given by its mask ``is_open`` (F,), by interchange, and keep it if it beats the incumbent."""
+        """Improve a set of facilities by interchange, and keep it if it is cheaper than the incumbent.
+
+        Interchange adds, drops or swaps one facility at a time. The original set is kept if it turns out to be cheaper
+        than the improved one. ``is_open`` (F,) is the mask of the set.
+        """
         improved = is_open.copy()  # interchange() makes at most about 1000 moves in place
         pairs = self.pairs
         subgradient.interchange(
@@ -192,10 +199,10 @@ class _Search:
                 return
 
     def choose_target(self, lower: float) -> float:
-        """Return the target of Polyak's step length, which is the bound that would end the search, up to a cap.
+        """Return the target for Polyak's step length, which is the bound that would end the search, up to a cap.
 
-        The cap is about twice ``lower``, the best bound so far. It keeps the steps short while the incumbent is far
-        from optimal.
+        The cap is about twice ``lower``, the best bound so far. It prevents overly long steps while the incumbent is
+        still far from optimal.
         """
         # Adding the largest opening cost keeps the target above 0 even if the bound is 0. The factor 1 + 1e-9 lets the
         # ascent pass the goal in spite of rounding errors.
@@ -205,7 +212,7 @@ class _Search:
     def bound_node(self, state: Ints, price: Floats, rounds: int, scale: float) -> tuple[float, Floats, Floats]:
         """Compute a lower bound for a node by subgradient ascent.
 
-        Promising sets of facilities that the relaxation opens during the ascent are passed to :meth:`offer_set`.
+        During the ascent, the relaxation opens sets of facilities. Promising ones are passed to :meth:`offer_set`.
 
         Args:
             state: (F,) The node.
@@ -259,7 +266,7 @@ class _Search:
         return best_bound, price, open_counts
 
     def fix_facilities(self, state: Ints, price: Floats) -> Ints:
-        """Fix facilities of a node by their reduced costs, and return the new node.
+        """Use reduced costs to fix free facilities of a node as open or closed, and return the new node.
 
         Opening a free facility with reduced cost rho > 0 raises the node's bound by rho, and closing one with rho < 0
         raises it by -rho. If the raised bound exceeds the goal, the facility is fixed in the opposite state. This is

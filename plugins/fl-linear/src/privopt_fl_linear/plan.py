@@ -25,20 +25,20 @@ Counts = NDArray[np.int64] | Floats
 
 @frozen(kw_only=True, eq=False)
 class Plan:
-    """The connections and capacities that the server publishes, and how they were chosen.
+    """The connections and capacities that the server publishes, together with how they were chosen.
 
     Attributes:
         assignment: The facility that serves each location.
         margins: (m,) The margin added to each facility's noisy count, in clients.
         capacities: (m,) The capacity of each facility in clients, which is max(0, noisy count + margin).
         level: The failure probability for which the margins were computed.
-        delta: The reconnection radius, which is 0 for ``laplace``, or None if the facilities were chosen from noisy
+        delta: The reconnection radius, which is 0 without reconnection. None if the facilities were chosen from noisy
             counts.
         any_set: The margins that are valid for all sets of locations at once, or None if the facilities were not chosen
             from noisy counts.
-        recorded: How the plan was chosen. The entries ``opening``, ``auto``, ``reports`` and ``plans`` are written to
-            ``details.told`` of result.json.
-        stopped: Whether a time or memory limit cut a choice short.
+        recorded: A record of how the plan was chosen. The entries ``opening``, ``auto``, ``reports`` and ``plans`` are
+            written to ``details.told`` of result.json.
+        stopped: Whether a choice was cut short by a time or memory limit.
     """
 
     assignment: Assignment
@@ -56,9 +56,10 @@ class Plan:
 
 
 def add_margins(counts: Floats, margins: Floats) -> Floats:
-    """Return the capacities max(0, counts + margins), where all arrays have shape (m,) and are in clients.
+    """Return the capacities max(0, counts + margins), never rounding below the exact sum.
 
-    If a sum was rounded down, it is replaced by the next larger double, so that rounding never reduces a margin.
+    A sum that was rounded down is replaced by the next larger double, so that rounding never reduces a margin. All
+    arrays have shape (m,) and are in clients.
     """
     total = counts + margins
     # The sum minus the counts is less than the margin exactly if the sum was rounded down.
@@ -73,9 +74,9 @@ class Server:
     Two kinds of plan share the failure probability alpha. In the *prior's* plan, facilities are chosen from public
     data, and margins cover only the sets of locations that these facilities serve. In the *reports'* plan, facilities
     are chosen from the noisy counts. This choice depends on the same noise against which the margins protect, so the
-    margins are valid for every set of locations at once (:class:`AnySet`). If both plans are made, each gets alpha / 2.
-    By the union bound, the margins of both plans suffice with probability 1 - alpha, so the choice between the two may
-    depend on the noisy counts.
+    margins must be valid for every set of locations at once (:class:`AnySet`). If both plans are made, each is allotted
+    alpha / 2. By the union bound, the margins of both plans suffice with probability 1 - alpha, so the choice between
+    the two may depend on the noisy counts.
 
     Attributes:
         site: The locations.
@@ -84,7 +85,7 @@ class Server:
             counts.
         delta: The reconnection radius in the metric's unit (Algorithm 3, or Algorithm 2 if it is 0). If ``"auto"``, the
             cheapest radius of a public grid is used (see ``reconnection``).
-        sites: What the facilities may be chosen from, either noisy counts (``"reports"``) or only public data
+        sites: The data from which facilities may be chosen, either the noisy counts (``"reports"``) or only public data
             (``"prior"``).
         mean_clients: The mean count if it is publicly known, otherwise None.
         max_facilities: The maximum number of open facilities, or None for no limit.
@@ -100,14 +101,17 @@ class Server:
 
     @property
     def chooses_sites(self) -> bool:
-        """Whether facilities have to be chosen, because opening them has a cost or their number is limited."""
+        """Whether the facilities to open have to be chosen.
+
+        This is the case if opening them has a cost or if their number is limited.
+        """
         return self.site.opening is not None or self.max_facilities is not None
 
     @property
     def has_prior(self) -> bool:
         """Whether a plan can be made from public data alone.
 
-        It can if no facilities have to be chosen, or if the mean count is publicly known.
+        This is possible if no facilities have to be chosen, or if the mean count is publicly known.
         """
         return not self.chooses_sites or self.mean_clients is not None
 
@@ -118,21 +122,25 @@ class Server:
 
     @property
     def prior_level(self) -> float:
-        """The share of alpha that the prior's plan gets.
+        """The share of alpha allotted to the prior's plan, whose facilities are chosen from public data.
 
-        It is 0 if there is no prior's plan, alpha / 2 if there is a reports' plan as well, and otherwise alpha.
+        It is 0 if there is no such plan, alpha / 2 if there may also be a plan with facilities chosen from noisy
+        counts, and alpha otherwise.
         """
         return 0.0 if not self.has_prior else self.alpha / 2.0 if self.has_reports else self.alpha
 
     @property
     def reports_level(self) -> float:
-        """The share of alpha that the reports' plan gets, which is what `prior_level` leaves."""
+        """The share of alpha allotted to the reports' plan, whose facilities are chosen from noisy counts.
+
+        It is what `prior_level` leaves of alpha.
+        """
         return self.alpha - self.prior_level
 
     def prior_plan(self, noisy: Counts, assignment: Assignment, delta: float, level: float) -> Plan:
         """Return the plan for an assignment that was chosen independently of the noise.
 
-        Margins are computed only for the sets of locations that the facilities of this assignment serve.
+        Margins only have to cover the sets of locations served by the facilities of this assignment.
 
         Args:
             noisy: (n,) The noisy counts.
@@ -161,7 +169,10 @@ class Server:
         return self.rule.any_set(facilities, self.reports_level)
 
     def reports_plan(self, noisy: Counts, assignment: Assignment, any_set: AnySet) -> Plan:
-        """Return the plan for an assignment chosen from noisy counts (n,), with margins valid for any choice."""
+        """Return the plan for an assignment that was chosen from the noisy counts (n,).
+
+        The margins ``any_set`` are valid for every set of locations, and hence for whatever assignment was chosen.
+        """
         # The sets depend on the noise that the margins must cover, so margins for all sets at once are needed.
         margins = any_set.margins(assignment.sizes)
         sizes = add_margins(sum_counts(assignment, noisy), margins)

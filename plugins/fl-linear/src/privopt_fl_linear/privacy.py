@@ -51,7 +51,7 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee that the release claims, local DP (kind ``local-dp``) for one client at one location."""
+        """The claimed guarantee, which is local DP (kind ``local-dp``) for one client at one location."""
         return Guarantee(
             kind="local-dp",
             epsilon=self.epsilon,
@@ -61,11 +61,11 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         )
 
     def measure(self, release: FLRelease) -> Certificate:
-        """Certify in exact rationals that each location's noise suffices, i.e. that sensitivity / scale <= epsilon.
+        """Certify in exact rational arithmetic that sensitivity / scale <= epsilon for the noise at each location.
 
-        The release depends on the true counts only through the reports. The scale is the one that epsilon prescribes,
-        or that of the noise drawn in this run if it is smaller. If locations drew their own noise, the release cannot
-        show its scale.
+        The release depends on the true counts only through the noisy reports. The certified scale is the one that
+        epsilon prescribes, or that of the noise drawn in this run if it is smaller. If locations drew their own noise,
+        its scale cannot be checked.
         """
         scale = 1 / compute_noise_budget(self.epsilon)
         # The smaller scale is certified, because it spends more budget.

@@ -33,7 +33,7 @@ MAX_SIZE = 1e100
 
 
 def _check_probability(value: Any) -> str | None:
-    """Return None if the failure probability is valid, or otherwise a description of valid values."""
+    """Return None if the failure probability is valid, and a description of the valid values otherwise."""
     return None if MIN_PROBABILITY <= value < 1 else f"a number of at least {MIN_PROBABILITY:g} and below 1"
 
 
@@ -72,7 +72,7 @@ class Privacy:
 
 
 def _check_radius(value: Any) -> str | None:
-    """Return None if the reconnection radius is valid, or otherwise a description of valid values."""
+    """Return None if the reconnection radius is valid, and a description of the valid values otherwise."""
     return None if value == "auto" else non_negative(value)
 
 
@@ -110,8 +110,8 @@ class Locations:
 
     Attributes:
         ids: (n,) The locations' ids as strings, in ascending order of Unicode code points.
-        coordinates: The names of the two columns (x, y or lat, lon in degrees) and their (n, 2) values, or None if
-            distances are given by a matrix.
+        coordinates: The names of the two coordinate columns (x, y or lat, lon in degrees) and their (n, 2) values, or
+            None if distances are given by a matrix.
         site: The distances, costs and capacities, which are public.
         clients: (n,) The secret counts as int64, or None if the file has no such column.
         noisy: (n,) The noisy counts that the locations reported, as float64, or None if the file has no such column.
@@ -124,7 +124,7 @@ class Locations:
     noisy: Any
 
     def to_csv(self, noisy: NDArray[Any] | None) -> bytes:
-        """Return the contents of the public locations file, a CSV sorted by id without the true counts.
+        """Return the contents of the public locations file, a CSV file sorted by id without the true counts.
 
         Args:
             noisy: (n,) The column ``noisy_clients``, or None to leave it out.
@@ -178,9 +178,9 @@ class FLInstance:
 
     @property
     def noise(self) -> Noise:
-        """The kind of noise.
+        """The kind of Laplace noise, discrete or continuous.
 
-        If the problem file does not set it, it is continuous if some noisy count is fractional, and otherwise discrete.
+        If the problem file does not set it, it is continuous if any noisy count is fractional, and discrete otherwise.
         """
         if self.declared.settings.noise is not None:
             return self.declared.settings.noise
@@ -197,7 +197,7 @@ class FLInstance:
     def is_paper_problem(self) -> bool:
         """Whether this is the problem studied in the paper, so that the paper's cost bounds apply.
 
-        In that problem, every location can have a facility, and there are no fixed costs, no limit on the number of
+        In that problem, every location may have a facility, and there are no fixed costs, no limit on the number of
         facilities and no capacity bounds.
         """
         return self.is_nearest_best and self.data.site.candidates is None
@@ -280,7 +280,8 @@ def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) ->
     """Check the ids, the candidates and the noisy counts of all locations.
 
     Ids must be unique. No id may suggest that its row is a total of the other rows (such as "total"), unless the
-    problem file says to keep such rows. At least one location must be a candidate for a facility.
+    problem file says to keep such rows. At least one location must be a candidate for a facility. If ``must_be_whole``
+    is set, noisy counts must be whole numbers.
 
     Args:
         table: The ``[locations]`` table, which names the files.
@@ -288,7 +289,7 @@ def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) ->
         must_be_whole: Whether noisy counts must be whole numbers.
 
     Raises:
-        InputError: Some rows fail these checks. The error lists all of them.
+        InputError: Some rows fail these checks. The error lists the faults.
     """
     name = table.points.name
     # Ids are not quoted, because they come from a secret file.
@@ -312,7 +313,9 @@ def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) ->
 def _read_metric(
     table: LocationTable, columns: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
-    """Return the metric between the locations, given by the matrix of distances or else by the coordinates.
+    """Return the metric between the locations, which is given by a matrix of distances or else by coordinates.
+
+    Columns x and y give the metric of the plane, and columns lat and lon that of the sphere.
 
     Args:
         table: The ``[locations]`` table, which names the files.
@@ -320,9 +323,8 @@ def _read_metric(
         order: (n,) The indices of the file's rows, sorted by id. The results are in this order.
 
     Returns:
-        The metric and the coordinates. With the columns x and y it is the metric of the plane, and with lat and lon
-        that of the sphere. The coordinates are the names of the two columns and their (n, 2) values, or None if there
-        is a matrix. -0.0 is replaced by 0.0, so that equal numbers are published as equal bytes.
+        The metric and the coordinates. The latter are the names of the two columns and their (n, 2) values, in which
+        -0.0 is replaced by 0.0. They are None if there is a matrix.
 
     Raises:
         InputError: The matrix is not a metric. The message does not quote its values.

@@ -151,7 +151,7 @@ class _WrappedTail:
         )
 
     def tails(self, points: Floats) -> Floats:
-        """Return P(S > t) for each t in ``points`` (B,), which are in clients and may be negative."""
+        """Return P(S > t) for each t in ``points`` (B,), which may be negative."""
         # For discrete noise, the tail is the same for all points in [n, n + 1), and the formula gives it at n + 1/2.
         t = np.floor(points) + 0.5 if self.discrete else points
         probabilities: Floats = np.where(t > 0, 0.0, 1.0)
@@ -228,10 +228,10 @@ def _quantile_of_one(beta: float, epsilon: float, noise: Noise) -> float:
 
 
 def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete") -> float:
-    """Return Chernoff's bound t with P(sum of k draws > t) <= beta, which is an integer for discrete noise.
+    """Return Chernoff's bound t, which satisfies P(sum of k draws > t) <= beta and is an integer for discrete noise.
 
-    The bound is fast to compute for any k, but somewhat larger than `upper_quantile`. ``epsilon`` is the rate of one
-    draw, the reciprocal of its scale.
+    The bound is fast to compute for any k, but somewhat larger than the result of `upper_quantile`. ``epsilon`` is the
+    rate of one draw, i.e. the reciprocal of its scale.
     """
     if noise == "discrete":
         epsilon = min(epsilon, LARGE_EPSILON)
@@ -273,7 +273,7 @@ def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete
 def upper_quantiles(sizes: ArrayLike, betas: ArrayLike, epsilon: float, noise: Noise = "discrete") -> Floats:
     """Return an (m,) array with the upper quantile of the noise, in clients, for each pair of a size and a beta.
 
-    ``sizes`` (m,) contains the numbers of draws, and ``betas`` (m,) the probabilities with which the sums may exceed
+    ``sizes`` (m,) contains the numbers of draws, and ``betas`` (m,) the probabilities with which their sums may exceed
     the quantiles. Equal pairs are computed only once, because `upper_quantile` caches its results.
     """
     pairs = zip(np.asarray(sizes).tolist(), np.asarray(betas, dtype=float).tolist(), strict=True)

@@ -95,10 +95,10 @@ def grid(extent: float) -> tuple[float, ...]:
 
 
 def level_cut_short(alpha: float) -> float:
-    """Return the level at which margins are valid for any radius of the grid.
+    """Return a failure probability for the margins at which they remain valid for any radius of the public grid.
 
     It is alpha divided by the number of radii. By the union bound, the total failure probability is then at most alpha,
-    however the radius is chosen. This level is used if the time limit cuts the choice of the radius short.
+    however the radius is chosen. It is used if the time limit expires before all radii have been tried.
     """
     return alpha / (GRID_RADII + 1)
 
@@ -152,13 +152,13 @@ def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> 
 
 
 def choose_at_mean(choices: Sequence[Candidate], mean_clients: float) -> Candidate:
-    """Return the cheapest candidate if every location has ``mean_clients`` clients, a mean that is publicly known."""
+    """Return the candidate with the lowest cost if every location has ``mean_clients`` clients, a public mean."""
     return min(choices, key=lambda c: (c.offset + mean_clients * c.slope, c.delta))
 
 
 @frozen(eq=False)
 class Policy:
-    """A public rule that assigns a radius to each noisy total B'.
+    """A public rule that assigns a reconnection radius to each noisy total B'.
 
     Attributes:
         choices: The candidates, in the order of the totals at which they are used.
@@ -174,7 +174,7 @@ class Policy:
     bound: float
 
     def choose_radius(self, total: float) -> Candidate:
-        """Return the candidate to use at a noisy total, in clients."""
+        """Return the candidate to use for a noisy total, given in clients."""
         return self.choices[int(np.searchsorted(self.thresholds, total, side="right"))]
 
 
@@ -205,10 +205,10 @@ def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidat
 
 
 def _thin_envelope(choices: Sequence[Candidate], n: int, min_width: float) -> tuple[list[Candidate], list[float]]:
-    """Return the lower envelope without candidates that are cheapest over a range of less than ``min_width`` clients.
+    """Return the lower envelope without candidates that are cheapest over less than ``min_width`` clients.
 
-    ``min_width`` is the standard deviation of the noise in the total. For a narrower range, it depends mainly on the
-    noise whether its candidate is chosen. The two lists are as described in `_lower_envelope`.
+    ``min_width`` is the standard deviation of the noise in the total. Whether a candidate with a narrower range is
+    chosen would depend mainly on the noise. The two lists are as described in `_lower_envelope`.
     """
     choices = list(choices)
     while True:

@@ -53,10 +53,10 @@ class FLRelease(Release):
     scale: Fraction | None = None
 
     def channel(self) -> NoisyCounts | None:
-        """Return a description of the Laplace noise in the reports, or None if `epsilon` is not set.
+        """Return a description of the Laplace noise in the reports, or None if the release's `epsilon` is None.
 
         Its ``reach`` maps a probability to a number of clients that the absolute value of the noise exceeds with at
-        most this probability. The number is rounded up, so it is valid for discrete noise as well.
+        most this probability. This number is rounded up, so that it is valid for discrete noise as well.
         """
         # P(|noise| > r) is exp(-epsilon r) for continuous noise, and less for discrete noise.
         epsilon = self.epsilon

@@ -103,7 +103,7 @@ def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> 
     Args:
         problem: The problem, whose settings determine the plan at each radius of the public grid.
         noisy: (n,) The noisy counts.
-        delta: The radius that was used, in the metric's unit, or None if no radius was chosen.
+        delta: The radius that was used, in the metric's unit, or None to mark no radius.
     """
     site, server = problem.data.site, problem.make_server("reconnection")
     # For each radius, the plan that the server would make from these counts.
@@ -133,7 +133,7 @@ def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> 
 
 
 def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[tuple[str, float]]:
-    """Return the costs of this release and of alternative plans at the same noisy counts, to be shown in a bar chart.
+    """Return the costs of this release and of alternative plans at the same noisy counts, for a bar chart.
 
     Args:
         problem: The problem, which provides the public data.
@@ -141,7 +141,7 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
         result: The contents of result.json, with the costs of the release and of other plans.
 
     Returns:
-        Pairs (label, cost), of which this release is the first and a plan without margins the last.
+        Pairs (label, cost). The first pair is for this release, and the last for a plan without margins.
     """
     site, noisy = problem.data.site, release.counts
     # If both the prior's and the reports' plan were made, their costs are recorded. The release is one of the two.
@@ -161,11 +161,11 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
 
 
 def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
-    """Return a paragraph that explains the cost chart and, if another plan with margins is cheaper, the reason for it.
+    """Return a paragraph that explains the cost chart. If another plan with margins is cheaper, it also says why.
 
     Args:
-        costs: The pairs (label, cost) from `_list_baselines`, of which this release is the first and the plan without
-            margins the last.
+        costs: The pairs (label, cost) from `_list_baselines`. The first is for this release, and the last for the plan
+            without margins.
     """
     lead = (
         "Capacity cost plus connection cost at the noisy counts. To serve one client at a distance of 1 costs 1, and a "
@@ -182,9 +182,10 @@ def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
 
 
 def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | None) -> Section:
-    """Return the report's table of facilities, which starts with the largest one.
+    """Return the report's table of facilities in descending order of capacity.
 
-    Its columns are the number of locations served, the clients, the margin, the capacity and the cost.
+    Its columns are the number of locations served, the reported clients, the margin, the capacity and the cost of
+    capacity for one client, followed by the largest possible capacity if capacities are bounded.
 
     Args:
         problem: The problem, which provides the ids and costs.
@@ -212,14 +213,16 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
 
 
 class FLReporting(Reporting[FLInstance, FLRelease]):
-    """The report of FL-Linear: a map, capacities, costs and, for the owner only, true costs."""
+    """The report of FL-Linear, which shows a map, capacities, costs and, for the owner only, true costs."""
 
     def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
         """Return the figures of a release's report, keyed by file name without suffix.
 
-        The keys are ``map`` (if there are coordinates), ``capacities``, and ``cost-beside`` and ``cost-over-delta`` (if
-        there are counts). ``cost-over-delta`` also requires that every location is best served by its cheapest
-        facility, and that there are at most `MAX_RECOMPUTED` locations.
+        - ``map`` requires coordinates.
+        - ``capacities`` is always included.
+        - ``cost-beside`` requires counts.
+        - ``cost-over-delta`` requires counts and at most `MAX_RECOMPUTED` locations, and it must be optimal to serve
+          every location from its cheapest facility.
         """
         figures = {}
         if problem.data.coordinates is not None:
@@ -258,8 +261,8 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:
         """Return the sections of the report, which show the map, capacities, facilities and costs.
 
-        They only use public data and noisy counts. A section is left out if its figure cannot be drawn for lack of
-        coordinates or counts.
+        They only use public data and noisy counts. Sections whose figures need coordinates or counts are left out if
+        there are none.
         """
         figures = self.figures(problem, release, result)
         site, opened = problem.data.site, release.assignment.opened
@@ -345,10 +348,11 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return Layer(kind="planar" if planar else "geographic", features=points + lines, unit=unit)
 
     def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> list[Section]:
-        """Return the owner's section, with the true number of clients, the true costs and how many facilities overflow.
+        """Return the owner's section, which shows how the plan performs on the true counts.
 
-        The values are read from ``truth.json``, which ``solve`` wrote to the folder ``private``. The list is empty if
-        there is no such file.
+        It contains the true number of clients, the true costs and the number of facilities that overflow. The values
+        are read from ``truth.json``, which ``solve`` wrote to the folder ``private``. If there is no such file, the
+        list is empty.
 
         Args:
             problem, result: The problem and its result, which are not used.

@@ -36,8 +36,8 @@ NO_MARGIN: Final = AnySet(start=0.0, slope=0.0)
 def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.str_] | None = None) -> Plan:
     """Make the plans that the problem allows, and return the one with the lowest cost at the noisy counts.
 
-    In the prior's plan, facilities are chosen from public data. In the reports' plan, they are chosen from noisy
-    counts.
+    There are up to two: the prior's plan, in which facilities are chosen from public data, and the reports' plan, in
+    which they are chosen from noisy counts.
 
     Args:
         server: The server's public data and settings.
@@ -148,9 +148,9 @@ def prior_base(
     recorded: Mapping[str, Any] | None = None,
     ids: NDArray[np.str_] | None = None,
 ) -> tuple[Assignment, Facilities | None]:
-    """Compute the assignment of the prior's plan before reconnection, from public data only.
+    """Compute the assignment of the prior's plan before reconnection, using only public data.
 
-    If facilities have to be chosen, the set with the lowest cost at the public mean count is taken.
+    If the facilities to open have to be chosen, the set with the lowest cost at the public mean count is used.
 
     Args:
         server: The server's public data and settings.
@@ -159,7 +159,8 @@ def prior_base(
         ids: (n,) The ids of the locations in ascending order, which are required if ``recorded`` is given.
 
     Returns:
-        The assignment, and the facility location solution that its facilities come from, or None if nothing was solved.
+        The assignment, and the facility location solution from which its facilities were taken, or None if nothing was
+        solved.
 
     Raises:
         InputError: The recorded sites are not locations of the problem.
@@ -225,13 +226,13 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
 
 
 def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set: AnySet) -> Plan:
-    """Make the reports' plan, whose facilities are chosen from the noisy counts.
+    """Make the reports' plan, i.e. the one whose facilities are chosen from the noisy counts.
 
     Args:
         server: The server's public data and settings.
         noisy: (n,) The noisy counts.
         context: The solver, its gap and limits, and the receiver of progress reports.
-        any_set: The margins that are valid for every set of locations and hence for any choice.
+        any_set: The margins, which are valid for every set of locations and hence for any choice of facilities.
 
     Raises:
         InfeasibleError: No plan respects the capacity bounds.
@@ -250,7 +251,7 @@ def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set
 
 
 def _summarize_facilities(facilities: Facilities) -> dict[str, Any]:
-    """Return a solution's entries in result.json, which are its cost, bound and status, and the size of the search."""
+    """Return the entries of result.json for a solution: its cost, bound and status, and the size of the search."""
     names = ("objective", "bound", "status", "nodes", "pairs")
     return {name: getattr(facilities, name) for name in names}
 
@@ -261,13 +262,14 @@ def choose_facilities(
     """Choose which facilities to open, and which of them serves each location, for the given counts.
 
     This is uncapacitated facility location or, with capacity bounds, single-source capacitated facility location. The
-    fixed cost of a facility is its opening cost plus the cost of capacity for ``start`` clients. A location takes up
-    capacity for max(0, count + ``slope``) clients. If there are margins, the distance from a location to its facility
-    is weighted by max(1, count), so that a location with a noisy count of 0 is not assigned to a distant facility.
+    fixed cost of a facility is its opening cost plus the cost of capacity for ``start`` clients, and a location takes
+    up capacity for max(0, count + ``slope``) clients. If there are margins, the distance from a location to its
+    facility is weighted by max(1, count), so that a location with a noisy count of 0 is not assigned to a distant
+    facility.
 
     Args:
         server: The server's public data and settings.
-        counts: (n,) The counts to plan for, which are noisy, true or equal to the public mean.
+        counts: (n,) The counts to plan for. They may be noisy, true, or all equal to the public mean.
         any_set: The margins of a facility, which are ``start`` clients plus ``slope`` clients per location. Both are 0
             if there are no margins.
         context: The solver, its gap and limits, and the receiver of progress reports.
@@ -277,7 +279,7 @@ def choose_facilities(
         The solution, in which facilities are identified by location index.
 
     Raises:
-        InputError: There are more pairs than the solver accepts.
+        InputError: There are more (facility, location) pairs than the solver accepts.
         InfeasibleError: No plan respects the capacity bounds.
         StoppedError: No plan was found within the time and memory limits.
     """

@@ -19,7 +19,7 @@ __all__ = ["Costs", "PairList", "Pairs", "SiteCosts"]
 
 
 class Costs(Protocol):
-    """Interface to query the costs of serving C clients from F facilities."""
+    """Interface for querying the costs of serving C clients from F facilities."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -34,7 +34,7 @@ class Costs(Protocol):
         ...
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """Return, for each client, the cheapest of the facilities ``opened`` and the cost there, both of shape (C,).
+        """Return two (C,) arrays with the cheapest of the facilities in ``opened`` for each client, and the cost there.
 
         ``opened`` contains facility indices in ascending order. Ties go to the lowest index.
         """
@@ -73,10 +73,10 @@ class SiteCosts:
         return positions, costs * self.weight[clients, None]
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """Return, for each client, the cheapest of the facilities ``opened`` and the cost there, both of shape (C,).
+        """Return two (C,) arrays with the cheapest of the facilities in ``opened`` for each client, and the cost there.
 
-        Facilities are given as positions in ``among``. If all scales are 1, the metric's tree search is used, which is
-        much faster than comparing all pairs.
+        Facilities are given as positions in ``among``. If all scales are 1, the metric's own search for cheapest
+        facilities is used, which among points is much faster than comparing all pairs.
         """
         site, everyone = self.site, np.arange(self.site.size)
         if bool((self.scale == 1.0).all()):
@@ -108,19 +108,19 @@ class Pairs:
 
     @property
     def arrays(self) -> tuple[Ints, Ints, Floats]:
-        """The arrays ``start``, ``client`` and ``cost``, in the order in which compiled functions take them."""
+        """The arrays ``start``, ``client`` and ``cost``, in the order in which the compiled functions expect them."""
         return self.start, self.client, self.cost
 
 
 class PairList:
-    """A list of each client's cheapest (facility, client) pairs, which can be extended.
+    """An extensible list of each client's cheapest (facility, client) pairs.
 
     Attributes:
         costs: The costs of serving C clients from F facilities.
         opening: (F,) The cost of opening each facility.
         pair_limit: The maximum total number of listed pairs.
-        count: (C,) The number of facilities considered for each client, which includes those that are not allowed to
-            serve it.
+        count: (C,) The number of facilities considered for each client, including those that are not allowed to serve
+            it.
         omitted_cost: (C,) A lower bound on the cost of each client's omitted pairs, infinite if none is omitted.
         pairs: The listed pairs, ordered by facility.
     """
@@ -132,7 +132,7 @@ class PairList:
             costs: The costs of all pairs.
             opening: (F,) The cost of opening each facility.
             count: The initial number of facilities per client.
-            max_pairs: The total number of pairs that :meth:`extend_pairs` does not exceed.
+            max_pairs: The total number of pairs that :meth:`extend_pairs` must not exceed.
         """
         self.costs, self.opening, self.pair_limit = costs, opening, max_pairs
         facilities, clients = costs.shape
@@ -142,7 +142,7 @@ class PairList:
         self._list_pairs(np.arange(clients), min(count, facilities))
 
     def _list_pairs(self, clients: Ints, count: int) -> None:
-        """Replace the listed pairs of the given clients by those with their ``count`` cheapest facilities."""
+        """Replace the listed pairs of the given clients with those for their ``count`` cheapest facilities."""
         facilities = self.costs.shape[0]
         facility, cost = self.costs.nearest(clients, count)
         is_other_client = ~np.isin(self._client, clients)
@@ -172,7 +172,9 @@ class PairList:
         )
 
     def extend_pairs(self, needs_more: Bools) -> bool:
-        """List four times as many pairs for the clients in the mask ``needs_more`` (C,), within the limit on pairs.
+        """List up to four times as many pairs for each client in the mask ``needs_more`` (C,).
+
+        A group of clients is skipped if its additional pairs would exceed the limit on pairs.
 
         Returns:
             Whether more pairs were listed for any client.

@@ -22,11 +22,12 @@ __all__ = ["Assignment", "Site", "connection_cost", "cost_parts", "sum_counts"]
 class Assignment:
     """The facility that serves each of n locations.
 
-    A facility is identified by the index of its location, so that the paper's h maps locations to locations.
+    A facility is identified by the index of its location, so that the function h of the paper maps locations to
+    locations.
 
     Attributes:
         facility: (n,) The location h(v) of the facility that serves location v.
-        opened: (m,) The locations with a facility, in ascending order. This is the image of h, which is the paper's M
+        opened: (m,) The locations with a facility, in ascending order. This is the image of h, which the paper calls M
             (or I after reconnection). The paper's other definition, ``{v : h(v) = v}``, is wrong if there are ties.
         position: (n,) The position in ``opened`` of each entry of ``facility``.
         sizes: (m,) The number |L_v| of locations that each open facility serves.
@@ -39,14 +40,14 @@ class Assignment:
 
     @classmethod
     def from_facilities(cls, facility: Ints) -> Assignment:
-        """Create an assignment from the (n,) array ``facility``, from which the other attributes are computed."""
+        """Create an assignment from the (n,) array ``facility``, computing the other attributes from it."""
         opened, position, sizes = np.unique(facility, return_inverse=True, return_counts=True)
         return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, position.reshape(-1), sizes)))
 
 
 @frozen(kw_only=True, eq=False)
 class Site:
-    """A problem's public data: n locations, identified by index, and the costs of a facility at each of them.
+    """A problem's public data: n locations, identified by index, and the cost of a facility at each of them.
 
     Attributes:
         metric: The distances between the locations.
@@ -54,10 +55,10 @@ class Site:
             also costs its distance from the facility, in the same unit.
         opening: (n,) The non-negative fixed cost of opening a facility at each location, or None if there are no fixed
             costs.
-        candidates: The indices of the locations that can have a facility, in ascending order, or None if all of them
-            can.
-        capacity: (n,) The maximum number of clients of a facility at each location, infinite if it is unlimited, or
-            None if all are.
+        candidates: The indices of the locations that may have a facility, in ascending order, or None if all of them
+            may.
+        capacity: (n,) The maximum number of clients of a facility at each location, infinite where it is unlimited.
+            None if it is unlimited everywhere.
         source: The name of the locations file, used in error messages.
     """
 
@@ -80,12 +81,12 @@ class Site:
 
     @property
     def opening_cost(self) -> Floats:
-        """The (n,) costs of opening a facility at each location, which are 0 if there are no opening costs."""
+        """The cost of opening a facility at each location (n,), or zeros if the problem has no opening costs."""
         return np.zeros(self.size) if self.opening is None else self.opening
 
     @property
     def capacity_bounds(self) -> Floats:
-        """The (n,) maximum numbers of clients of a facility at each location, which are infinite without bounds."""
+        """The maximum number of clients of a facility at each location (n,), infinite where it is unlimited."""
         return np.full(self.size, math.inf) if self.capacity is None else self.capacity
 
     def connect(self, facilities: Ints | None = None) -> Assignment:

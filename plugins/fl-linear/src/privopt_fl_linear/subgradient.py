@@ -26,10 +26,10 @@ from privopt.execution.compiled import jit
 def compute_reduced_costs(
     start: Ints, client: Ints, cost: Floats, opening: Floats, state: Ints, price: Floats, rho: Floats
 ) -> None:
-    """Compute the reduced cost of each facility that is not closed, i.e. the change in the Lagrangian if it is opened.
+    """Compute the reduced cost of each facility that is not closed, i.e. the change in the Lagrangian from opening it.
 
     The reduced cost is rho_i = opening_i + sum over clients v of min(0, cost_iv - price_v). It is written to ``rho``
-    (F,), in which the entries of closed facilities are left unchanged.
+    (F,). Entries of closed facilities are left unchanged.
 
     Args:
         start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to
@@ -84,6 +84,8 @@ def ascend(
 ) -> tuple[float, Floats, Floats, Bools, float]:  # fmt: skip
     """Raise the Lagrangian bound by subgradient steps on the clients' prices, with Polyak's step length.
 
+    Every eighth set of facilities that the relaxation opens is evaluated as a candidate solution.
+
     Args:
         start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to
             ``start[i + 1] - 1`` in ``client`` (E,) and ``cost`` (E,).
@@ -98,10 +100,9 @@ def ascend(
         scale: The initial factor of Polyak's step length, usually from 0.05 to 2.
 
     Returns:
-        A tuple of five values. The first two are the best bound, computed in doubles without an allowance for rounding,
-        and the (C,) prices that give it. The third, of shape (F,), counts how often each facility was opened in the
-        second half of the rounds. The last two are the (F,) mask and the cost of the cheapest set that was evaluated.
-        Every eighth set that the relaxation opens is evaluated.
+        A tuple of five values: the best bound, computed in doubles without an allowance for rounding; the (C,) prices
+            that give it; an (F,) array that counts how often each facility was opened in the second half of the rounds;
+            and the (F,) mask and the cost of the cheapest set that was evaluated.
     """
     F, C = len(start) - 1, len(price)
     rho, is_open, served = np.zeros(F), np.zeros(F, np.bool_), np.zeros(C)
@@ -165,7 +166,7 @@ def ascend(
 def compute_cost(
     start: Ints, client: Ints, cost: Floats, fallback_cost: Floats, opening: Floats, is_open: Bools
 ) -> float:
-    """Return the cost of opening a set of facilities and serving each client from the cheapest of them, in doubles.
+    """Return the cost, in doubles, of opening a set of facilities and serving each client from the cheapest of them.
 
     Args:
         start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to
