@@ -22,8 +22,8 @@ class AlikeRegions:
 
     Attributes:
         tree: The reduced tree, whose regions have empty names.
-        times: For each level, a (regions, 1) array with the number of siblings in the full tree that each region
-            represents. It is 1 for the root.
+        times: For each level, a (regions, 1) array with the number of siblings that each region represents, i.e.
+            regions of the full tree with the same parent. It is 1 for the root.
         counts: For each level, a (regions,) array with the number of regions of the full tree that each region
             represents.
     """
@@ -34,7 +34,7 @@ class AlikeRegions:
 
 
 def find_alike_regions(tree: Tree) -> AlikeRegions:
-    """Return a reduced tree, in which one region represents all regions of ``tree`` with the same expected errors.
+    """Merge regions with the same expected errors into one region each, and return the reduced tree.
 
     Args:
         tree: The full region tree.

@@ -36,8 +36,7 @@ def _to_levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
 class Limits:
     """Public bounds on the number of groups or individuals in every region.
 
-    Where the bounds on a region's children add up to a stricter bound than the one in the problem file, the stricter
-    one is used.
+    A bound is tightened if the bounds on the region's children add up to a stricter one.
 
     Attributes:
         tree: The region tree.
@@ -74,7 +73,7 @@ class Limits:
                 missing.
 
         Returns:
-            For each violation, a tuple of the region in words, its total, and the bounds in words.
+            For each violation, a tuple of a description of the region, its total, and a description of the bounds.
         """
         return [
             (f"region {region!r}", number, f"from {lower} to {upper}")
@@ -173,7 +172,7 @@ def _read_bounds(source: File, tree: Tree) -> tuple[Ints, Ints, Ints, Ints]:
 def _sum_children(bounds: Ints, start: Ints) -> Ints:
     """Return the sum of the bounds on each region's children, capped at `UNBOUNDED` + 1.
 
-    Sums are computed in doubles, because int64 could overflow.
+    Sums are computed in doubles, because int64 sums could overflow.
 
     Args:
         bounds: (children,) The bounds on the level below.
@@ -183,15 +182,15 @@ def _sum_children(bounds: Ints, start: Ints) -> Ints:
 
 
 def _in_words(lower: int, upper: int) -> str:
-    """Describe bounds in words, leaving out an upper bound of `UNBOUNDED` or more."""
+    """Describe bounds in words, omitting the upper bound if it is `UNBOUNDED` or more."""
     return f"at least {lower}" + ("" if upper >= UNBOUNDED else f" and at most {upper}")
 
 
 def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, published_levels: int = 0) -> None:
     """Check that totals satisfy the bounds.
 
-    This may only be called for totals that are the same in all neighbouring inputs. For other totals, an error would
-    itself reveal something about an individual, so the release is made to satisfy the bounds instead.
+    This may only be called for totals that are the same in all neighbouring inputs. For any other totals, the error
+    itself would reveal something about an individual.
 
     Args:
         limits: The bounds.
@@ -254,7 +253,8 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
     """Return the integers nearest to the given ones that lie within bounds and add up to ``total``.
 
-    The common shift that is added to all given integers before they are clipped is found by bisection.
+    A common shift, which is found by bisection, is added to all of the given integers before they are clipped to their
+    bounds.
 
     Args:
         given: (children,) The given integers.

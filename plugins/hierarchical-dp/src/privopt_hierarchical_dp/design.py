@@ -46,7 +46,7 @@ class FitOptions:
         gap: The relative gap at which iterative fits stop.
         backend: The solver for integer programs.
         at_once: Whether to use the fastest method that yields a release of the same form.
-        report: A callback for progress, called with the name and number of each step of the fit.
+        report: A callback for progress, called with the name and the number of each step of the fit.
     """
 
     gap: float = 1e-3
@@ -69,7 +69,7 @@ class Contradiction:
 
     Attributes:
         region: The name of the region.
-        bound: The bound that is violated.
+        bound: The violated lower or upper bound.
         estimate: The total estimated from the noisy values, rounded.
         standard_error: The standard error of the estimate.
     """
@@ -149,18 +149,18 @@ class Design(ABC):
 
     @cached_property
     def layout(self) -> Layout:
-        """The files of a release, as determined by the problem."""
+        """The layout of a release's files, which is determined by the problem."""
         layout: Layout = self.problem.layout
         return layout
 
     @cached_property
     def alike(self) -> AlikeRegions:
-        """A reduced tree for forecasts, in which one region represents all regions with equal errors."""
+        """A reduced tree for forecasts, in which one region represents all regions with the same expected errors."""
         return find_alike_regions(self.tree)
 
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
-        """The part of the budget for each table and level. The exact sum of all parts is at most the total budget."""
+        """The part of the budget for each table and level. The exact sum of the parts is at most the total budget."""
         # split_budget rounds in favour of privacy. Its list is ordered by level and then by table.
         parts, table_count = split_budget(self.problem.privacy.budget, self.budget_shares), len(self.split[1])
         # Every table_count-th entry belongs to the same table.
@@ -186,11 +186,14 @@ class Design(ABC):
     # --- measurement --------------------------------------------------------------------------------------
 
     def compute_queries(self, counts: Tables) -> Tables:
-        """Return the true values to which noise is added, by table and level. By default, these are the counts."""
+        """Return the true values to which noise is added, by table and level.
+
+        By default, these are the counts.
+        """
         return counts
 
     def draw(self, counts: Tables, *, seed: int | None) -> tuple[Tables, list[list[NoiseRecord | None]]]:
-        """Add noise to the true counts of each table and level.
+        """Measure the true counts of each table and level with noise.
 
         Args:
             counts: For each table and level, a (regions, ...) array with the true counts.
@@ -214,11 +217,11 @@ class Design(ABC):
         return self.fill_unmeasured(noisy, self.budgets, numbers_of(counts)[: self.exact]), records
 
     def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]], totals: Sequence[Ints]) -> Tables:
-        """Replace unmeasured values by values derived from public totals and noisy values.
+        """Replace unmeasured values with values derived from public totals and noisy values.
 
-        If no table is measured on a level above the leaves, its values become sums over the level below. All other
-        unmeasured values become 0. Totals that are published exactly take the place of measurements. In this way, a
-        value without noise never contains a secret count.
+        If no table is measured on a level above the leaves, each table's values there become sums over the level below.
+        All other unmeasured values become 0. Totals that are published exactly take the place of measurements. This
+        ensures that a value without noise never contains a secret count.
 
         Args:
             noisy: For each table and level, a (regions, ...) array with the noisy values.
@@ -262,7 +265,9 @@ class Design(ABC):
 
     @abstractmethod
     def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
-        """Fit consistent counts to noisy values. Projections stop early when the time limit is reached.
+        """Fit consistent counts to noisy values.
+
+        Projections stop early when the time limit is reached.
 
         Args:
             noisy: The noisy values by table and level.
@@ -276,7 +281,8 @@ class Design(ABC):
         """Fit a release's noisy values again, and return the lower bound on the loss that the fit proves.
 
         Returns:
-            The bound, or None if the method does not prove any, and whether the release is proved to attain it.
+            A pair of the bound and whether the release is proved to attain it. The bound is None if the method does not
+            prove one.
         """
 
     @abstractmethod
@@ -298,10 +304,13 @@ class Design(ABC):
 
     @abstractmethod
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return least-squares estimates of each level's totals, with shape (regions, 1). Bounds are ignored."""
+        """Return least-squares estimates of the regions' totals on each level, with shape (regions, 1).
+
+        The public bounds are ignored.
+        """
 
     def find_contradictions(self, release: HierarchyRelease) -> list[Contradiction]:
-        """Return the bounds on totals that the noisy values contradict, those with the largest violation first.
+        """Return the bounds on totals that the noisy values contradict, largest violations first.
 
         A bound is contradicted if the estimated total violates it by more than `CONTRADICTING_ERRORS` standard errors.
         Only noisy values and public totals are used, so the result may be published.
@@ -334,7 +343,9 @@ class Design(ABC):
     # --- checks -------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Check before any draw that the method can solve the problem and that noisy values fit into 64 bits.
+        """Check that the method can solve the problem and that noisy values will fit into 64 bits.
+
+        This is called before any noise is drawn.
 
         Raises:
             InputError: The method cannot use the value of some key in the problem file, or the noise is too wide.
@@ -345,7 +356,7 @@ class Design(ABC):
         self.check_noise()
 
     def check_noise(self, max_scale: int = LARGEST_SCALE, method: str = "") -> None:
-        """Check that no part of the budget needs noise that spreads further than the limit allows.
+        """Check that no part of the budget is so small that its noise would be wider than a limit.
 
         Args:
             max_scale: The limit, given as a scale of double geometric noise. For Gaussian noise it is converted to a
@@ -375,7 +386,7 @@ class Design(ABC):
         """Return the key, actual value and expected value of each setting that the method cannot use."""
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
-        """Return a message for each part of a release that has more or fewer values than the method measures."""
+        """Return a message for each part of a release whose number of values differs from what the method measures."""
         if len(release.totals) == self.exact:
             return []
         return [f"{NOISY}: totals of {number_of(len(release.totals), 'level')}; those of {self.exact} are published"]
@@ -387,7 +398,10 @@ class Design(ABC):
     # --- forecast -----------------------------------------------------------------------------------------
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return whether each table needs a positive budget share, given all shares. By default, all tables do."""
+        """Return whether each table needs a positive budget share, given the shares of all tables.
+
+        By default, every table does.
+        """
         return [True] * len(tables)
 
     @abstractmethod
@@ -399,7 +413,7 @@ class Design(ABC):
             tables: The budget shares of the tables.
 
         Returns:
-            The expected sums, ordered by level and then by table.
+            An array of the expected sums, ordered by level and then by table.
         """
 
     def forecast_splits(self, levels: Floats, tables: Floats) -> Floats:
@@ -424,7 +438,7 @@ class Design(ABC):
 
     @abstractmethod
     def leaves_only(self) -> Floats:
-        """Return the expected errors if the leaves get the whole budget, in the order of :meth:`forecast`."""
+        """Return the expected errors if the whole budget is spent on the leaves, in the order of :meth:`forecast`."""
 
 
 def _format_short(value: Fraction) -> str:

@@ -23,13 +23,13 @@ EXACT_HELP: Final = (
 
 
 def check_level_names(value: Sequence[str]) -> str | None:
-    """Return None if ``value`` is a valid list of level names, or otherwise a description of valid lists."""
+    """Return None if ``value`` is a valid list of level names, and a description of valid lists otherwise."""
     is_valid = value and len(set(value)) == len(value) and all(LEVEL_NAME.fullmatch(name) for name in value)
     return None if is_valid else "level_1, ..., level_L, each at most once"
 
 
 def count_exact_levels(names: Sequence[str] | None) -> int:
-    """Return the number of exact levels, from the root down to the deepest level that is named.
+    """Return the number of exact levels, from the root down to the deepest level named.
 
     >>> count_exact_levels(["level_2"]), count_exact_levels(None)
     (2, 0)

@@ -40,7 +40,7 @@ integer X. For a continuous X with the same density at 0, it adds about s^2 P(X 
 
 
 def leaves_alone(noise: Noise, depth: int) -> list[Noise]:
-    """Return the noise on each level if only the leaves are measured, with the given noise."""
+    """Return the noise on each level for the case that only the leaves are measured, with the given noise."""
     return [UNMEASURED] * (depth - 1) + [noise]
 
 
@@ -53,7 +53,7 @@ def moments_of(
     down: bool = False,
     known_levels: int = 0,
 ) -> list[Estimate]:
-    """Return the error moments of least-squares estimates, by level.
+    """Return the moments of the errors of least-squares estimates, by level.
 
     The moments do not depend on the values, so all values are taken to be 0.
 
@@ -132,7 +132,7 @@ def errors_of_counts(
 
 
 def _mean_absolute_of_whole(estimate: Estimate, reduced: Estimate, taken_off: Floats | float) -> Floats:
-    """Return the mean absolute errors of a region's counts after a common part is subtracted.
+    """Return the mean absolute errors of a region's counts after their common part has been subtracted.
 
     Let X be the error of a count, and v its variance. A share q of v comes from the part of the error that is common to
     all counts in the region. The remaining error is (1 - q) X - T, where T is independent of X and nearly normal, with

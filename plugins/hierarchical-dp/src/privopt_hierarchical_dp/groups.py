@@ -24,8 +24,8 @@ class Groups:
         regions: The region tree, and the paths by which the file identifies its leaves.
         leaves: (leaf regions, sizes) The number of groups of each size. Column 0 is the smallest size class (0 or 1),
             and the last column is "N or more".
-        empty: The number of groups whose quantities add up to 0, for unit records without a size class 0. It is 0 for
-            all other files.
+        empty: The number of groups that were left out because their quantities add up to 0. It is 0 unless the file
+            contains unit records and there is no size class 0.
     """
 
     regions: Regions
@@ -91,7 +91,7 @@ def _cell_indices(leaf: pl.Series, size: pl.Series, classes: int, first: int) ->
 
 
 def _fill_counts(tree: Tree, cells: Ints, groups: pl.Series, classes: int) -> Ints:
-    """Return the number of groups in each leaf region and size class, which is 0 for cells that are not listed.
+    """Return the number of groups in each leaf region and size class. Cells that are not listed are 0.
 
     Args:
         tree: The region tree.

@@ -63,7 +63,7 @@ class Instance:
 
 
 def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Instance:
-    """Read the files of a problem for hierarchical-dp: the public regions and the secret counts or units.
+    """Read the files of a problem for hierarchical-dp, i.e. the public regions and the secret counts or units.
 
     Args:
         declared: The contents of the problem file.
@@ -71,8 +71,8 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
 
     Raises:
         InfeasibleError: The bounds contradict one another or the exact totals.
-        InputError: The files have faults, which are all listed. The error is also raised if the problem file names both
-            counts and units or neither of them, or if the length of a list differs from the number of levels.
+        InputError: The files have faults, which are all listed. Also raised if the problem file names both counts and
+            units or neither of them, or if the length of a list differs from the number of levels.
     """
     declared.check_keys(file)
     table, settings = declared.hierarchy, declared.settings
@@ -111,7 +111,7 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
 
 
 def read_tables(declared: TablesProblem, file: str) -> Instance:
-    """Read the files of a problem for hierarchical-tables: the public regions and the secret individuals.
+    """Read the files of a problem for hierarchical-tables, i.e. the public regions and the secret individuals.
 
     Args:
         declared: The contents of the problem file.

@@ -151,7 +151,7 @@ def problems(
 def _change_counts(
     problem: GeneratedProblem, file: str, header: list[str], rows: list[Any], *changes: tuple[int, int]
 ) -> Iterator[GeneratedProblem]:
-    """Yield a copy of a problem with some counts changed, or nothing if a changed count would be negative.
+    """Yield a copy of a problem with some counts changed, or nothing if a changed count would become negative.
 
     Args:
         problem: The problem.
@@ -216,9 +216,9 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def queries_of(problem: Instance, method: str) -> Sequence[Query]:
-    """Return the mechanism's calls to noise functions, each with the sensitivity that the design states.
+    """Return the mechanism's calls to noise functions, together with the sensitivity that the design claims for them.
 
-    The calls are recorded while the noise functions are replaced by functions that return the true values.
+    To record the calls, the noise functions are temporarily replaced with functions that return the true values.
 
     Args:
         problem: The problem, with its secrets.
@@ -241,7 +241,7 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
 
 
 def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
-    """Draw ``count`` independent samples of all the noisy values that a release is computed from.
+    """Draw ``count`` independent samples of all noisy values from which a release is computed.
 
     Args:
         problem: The problem.
@@ -263,7 +263,7 @@ def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the minimum of Model 1's objective, computed from cost tables as in the paper's M_dp^OP.
+    """Return the minimum of Model 1's objective, computed from cost tables as in the paper's mechanism M_dp^OP.
 
     Model 1 finds the consistent non-negative integers nearest to the noisy counts.
 
@@ -291,7 +291,10 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a message for each inconsistency in a release, and another one if its objective exceeds the minimum."""
+    """Yield a message for each inconsistency in a release, and another if the objective of Model 1 is not minimal.
+
+    The minimum is only computed for methods that solve Model 1, and only if there are few groups.
+    """
     method = result.method
     # Methods that are not valid may publish inconsistent counts, and no optimum is claimed for them.
     if not METHODS[method].valid:

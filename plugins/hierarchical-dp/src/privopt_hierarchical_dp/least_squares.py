@@ -78,9 +78,9 @@ class Estimate:
     weighed: Floats = field(default=Factory(lambda self: self.variance, takes_self=True))
 
     def combine_with(self, other: Estimate) -> Estimate:
-        """Return the average of this and an independent estimate of the same values, weighted by inverse variance.
+        """Return the weighted average of this and an independent estimate of the same values.
 
-        An estimate with variance 0 is exact and gets all of the weight.
+        By default, the weights are inverse variances. An estimate with variance 0 is exact and gets all of the weight.
         """
         # If the weights are not 1 / variance, the fit is not optimal, but the variances of its errors are still exact.
         # The maximum avoids 0 / 0 for two exact values.
@@ -107,7 +107,7 @@ class Estimate:
 
         Args:
             start: The index of each parent's first child, followed by the total number of children.
-            times: (children, 1) The number of identical siblings that each child represents. If None, it is 1.
+            times: (children, 1) The number of identical siblings that each child represents, by default 1.
         """
         return self.map_moments(
             lambda moments: np.add.reduceat(moments if times is None else times * moments, start[:-1], axis=0)
@@ -115,7 +115,7 @@ class Estimate:
 
 
 def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | None = None) -> Estimate:
-    """Return noisy values as estimates whose errors have the moments of the noise.
+    """Convert noisy values to estimates whose errors have the moments of the noise.
 
     Args:
         values: (regions, values) The noisy values.
@@ -134,7 +134,7 @@ def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | N
 
 
 def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Sequence[Noise]) -> list[Estimate]:
-    """Return an estimate for each region from its own noisy values and those of its descendants.
+    """Return estimates for each region that combine its own noisy values with those of its descendants.
 
     Args:
         tree: The region tree.
@@ -184,7 +184,7 @@ def least_squares(
     down: bool = False,
     times: Sequence[Floats] | None = None,
 ) -> list[Estimate]:
-    """Return an estimate for each region from the noisy values of the whole tree, in one pass up and one pass down.
+    """Estimate the values of each region from the noisy values of the whole tree, in one pass up and one pass down.
 
     Args:
         tree: The region tree.
@@ -231,7 +231,7 @@ def least_squares(
 
 @frozen(kw_only=True, eq=False)
 class NearestSums:
-    """The projection by weighted least squares onto consistent values, which add up over the tree.
+    """The projection onto consistent values, i.e. values that add up over the tree, by weighted least squares.
 
     It computes the means of `least_squares` but not their error moments, because joint projections call it hundreds of
     times. All arrays below have the shape (regions, 1) or (regions, values).
@@ -391,14 +391,14 @@ SLACK_GROUPS: Final = 1e-6
 
 @frozen(kw_only=True, eq=False)
 class Ends:
-    """The intervals for the true counts on one level, before their ends are rounded to integers.
+    """Intervals for the true counts on one level, before their ends are rounded to integers.
 
     Attributes:
         mean: (regions, sizes) The estimates.
         reach: (regions, 1) or (regions, sizes) The half-widths for the required confidence level.
-        max_counts: (regions, 1) Upper bounds on the counts, which are the region's total or, if it is unknown, that of
-            the nearest ancestor whose total is known. The shape is (1, 1) if only the root's total is known, or if no
-            total is known (:data:`UNBOUNDED`).
+        max_counts: (regions, 1) Upper bounds on the counts. A region's bound is its total or, if that is unknown, the
+            total of its nearest ancestor whose total is known. The shape is (1, 1) if only the root's total is known,
+            or if no total is known (:data:`UNBOUNDED`).
         released: (regions, sizes) The released counts. Intervals are widened to contain them.
     """
 
@@ -408,10 +408,10 @@ class Ends:
     released: Ints
 
     def round_outwards(self, slack: float = 0.0) -> tuple[Ints, Ints]:
-        """Return integer lower and upper ends between 0 and the total, widened to contain the released counts.
+        """Return integer lower and upper ends, rounded outwards and widened to contain the released counts.
 
-        Before rounding, ends are moved outwards by ``slack`` (or inwards if it is negative). Above 1e7, where doubles
-        are coarser, the slack increases in proportion to the value.
+        All ends are between 0 and the total. Before rounding, they are moved outwards by ``slack`` (or inwards if it is
+        negative). Above 1e7, where doubles are coarser, the slack increases in proportion to the value.
         """
         reach = self.reach + slack * np.maximum(1.0, (np.abs(self.mean) + self.reach) * 1e-7)
         lower = np.clip(np.floor(self.mean - reach).astype(np.int64), 0, self.max_counts)
@@ -440,11 +440,11 @@ def intervals(
         totals: For each of the top levels, a (regions,) array with the exact totals. Empty if they are unknown.
         noise: For each level, the moments of the noise on one value.
         cumulative: Whether the noisy values are cumulative counts rather than counts.
-        confidence: The confidence level of each single interval, between 0 and 1.
+        confidence: The confidence level of each individual interval, between 0 and 1.
         descending: Whether cumulative counts are numbers of groups of size s or more rather than size s or less.
 
     Returns:
-        The intervals for each level, whose ends are not rounded to integers yet.
+        The intervals for each level, with ends that have not been rounded to integers.
     """
     size = counts[0].shape[1]
     steps = (
@@ -465,7 +465,7 @@ def ends_of(
         estimates: The estimated counts for each level.
         counts: For each level, a (regions, sizes) array with the released counts. Every interval contains its count.
         totals: For each of the top levels, a (regions,) array with the exact totals. Empty if they are unknown.
-        confidence: The confidence level of each single interval, between 0 and 1.
+        confidence: The confidence level of each individual interval, between 0 and 1.
     """
     level_ends: list[Ends] = []
     max_counts = np.array([[UNBOUNDED]])
@@ -491,7 +491,7 @@ def ends_of(
 def _estimate_counts(
     tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise]
 ) -> list[Estimate]:
-    """Return counts estimated from noisy counts by least squares.
+    """Estimate counts from noisy counts by least squares.
 
     If a region's total is known, all of its estimates are shifted by the same amount, so that they add up to it.
 

@@ -35,10 +35,11 @@ class LevelTable:
 
     Attributes:
         source: The file.
-        frame: The columns of the table, under the requested names, which are matched case-insensitively.
+        frame: The columns of the table. Those that were requested have the requested names, which are matched
+            case-insensitively.
         levels: The names of the region columns, in order.
         shows_cells: Whether error messages may quote cells.
-        written: The name in the file of each matched column, which may differ from the requested name in case.
+        written: The name that each matched column has in the file, which may differ from the requested name in case.
     """
 
     source: File
@@ -79,7 +80,7 @@ class LevelTable:
         return cls(source=source, frame=frame, levels=levels, shows_cells=shows_cells, written=written)
 
     def note(self, *columns: str) -> None:
-        """Mark columns of a public file as read. ``solve`` publishes only these columns."""
+        """Mark columns of a public file as read, because ``solve`` publishes only such columns."""
         self.source.seen.columns.update(self.written.get(column, column) for column in columns)
 
     def read_columns(self, *columns: Column) -> list[pl.Series]:
@@ -111,13 +112,14 @@ class LevelTable:
         """Find the leaf region of each row.
 
         Args:
-            listed: The public regions, or None if the regions are those in the table, which must then not be empty.
+            listed: The public regions, or None to use the regions in the table itself, which must then not be empty.
 
         Returns:
             The regions, and the position among the leaves of each row's leaf region.
 
         Raises:
-            InputError: The regions do not form a tree, a region is not listed, or there is no row.
+            InputError: The regions do not form a tree, a region is not listed, or the table is empty although
+                ``listed`` is None.
         """
         paths = self.paths()
         if paths.is_empty() and listed is None:
@@ -151,8 +153,8 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
         file: The name of the file, used in error messages.
 
     Returns:
-        The matching column of each name with exactly one match, keyed by name, and a fault for each name with several
-        matches.
+        A dict from each name that matches exactly one column to this column, and a fault for each name that matches
+        several columns.
     """
     columns_by_name: dict[str, list[str]] = {}
     for column in header:

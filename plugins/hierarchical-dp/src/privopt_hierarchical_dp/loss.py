@@ -16,7 +16,7 @@ __all__ = ["PostProcessing"]
 
 @frozen(kw_only=True)
 class PostProcessing(UtilityLoss[HierarchyRelease]):
-    """The post-processing objective: the weighted squared distance between a release and its noisy values.
+    """The post-processing objective, which is the weighted squared distance between a release and its noisy values.
 
     The loss is the sum of w |x - noisy|^2 over tables and levels, where x are the measured values (counts, cumulative
     counts or the published chain) computed from the released counts, and w is the weight of the table on the level. The

@@ -82,7 +82,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     """A description of the secret input that the problem file must name."""
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the constraint that certifies the method's noise on every table and level."""
+        """Return the privacy constraint, which certifies the method's noise on every table and level."""
         return MeasuredNoise(design=problem.design(method))
 
     def notion(self, problem: Instance, method: str) -> str | None:
@@ -91,7 +91,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return kind
 
     def utility(self, problem: Instance, method: str) -> PostProcessing:
-        """Return the utility loss, the weighted squared distance between a release and its noisy values."""
+        """Return the utility loss, which is the weighted squared distance between a release and its noisy values."""
         design = problem.design(method)
         return PostProcessing(design=design, unit=f"{design.layout.noun} squared")
 
@@ -263,7 +263,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return complaints + [f"{release.layout.forms[0].file}: {line}" for line in lines]
 
     def proved_bound(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
-        """Return a lower bound on the loss that the released noisy values prove, or None if they do not prove any."""
+        """Return the lower bound on the loss that the released noisy values prove, or None if they prove none."""
         # `verify` reports overflowing sums and wrong shapes. Such a release does not allow any bound to be computed.
         design, application = problem.design(result.method), result.asked
         if release.past_sums() or design.shape_faults(release):
@@ -302,8 +302,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def audit(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
         """Return the claimed epsilon, and the largest privacy loss between neighbours at the release's noise scales.
 
-        The claimed epsilon is None if the release does not claim any. The privacy loss is None for Gaussian noise, for
-        which it is unbounded.
+        The claimed epsilon is None if no epsilon is claimed. The privacy loss is None for Gaussian noise, for which it
+        is unbounded.
         """
         epsilon = None if self.notion(problem, result.method) is None else problem.declared.privacy.epsilon
         claimed, achieved = None if epsilon is None else float(epsilon), None
@@ -326,7 +326,7 @@ class HierarchicalDP(CountsMechanism):
         return read_groups(declared, file)
 
     def reopen(self, declared: HierarchyProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Read a published release and its problem, which contains no secrets because these are not published.
+        """Read a published release together with its problem. Secrets are not published, so the problem contains none.
 
         Args:
             declared: The contents of the published problem file.
@@ -340,7 +340,7 @@ class HierarchicalDP(CountsMechanism):
         return Instance(public=SizesDesign.of(declared, DEFAULT_METHOD, release.tree, file)), release
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the privacy constraint of a method. For the published chain, it guarantees nothing."""
+        """Return the privacy constraint of a method. The one for the published chain guarantees nothing."""
         is_chain = METHODS[method].query == "chain"
         return PublishedChain(design=problem.design(method)) if is_chain else super().privacy(problem, method)
 
@@ -355,8 +355,8 @@ class HierarchicalDP(CountsMechanism):
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
         """Return the base class's warnings, and further ones about wasteful choices in the problem file.
 
-        The owner is warned if the file's budget split leads to much larger expected errors than the method's own split.
-        There is also a warning if the method measures cumulative counts although counts would need less noise.
+        The owner is warned if the budget split in the file leads to much larger expected errors than the method's own
+        split. Another warning is given if the method measures cumulative counts although counts would need less noise.
         """
         from privopt_hierarchical_dp.plan import describe_waste
 
@@ -378,7 +378,7 @@ class HierarchicalDP(CountsMechanism):
         ]
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Return the errors from the base class, with further errors by level. The result is for the owner only.
+        """Return the base class's errors together with further errors by level. The result is for the owner only.
 
         Args:
             problem: The problem, with its secrets.
@@ -431,7 +431,7 @@ class HierarchicalTables(CountsMechanism):
         return [*lines, *describe_waste(problem.public)]
 
     def reopen(self, declared: TablesProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Read a published release and its problem, which contains no secrets because these are not published.
+        """Read a published release together with its problem. Secrets are not published, so the problem contains none.
 
         Args:
             declared: The contents of the published problem file.
@@ -461,7 +461,7 @@ class HierarchicalTables(CountsMechanism):
         totals: Sequence[str] = (),
         keep_totals: bool = False,
     ) -> Sequence[str]:
-        """Write a problem file for a table of individuals, and return sentences that say what was guessed.
+        """Write a problem file for a table of individuals, and return sentences that describe what was guessed.
 
         The options are those of ``privopt init``, which are documented in :func:`.tables.draft.init`.
         """
@@ -522,9 +522,9 @@ def _certified_bound(
     *,
     tolerance: Fraction = Fraction(0),
 ) -> float | None:
-    """Return a proved lower bound on the loss of all valid releases from the same noisy values, or None.
+    """Return a proved lower bound on the loss of all valid releases from the same noisy values.
 
-    The result is None if the fit does not prove any bound. If no total is public, the bound is valid for releases with
+    The result is None if the fit does not prove a bound. If no total is public, the bound is valid for releases with
     the same estimated totals. If the fit is proved to be optimal (up to rounding errors), the bound is the loss itself.
 
     Args:
@@ -562,10 +562,10 @@ def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[
 
 
 def _check_publication(design: Design, release: HierarchyRelease) -> list[str]:
-    """Check the tables in ``publish/`` against tables recomputed from the released counts and the noise scales.
+    """Compare the tables in ``publish/`` with tables recomputed from the released counts and the noise scales.
 
     Returns:
-        A message about the first wrong line of each table that has any.
+        A message about the first wrong line of each table that has one.
     """
     rules, table_ends = design.problem.publish, design.compute_ends(release)
     if rules.coefficient_of_variation is None or table_ends is None or release.bounds is None:
@@ -574,7 +574,7 @@ def _check_publication(design: Design, release: HierarchyRelease) -> list[str]:
 
 
 def _check_intervals(design: Design, release: HierarchyRelease) -> list[str]:
-    """Check the published intervals against intervals recomputed from the noisy values.
+    """Compare the published intervals with intervals recomputed from the noisy values.
 
     If an end is within `SLACK_GROUPS` of an integer before rounding, both ways of rounding it are accepted, because
     machines round sums of doubles differently.

@@ -17,7 +17,7 @@ __all__ = ["MeasuredNoise", "PublishedChain"]
 class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
     """The constraint that the noise on every table and level spends at most its share of the budget.
 
-    The guarantee is pure DP for double geometric noise, and zCDP or approximate DP for Gaussian noise.
+    It guarantees pure DP for double geometric noise, and zCDP or approximate DP for Gaussian noise.
 
     Attributes:
         design: The design of the method.
@@ -27,7 +27,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee under the problem's notion, with a statement that describes the neighbouring relation."""
+        """The guarantee of the problem's privacy notion, with a statement that describes the neighbouring relation."""
         problem = self.design.problem
         privacy, relation = problem.privacy, problem.relation
         return Guarantee(
@@ -70,7 +70,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
 @frozen(kw_only=True)
 class PublishedChain(PrivacyConstraint[HierarchyRelease]):
-    """The constraint for the chain of section 9.2 of the paper, which guarantees nothing.
+    """A constraint that guarantees nothing, for the chain of section 9.2 of the paper.
 
     Implemented as printed, the chain does not satisfy its epsilon.
 
@@ -93,6 +93,6 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Return a certificate that claims nothing, with a note on the actual privacy loss of one individual."""
+        """Return a certificate that claims nothing but notes the actual privacy loss of one individual."""
         real = float(self.design.real_loss(release))
         return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": real})

@@ -14,10 +14,10 @@ LEAST_POWER = Fraction(-100_000)
 
 
 def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """Return an upper bound on the delta with which rho-zCDP implies (epsilon, delta)-DP.
+    """Return an upper bound on the delta for which rho-zCDP implies (epsilon, delta)-DP.
 
     For every a > 1, delta is at most exp((a - 1) (a rho - epsilon)) (1 - 1/a)^a / (a - 1) (Canonne, Kamath and Steinke
-    2020, proposition 12). Since every a gives a valid bound, a good one can be searched in doubles.
+    2020, proposition 12). Since every a gives a valid bound, the search for a good one can be done in doubles.
 
     Args:
         rho: The positive budget that is spent.
@@ -54,7 +54,7 @@ def _log_down(x: Fraction) -> Fraction:
 
 
 def ratio(text: str) -> Fraction:
-    """Parse a positive noise scale, which is written as an integer or a fraction.
+    """Parse a positive noise scale, written as an integer or a fraction of integers.
 
     Raises:
         RefusedError: The string is not a positive integer or fraction.

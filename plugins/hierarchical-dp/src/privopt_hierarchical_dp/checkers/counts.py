@@ -84,7 +84,7 @@ class Counts:
             problem.read(self.hierarchy["like"])
 
     def _read_tables(self) -> list[Table]:
-        """Read the counts and their intervals, and check that all tables have the same regions."""
+        """Read the counts and their intervals, and check that all tables list the same regions."""
         if self.is_of_sizes:
             first, most = self.hierarchy.get("first_size", 1), self.hierarchy["sizes"]
             need(type(most) is int and first in (0, 1) and first <= most <= MOST_CELLS, "problem: sizes", 2)
@@ -117,7 +117,7 @@ class Counts:
         return tables
 
     def _read_noisy(self) -> None:
-        """Read the noisy values, their scales and the exact totals from noisy.npz."""
+        """Read the noisy values, their scales and the exact totals from noisy.npz, and check their shapes."""
         levels, name = self.regions.levels, self.scale_name
         numbered = range(1, len(levels) + 1)
         # read_npz takes the name, the type and the number of dimensions of each array.
@@ -160,7 +160,7 @@ class Counts:
 
     @property
     def drawn(self) -> str:
-        """The assumption that the certificate rests on, in words."""
+        """A description of the assumption on which the certificate rests."""
         return f"{DRAWN} {self.scale_name}"
 
     @property
@@ -181,7 +181,7 @@ class Counts:
         return "less" if self.privacy_table.get("relation", "sizes") in ("sizes", "replaced") else "more"
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the function that checks each claim, keyed by the claim and in the order in which to call them.
+        """Return the functions that check the claims, keyed by claim and in the order in which they must be called.
 
         Each function returns a description of its findings, or raises RefusedError.
         """
@@ -198,7 +198,7 @@ class Counts:
         }
 
     def public_regions(self) -> str:
-        """Check that the regions are those of the problem's public table, if it has one.
+        """Check that the regions are those listed in the problem's public table of regions, if it has one.
 
         Raises:
             RefusedError: Regions or their parents differ from the table.
@@ -267,11 +267,11 @@ class Counts:
         return f"{len(columns['region'])} regions within them"
 
     def privacy(self) -> str:
-        """Check in exact rationals that noise with the stated scales spends at most the budget.
+        """Check in exact rational arithmetic that noise with the stated scales spends at most the budget.
 
         Double geometric noise with scale b spends epsilon = sensitivity / b, and discrete Gaussian noise with variance
-        V spends rho = sensitivity / (2 V). Both add up over tables and levels. If the problem states shares of the
-        budget, no table may exceed its share on any level.
+        V spends rho = sensitivity / (2 V). These amounts add up over tables and levels. If the problem states shares of
+        the budget, no table may exceed its share on any level.
 
         Raises:
             RefusedError: The noise spends more than the budget or a share of it, or nothing was measured.
@@ -313,7 +313,8 @@ class Counts:
         """Check that each table spends at most its stated share of the budget on each level.
 
         Args:
-            times: The factor t in budget = sensitivity / (t scale), which is 2 for Gaussian noise and 1 otherwise.
+            times: The factor t in the amount spent, sensitivity / (t scale). It is 2 for Gaussian noise and 1
+                otherwise.
 
         Raises:
             RefusedError: A table spends more than its share on a level.
@@ -335,8 +336,8 @@ class Counts:
     def unmeasured(self) -> str:
         """Check that values without noise are exact totals, sums over the level below, or 0.
 
-        Apart from exact totals, they must be 0 if another table is measured on the same level, and sums over the level
-        below if none is. Anything else could be a secret count.
+        Unless they are exact totals, they must be 0 if another table is measured on the same level, and sums over the
+        level below otherwise. Anything else could be a secret count.
 
         Raises:
             RefusedError: A table has other values without noise.
@@ -466,10 +467,10 @@ class Counts:
         return f"{self.promise.scope}; {self.result['status']}"
 
     def _check_guarantee(self) -> None:
-        """Check all of the guarantee in result.json except its sentences.
+        """Check the guarantee in result.json, except for the wording of its sentences.
 
         Raises:
-            RefusedError: An entry differs or is missing, or does not occur in releases of counts.
+            RefusedError: An entry is wrong, missing or unknown.
         """
         guarantee, privacy = self.result["guarantee"], self.privacy_table
         expected: dict[str, object] = {

@@ -40,8 +40,8 @@ def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
         is_of_sizes: Whether the file declares groups by size rather than several tables of individuals.
 
     Raises:
-        RefusedError: A table, key or attribute is unknown, a key belongs to another notion or relation, or a table
-            counts by the same attribute twice.
+        RefusedError: A table, key or attribute is unknown, a key is not allowed with the problem's notion or relation,
+            or a table counts by the same attribute twice.
     """
     problem.allow({"hierarchy", "privacy", *OPTIONAL_TABLES})
     hierarchy = problem.table("hierarchy", SIZES_KEYS if is_of_sizes else TABLES_KEYS)

@@ -50,7 +50,7 @@ class Regions:
 
 
 def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Read a CSV file whose columns are a region, its parent, the values that identify a cell, and integers.
+    """Read a CSV file whose columns are a region, its parent, the values that identify a cell, and counts.
 
     Args:
         path: The path of the CSV file.
@@ -58,10 +58,12 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
         cells: The values that identify each cell, in order. Every region has one row per cell.
 
     Returns:
-        The parent of each region, and a list of integers for each cell of each region, both keyed by region.
+        The parent of each region, and for each cell of each region, the list of integers in its row. Both are keyed by
+        region.
 
     Raises:
-        RefusedError: The header differs, or the rows do not list the cells of each region in order.
+        RefusedError: The header is wrong, the regions are not sorted, the cells of a region are not listed in order, or
+            a value is not a non-negative integer.
     """
     name, width = path.name, len(header) - 2 - len(cells[0])
     with path.open(encoding="utf8", newline="") as file:
@@ -87,7 +89,7 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
 
 
 def written_regions(problem: Problem, file: object) -> dict[str, str]:
-    """Return the parent of each region in a public table, with regions named as they are in releases.
+    """Return the parent of each region in a public table, using the names that regions have in releases.
 
     If several regions share a name, each is named by its path below the root, joined by ``/``. A path that starts with
     the root's own name also includes the root.

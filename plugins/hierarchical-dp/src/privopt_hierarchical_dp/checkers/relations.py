@@ -34,13 +34,13 @@ class Promise:
     """The properties of a guarantee that follow from the problem file and the name of the method.
 
     Attributes:
-        sensitivity: The largest L1 distance between the values of a table on a level for two neighbouring inputs or,
-            for Gaussian notions, the largest squared L2 distance.
+        sensitivity: The largest L1 distance between the values of a table on one level for any two neighbouring inputs
+            or, for Gaussian notions, the largest squared L2 distance.
         exact: The number of levels, from the root down, whose totals are published exactly.
-        scope: The difference between neighbouring inputs, in words.
+        scope: A description of the difference between neighbouring inputs.
         unit: The unit of the budget.
-        has_totals: Whether the number of groups in every region is published exactly. In this case the last cumulative
-            count is not measured, because it equals this number.
+        has_totals: Whether the number of groups in every region is published exactly. If so, the last cumulative count
+            is not measured, because it equals this number.
     """
 
     def __init__(self, sensitivity: int, exact: int, scope: str, unit: str, *, has_totals: bool = False) -> None:
@@ -52,7 +52,7 @@ def count_exact_levels(names: object) -> int:
     """Return the number of exact levels, from the root down to the deepest level named in ``hierarchy.exact``.
 
     Args:
-        names: The value of ``hierarchy.exact``, or None if it is missing, so that no level is exact.
+        names: The value of ``hierarchy.exact``, or None if the key is missing, in which case no level is exact.
 
     Raises:
         RefusedError: The value is not a list of names ``level_1``, ``level_2``, ...

@@ -21,7 +21,9 @@ rest evenly.
 def stated_parts(
     tables: Mapping[str, Any], depth: int, are_exact: list[list[bool]], *, is_of_sizes: bool
 ) -> list[list[Fraction]] | None:
-    """Return the fraction of the budget that the problem file gives to each table on each level, with sum 1.
+    """Return the fraction of the budget that the problem file allots to each table on each level.
+
+    The fractions sum to 1.
 
     Args:
         tables: The contents of the problem file.
@@ -31,7 +33,7 @@ def stated_parts(
         is_of_sizes: Whether the problem is about groups by size.
 
     Returns:
-        One list of fractions per table, ordered by level, or None if the file does not give any shares.
+        One list of fractions per table, ordered by level, or None if the file does not state any shares.
 
     Raises:
         RefusedError: A share is negative, the share of the leaves or of all tables is 0, the number of shares differs

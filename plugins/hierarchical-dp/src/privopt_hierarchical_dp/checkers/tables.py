@@ -47,7 +47,7 @@ def measure(counts: list[int], order: str) -> list[int]:
 
 
 def project(table: Table, region: str, shared: set[int]) -> dict[tuple[str, ...], int]:
-    """Return a region's counts, keyed by the values of the shared attributes and summed over all other attributes.
+    """Return a region's counts by the values of the shared attributes, summed over all other attributes.
 
     Args:
         table: The table.

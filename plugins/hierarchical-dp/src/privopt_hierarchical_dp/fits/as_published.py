@@ -38,7 +38,10 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
 
 
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:
-    """Return the paper's chain of cumulative counts, which runs over all regions of a level, size by size.
+    """Return the paper's chain of cumulative counts for each level.
+
+    The chain accumulates the counts of all regions of a level for the smallest size, then those for the next size, and
+    so on.
 
     Args:
         counts: For each level, a (regions, sizes) array with the counts.
@@ -54,7 +57,7 @@ def chain_query(counts: Sequence[Ints]) -> list[Ints]:
 
 
 def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
-    """Convert the chain of cumulative counts back to counts, which inverts `chain_query`.
+    """Convert the chain of cumulative counts back to counts. This is the inverse of `chain_query`.
 
     Args:
         chain: For each level, a (regions, sizes) array with the cumulative counts.

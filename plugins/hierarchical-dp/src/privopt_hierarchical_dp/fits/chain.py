@@ -25,7 +25,7 @@ __all__ = ["fit_with_totals"]
 
 
 def _round_root(continuous: Floats, total: int) -> Ints:
-    """Round the root's cumulative counts to integers, and return the counts, which are their successive differences.
+    """Round the root's cumulative counts to integers, and return the counts as their successive differences.
 
     Args:
         continuous: (sizes,) The continuous cumulative counts.

@@ -71,7 +71,7 @@ class FitInput:
 
     @property
     def known_totals(self) -> list[Ints]:
-        """The totals of the regions, for methods that need them. They must not be None."""
+        """The totals of the regions, for methods that require them. They must not be None."""
         assert self.totals is not None  # methods that need totals also publish them
         return self.totals
 
@@ -82,7 +82,7 @@ def fit(fit_input: FitInput) -> Fit:
 
 
 def fit_at_once(fit_input: FitInput) -> Fit:
-    """Fit a valid release within seconds, as a fallback for a method that is interrupted before it has a result.
+    """Fit a valid release within seconds, for use when a method is interrupted before it has a result.
 
     A fast method is applied to the same noisy values. This must only be called after the time limit, so that
     projections stop at their first check of the clock.
@@ -103,7 +103,7 @@ def fit_at_once(fit_input: FitInput) -> Fit:
 
 
 def fit_smoothed(fit_input: FitInput) -> Fit:
-    """Fit cumulative counts level by level, where each region's fitted counts serve as the prior for its children."""
+    """Fit cumulative counts level by level, using each region's fitted counts as the prior for its children."""
     counts = smooth_down(fit_input.tree, fit_input.noisy, noise=fit_input.noise, totals=fit_input.known_totals)
     return Fit(counts=counts, solver="Kalman smoother, ADMM and error diffusion")
 
@@ -172,7 +172,10 @@ def fit_top_down(fit_input: FitInput) -> Fit:
 
 
 def fit_counts_relaxed(fit_input: FitInput) -> Fit:
-    """Fit real-valued counts (Model 1) and round each of them separately, so that the result may be inconsistent."""
+    """Fit real-valued counts (Model 1) and round each of them separately.
+
+    The result may be inconsistent, i.e. a parent may differ from the sum of its children.
+    """
     grid, relaxed = half_prices.relax_counts(
         fit_input.tree, fit_input.noisy, total=fit_input.total, weights=fit_input.weights
     )
@@ -182,7 +185,10 @@ def fit_counts_relaxed(fit_input: FitInput) -> Fit:
 
 
 def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
-    """Fit real-valued cumulative counts (Model 2) and round each separately, so that the result may be inconsistent."""
+    """Fit real-valued cumulative counts (Model 2) and round each of them separately.
+
+    The result may be inconsistent, i.e. a parent may differ from the sum of its children.
+    """
     size = fit_input.noisy[0].shape[1]
     if size == 0:  # there is only one size, so the counts are the totals
         return Fit(counts=[total[:, None] for total in fit_input.known_totals], solver="none")
@@ -210,7 +216,7 @@ def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
 
 
 def fit_published_chain(fit_input: FitInput) -> Fit:
-    """Fit the chain of cumulative counts over all regions, exactly as printed in section 9.2 of the paper."""
+    """Fit the chain of cumulative counts over all regions, exactly as in section 9.2 of the paper."""
     fitted = fit_chain(fit_input.tree, fit_input.noisy, total=fit_input.total)
     # The fit is optimal for equal weights, so the value of its objective is a lower bound.
     value = float(half_prices.objective(fitted, fit_input.noisy))

@@ -159,10 +159,10 @@ _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEX
 
 @jit()
 def _narrow_search(frame: Ints, own_weight: int, noisy: int) -> Any:
-    """Narrow a node's half-price search, given its children's sum at the probe, and return whether it is finished.
+    """Update the bounds on a node's half-price with the latest probe, and return whether the search is finished.
 
     Args:
-        frame: The state of the search, which is modified in place.
+        frame: The state of the search, including the sum of the children at the probe. It is modified in place.
         own_weight: The weight of the node's level.
         noisy: The node's noisy value.
     """
@@ -305,7 +305,7 @@ def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) 
 
 @jit()
 def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, room: Ints, tables: Any) -> None:
-    """Distribute missing units among the children, evenly over all units that are tied at a price.
+    """Distribute the missing units among a node's children, spread evenly over all units that are tied at a price.
 
     Every choice among tied units is optimal. However, if the first children always got the missing units, the counts of
     the first sizes would have larger errors than the others.
@@ -341,7 +341,9 @@ def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, r
 
 @jit()
 def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int, value: Ints) -> None:
-    """Divide the value of each node among its children by means of prices, from the root down, and spread ties evenly.
+    """Divide the value of each node among its children by means of prices, from the root down.
+
+    Units that are tied at the same price are spread evenly among the children.
 
     Args:
         noisy: The noisy values by node index. Node 0 is an artificial node above all roots.
@@ -390,8 +392,8 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
 def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) -> Ints:
     """Return integers in the same proportions as the rational ``weights``.
 
-    If exact proportions would require integers above ``limit``, the weights are scaled so that the largest equals
-    ``limit``, and rounded. Positive weights remain at least 1.
+    If exact proportions would require integers above ``limit``, the weights are instead scaled so that the largest
+    equals ``limit``, and then rounded. Positive weights remain at least 1.
 
     Args:
         weights: The weight of each level, from the root to the leaves.
@@ -417,7 +419,7 @@ def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) 
 
 
 def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
-    """Assign indices to the nodes of a tree that has one copy of the region tree per size below a common node 0.
+    """Assign indices to the nodes of a tree that joins one copy of the region tree per size below a common node 0.
 
     Nodes are ordered by level, then by size and then by region.
 

@@ -46,8 +46,7 @@ class Projection:
     """A feasible point of the continuous problem, with a lower bound on the optimum.
 
     Attributes:
-        leaves: (leaf regions, sizes) The leaf level of the feasible point, from which all other levels follow by
-            addition.
+        leaves: (leaf regions, sizes) The leaf level of the feasible point. All other levels are sums of it.
         value: The objective at the feasible point.
         lower_bound: A lower bound on the objective of all feasible points, up to rounding errors in doubles.
         iterations: The number of ADMM steps.
@@ -66,7 +65,7 @@ class Projection:
 
 @jit()
 def _simplex_rows(values: Floats, weights: Floats, totals: Floats, projected: Floats) -> None:
-    """Project each row onto a simplex: minimise sum_s w_s (x_s - v_s)^2 subject to x >= 0 and sum_s x_s = total.
+    """Project each row onto a simplex, i.e. minimise sum_s w_s (x_s - v_s)^2 subject to x >= 0 and sum_s x_s = total.
 
     The solution is x_s = max(0, v_s + price / w_s), where the price is the multiplier of the sum constraint. It is
     found from sorted break points.
@@ -123,9 +122,9 @@ def _worst_entry(multiplier: Floats, totals: Floats) -> float:
 
 
 def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: Sequence[Floats]) -> list[Floats]:
-    """Move the multipliers of levels with weight 0 to the children.
+    """Move the multipliers of levels with weight 0 down to the children.
 
-    For consistent values this does not change the Lagrangian, because each region is then the sum of its children.
+    For consistent values, this does not change the Lagrangian, because each region is the sum of its children.
 
     Args:
         tree: The region tree.
@@ -148,7 +147,7 @@ def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: S
 
 
 def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], targets: Sequence[Floats]) -> float:
-    """Return the weighted squared distance over all levels, which is sum_l w_l |values_l - targets_l|^2.
+    """Return the weighted squared distance over all levels, sum_l w_l |values_l - targets_l|^2.
 
     Args:
         weights: The weight w_l of each level, as a scalar or a (sizes,) array.
@@ -162,7 +161,7 @@ def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], target
 
 
 def simplex_rows(values: Floats, totals: Floats) -> Floats:
-    """Return, for each row, the nearest non-negative row with a given sum.
+    """Return the nearest non-negative row with a given sum for each row.
 
     Args:
         values: (rows, sizes) The rows to project.
@@ -179,7 +178,7 @@ def simplex_rows(values: Floats, totals: Floats) -> Floats:
 def _prepare_penalty(
     tree: Tree, weights: Sequence[Floats], penalty: Sequence[Floats], size: int
 ) -> tuple[NearestSums, list[Floats]]:
-    """Return the projection onto consistent values for a penalty, and the penalty of each level and size.
+    """Return the projection onto consistent values for a given penalty, and the penalty as one array per level.
 
     Args:
         tree: The region tree.

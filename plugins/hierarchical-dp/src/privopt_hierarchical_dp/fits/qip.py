@@ -44,7 +44,7 @@ class Fit:
     Attributes:
         counts: For each level, a (regions, sizes) array with the fitted counts. For Model 2, :func:`solve_exactly`
             returns cumulative counts. :meth:`.Design.fit` returns one such list per table.
-        lower_bound: A lower bound on the objective of every valid release, or None if there is none.
+        lower_bound: A lower bound on the objective of every valid release, or None if none was computed.
         iterations: The number of iterations of ADMM or the solver.
         solver: The name of the solver.
         proved: Whether the integers are proved to be optimal.
@@ -66,7 +66,7 @@ def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
         tree: The region tree.
         sizes: The number of sizes.
         method: The name of the method, used in the error message.
-        instead: A suggestion of alternatives, with which the error message ends.
+        instead: A suggestion of alternatives to append to the error message.
 
     Raises:
         UsageError: The problem is too large. The message gives its size and the limit.
@@ -92,6 +92,9 @@ def build(
     cumulative: bool,
 ) -> tuple[Any, Any, float]:
     """Build Model 1 (counts) or Model 2 (cumulative counts) in privopt's modelling language.
+
+    Squared distances are replaced by convex piecewise-linear costs, whose bends are closest together around a centre
+    for each variable.
 
     Args:
         tree: The region tree.
@@ -194,7 +197,7 @@ def _flatten_levels(totals: Sequence[Ints]) -> list[int]:
 
 
 def _membership(tree: Tree) -> NDArray[np.float64]:
-    """Return a (regions, regions) matrix whose entry (i, j) is 1 if region j is a child of region i, otherwise 0."""
+    """Return a (regions, regions) matrix whose entry (i, j) is 1 if region j is a child of region i, else 0."""
     # The row of each level's first region.
     offsets = np.concatenate([[0], np.cumsum(tree.widths)])
     table = np.zeros((offsets[-1], offsets[-1]))
@@ -220,8 +223,8 @@ def solve_exactly(
     Args:
         tree: The region tree.
         noisy: For each level, a (regions, sizes) array with the noisy values.
-        start: For each level, a (regions, sizes) array with an initial guess, around which the bends are centred at
-            first.
+        start: For each level, a (regions, sizes) array with an initial guess, on which the bends of the
+            piecewise-linear costs are centred at first.
         total: The total number G of groups.
         totals: For each level, a (regions,) array with the published totals, or None if they are not published.
         weights: The weight of each level, as a scalar or a (sizes,) array. By default, all weights are 1.
@@ -229,7 +232,7 @@ def solve_exactly(
         backend: The solver, ``"cbc"`` or ``"highs"``.
 
     Returns:
-        The optimal solution, or if time ran out, the best solution found, which is then not proved to be optimal.
+        The optimal solution. If time ran out, the best solution found so far is returned, with ``proved`` set to False.
 
     Raises:
         UsageError: There are more than `MOST_NODES` variables. Call `refuse` first for a message that names the method.

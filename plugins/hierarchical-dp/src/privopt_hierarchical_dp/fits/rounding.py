@@ -25,7 +25,7 @@ __all__ = ["deal", "deal_down"]
 
 @jit()
 def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) -> None:
-    """Distribute a parent's counts to its children so that their cumulative counts stay close to ``course``.
+    """Distribute a parent's counts among its children so that their cumulative counts stay close to ``course``.
 
     Args:
         course: (children, sizes) The children's continuous cumulative counts.
@@ -112,7 +112,7 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
 
 
 def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], totals: Sequence[Ints]) -> list[Ints]:
-    """Distribute the root's counts down the tree, so that cumulative counts stay close to ``courses``.
+    """Distribute the root's counts down the tree so that cumulative counts stay close to ``courses``.
 
     Args:
         tree: The region tree.

@@ -47,8 +47,8 @@ def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
     """Estimate h_s^2, the relative variance of children's counts around the counts predicted from their parent.
 
     The estimate is an average of ((count - mu)^2 - noise variance - mu) / mu^2 over the regions, weighted by inverse
-    variance. It also includes `PRIOR_SQUARE` as a prior, which stabilises the estimates for sizes with little data. The
-    weight of the prior is half the standard error of the sum over the regions, computed for h_s = 0.
+    variance. To stabilise the estimates for sizes with little data, `PRIOR_SQUARE` enters the average as a prior. Its
+    weight is half the standard error of the sum over the regions, computed for h_s = 0.
 
     Args:
         counts: (regions, sizes) The estimated counts.
@@ -198,10 +198,10 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
 def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     """Estimate the root's cumulative counts, with averages over nearby sizes as the prior.
 
-    The root has no parent that could serve as its prior, so its own isotonic fit is used. In a thin tail, this fit
-    places all groups on a few sizes, so its counts are averaged over sizes within a relative distance of `_NEAR_SHARE`.
-    These averages are the means mu of the random walk. Small sizes have no neighbours within this distance and are
-    estimated from the observations alone.
+    The root has no parent that could serve as its prior, so its own isotonic fit is used instead. Where groups are
+    rare, this fit places all of them on a few sizes, so its counts are averaged over sizes within a relative distance
+    of `_NEAR_SHARE`. These averages are the expected increments mu of the random walk. Small sizes have no neighbours
+    within this distance and are estimated from the observations alone.
 
     Args:
         estimates: (1, sizes - 1) The noisy cumulative counts.
