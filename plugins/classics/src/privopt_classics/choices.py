@@ -31,7 +31,7 @@ _MAX_SCORE: Final = 1 << 40
 
 @frozen(kw_only=True)
 class Choices:
-    """A problem file with a list of public choices and the name of a file with their secret scores.
+    """A problem file that lists public choices and names a file with their secret scores.
 
     One person can change each score by at most 1.
     """
@@ -79,12 +79,12 @@ class Winner(Release):
     rate: Fraction
 
     def write(self, folder: Path) -> None:
-        """Write the rate and the choice, which are both public, to the release folder."""
+        """Write the rate and the choice to the release folder. Both are public."""
         (folder / _FILE).write_text(f"{self.rate}\n{self.choice}\n", "utf-8")
 
     @classmethod
     def read(cls, folder: Path, problem: Choices) -> Self:
-        """Read a release folder's file, whose first line is the rate and whose second line is the choice.
+        """Read the rate and the choice from the first and second line of the file in a release folder.
 
         Raises:
             InputError: The rate is not a positive rational number, or the problem has no such choice.
@@ -116,7 +116,7 @@ class ChoiceNotion(PureDP[Winner]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The claimed guarantee, which is pure DP per person."""
+        """The claimed guarantee: pure DP per person."""
         words = "A person, who changes each score by at most 1, makes no choice more than exp(epsilon) times as likely."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
@@ -130,7 +130,7 @@ class ChoiceNotion(PureDP[Winner]):
 
 @frozen(kw_only=True)
 class ChoiceCount(UtilityLoss[Winner]):
-    """Placeholder for a utility loss: the number of published choices, which is always 1.
+    """A placeholder utility loss that counts the published choices and is therefore always 1.
 
     The gap between the highest score and the published choice's score would be more informative, but publishing it
     would reveal information about the secret scores.
@@ -166,7 +166,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
         """
 
     def privacy(self, problem: Choices, method: str) -> ChoiceNotion:
-        """Return the privacy constraint on the release, which is pure DP with the problem's epsilon."""
+        """Return the privacy constraint on the release: pure DP with the problem's epsilon."""
         return ChoiceNotion(epsilon=problem.privacy.epsilon, shift=1 if problem.monotone else 2)
 
     def utility(self, problem: Choices, method: str) -> ChoiceCount:

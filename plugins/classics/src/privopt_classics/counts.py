@@ -35,7 +35,7 @@ class CountLaw(ReportLaw):
 
     @property
     def records(self) -> Sequence[str]:
-        """The possible secrets, which are the numbers from 0 to n as strings."""
+        """The possible secrets: the numbers from 0 to n, as strings."""
         return tuple(map(str, range(self.problem.largest + 1)))
 
     def count_outputs(self) -> int:
@@ -43,7 +43,7 @@ class CountLaw(ReportLaw):
         return int(self.problem.largest) + 1
 
     def outputs(self) -> Sequence[str]:
-        """Return the possible reports, which are the numbers from 0 to n as strings."""
+        """Return the possible reports: the numbers from 0 to n, as strings."""
         return self.records
 
     @abstractmethod

@@ -26,7 +26,7 @@ from privopt_classics.laws import Privacy
 
 @frozen(kw_only=True)
 class Count:
-    """A problem with a secret count of people, which is at most a public number n."""
+    """A problem whose secret is a count of people that cannot exceed a public number n."""
 
     largest: int = key(help="the largest possible count n, public", check=check_largest)
     privacy: Privacy = key(help="how much may leak")
@@ -39,13 +39,13 @@ class GeometricLaw(CountLaw):
     problem: Count
 
     def mass(self, distances: Ints) -> Floats:
-        """Return P(noise = d) for each distance d >= 0, which is (1 - a) / (1 + a) a**d with a = exp(-epsilon)."""
+        """Return P(noise = d) = (1 - a) / (1 + a) a**d for each distance d >= 0, where a = exp(-epsilon)."""
         ratio = exp(-self.parameter)
         # expm1() computes 1 - a without losing digits when epsilon is small.
         return np.asarray(-expm1(-self.parameter) / (1 + ratio) * ratio**distances, dtype=np.float64)
 
     def tail(self, distances: Ints) -> Floats:
-        """Return P(noise >= d) for each distance d >= 0, which is a**d / (1 + a) with a = exp(-epsilon)."""
+        """Return P(noise >= d) = a**d / (1 + a) for each distance d >= 0, where a = exp(-epsilon)."""
         ratio = exp(-self.parameter)
         return np.asarray(ratio**distances / (1 + ratio), dtype=np.float64)
 
@@ -55,7 +55,7 @@ class GeometricLaw(CountLaw):
         return [int(value) for value in noise]
 
     def expected_loss(self) -> float:
-        """Return the expected absolute noise before clamping, which is 1 / sinh(epsilon)."""
+        """Return the expected absolute noise before clamping, 1 / sinh(epsilon)."""
         return 1 / sinh(self.parameter)
 
 

@@ -92,20 +92,20 @@ class HadamardLaw(AnswerLaw):
 
     @property
     def order(self) -> int:
-        """The order b of the Hadamard matrix, which is the same for all blocks."""
+        """The order b of the Hadamard matrix used in every block."""
         return compute_order(self.size, self.blocks)
 
     @property
     def denominator(self) -> Fraction:
-        """The common denominator of all probabilities, which is s r + B b - s in the module docstring's notation."""
+        """The common denominator of all probabilities, s r + B b - s in the notation of the module docstring."""
         return self.order // 2 * (self.parameter - 1) + self.count_outputs()
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, which is the number of blocks times the order of the matrix."""
+        """Return the number of possible reports: the number of blocks times the order of the matrix."""
         return self.blocks * self.order
 
     def outputs(self) -> Sequence[str]:
-        """Return the possible reports, which are the column indices 0, ..., B b - 1 as strings."""
+        """Return the possible reports: the column indices 0, ..., B b - 1, as strings."""
         return [str(column) for column in range(self.count_outputs())]
 
     def probabilities(self) -> Floats:

@@ -118,7 +118,7 @@ def _with_rows(
 
 
 def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield every neighbouring problem, whose scores differ by at most 1 each.
+    """Yield all neighbouring problems, in which each score differs by at most 1.
 
     If scores are monotone, all changes in one neighbour have the same direction.
     """

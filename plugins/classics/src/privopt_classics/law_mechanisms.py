@@ -62,7 +62,7 @@ class OddsBound(LocalDP[ReportLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The claimed guarantee, which is local DP per person.
+        """The claimed guarantee: local DP per person.
 
         Any report is at most exp(epsilon) times as likely under one secret as under any other.
         """
@@ -96,7 +96,7 @@ class RateBound(PureDP[ReportLaw]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The claimed guarantee, which is pure DP per person."""
+        """The claimed guarantee: pure DP per person."""
         words = "What one person can change makes no report more than exp(epsilon) times as likely."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
@@ -138,7 +138,7 @@ class _LawMechanism(Mechanism[P, ReportLaw]):
     loss_unit: ClassVar[str]
 
     def utility(self, problem: P, method: str) -> StatedLoss:
-        """Return the utility loss, which is the law's expected loss in the unit ``loss_unit``."""
+        """Return the utility loss: the law's expected loss, in the unit ``loss_unit``."""
         return StatedLoss(unit=self.loss_unit)
 
     def parameter(self, problem: Any) -> Fraction:
@@ -149,7 +149,7 @@ class _LawMechanism(Mechanism[P, ReportLaw]):
         return odds_below(problem.privacy.epsilon)
 
     def solve(self, problem: P, context: SolveContext) -> Outcome[ReportLaw]:
-        """Return the law, which is given in closed form and requires no search."""
+        """Return the law. It is known in closed form, so no search is needed."""
         return Outcome(release=self.release_class(problem=problem, parameter=self.parameter(problem)))
 
 
@@ -157,7 +157,7 @@ class LocalMechanism(_LawMechanism[P]):
     """A mechanism in the local model, where each person randomises their own report."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
-        """Return the privacy constraint on the law, which is local DP with the problem's epsilon."""
+        """Return the privacy constraint on the law: local DP with the problem's epsilon."""
         return OddsBound(epsilon=problem.privacy.epsilon)
 
 
@@ -165,7 +165,7 @@ class CountMechanism(_LawMechanism[P]):
     """A mechanism in the central model, where the data curator adds noise to a number."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
-        """Return the privacy constraint on the law, which is pure DP with the problem's epsilon."""
+        """Return the privacy constraint on the law: pure DP with the problem's epsilon."""
         return RateBound(epsilon=problem.privacy.epsilon)
 
     def parameter(self, problem: Any) -> Fraction:

@@ -57,12 +57,12 @@ class PiecewiseLaw(ReportLaw):
 
     @property
     def records(self) -> Sequence[str]:
-        """The possible secrets, which are the numbers on the grid as strings."""
+        """The possible secrets: the numbers on the grid, as strings."""
         n = self.problem.steps
         return tuple(f"{(2 * i - n) / n:g}" for i in range(n + 1))
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, which is n + w for n grid steps and w likely reports per secret."""
+        """Return the number of possible reports: n + w for n grid steps and w likely reports per secret."""
         return self.problem.steps + self.window
 
     def values(self) -> Floats:

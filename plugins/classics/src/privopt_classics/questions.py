@@ -35,7 +35,7 @@ class AnswerLaw(ReportLaw):
 
     @property
     def records(self) -> Sequence[str]:
-        """The possible secrets, which are the answers."""
+        """The possible secrets: the answers to the question."""
         return self.problem.answers
 
     @property

@@ -31,11 +31,11 @@ class ResponseLaw(AnswerLaw):
         return self.parameter / (self.parameter + self.size - 1)
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, which equals the number k of answers."""
+        """Return the number of possible reports, one for each of the k answers."""
         return self.size
 
     def outputs(self) -> Sequence[str]:
-        """Return the possible reports, which are the answers."""
+        """Return the possible reports: the answers themselves."""
         return self.records
 
     def probabilities(self) -> Floats:

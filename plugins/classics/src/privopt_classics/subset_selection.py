@@ -33,7 +33,7 @@ class SubsetLaw(AnswerLaw):
 
     @property
     def subset_size(self) -> int:
-        """The number w of answers in a report, which is k / (r + 1) rounded to the nearest integer, but at least 1.
+        """The number w of answers in a report: k / (r + 1) rounded to the nearest integer, but at least 1.
 
         Here k is the number of answers and r the law's parameter.
         """
@@ -41,12 +41,15 @@ class SubsetLaw(AnswerLaw):
 
     @property
     def truth_probability(self) -> Fraction:
-        """The probability that a report of w of the k answers contains the true one, which is w r / (w r + k - w)."""
+        """The probability w r / (w r + k - w) that a report of w of the k answers contains the true one.
+
+        Here r is the law's parameter.
+        """
         likely = self.subset_size * self.parameter
         return likely / (likely + self.size - self.subset_size)
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, which is the number of ways to choose w of the k answers."""
+        """Return the number of possible reports: the number of ways to choose w of the k answers."""
         return comb(self.size, self.subset_size)
 
     def outputs(self) -> Sequence[str]:

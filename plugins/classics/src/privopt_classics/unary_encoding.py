@@ -33,11 +33,11 @@ class UnaryLaw(AnswerLaw):
         return 1 / (self.parameter + 1)
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, which is 2**k for k answers."""
+        """Return the number of possible reports: 2**k for k answers."""
         return 1 << self.size
 
     def outputs(self) -> Sequence[str]:
-        """Return the possible reports, which are all strings of k bits in lexicographic order."""
+        """Return the possible reports: all strings of k bits, in lexicographic order."""
         return ["".join(bits) for bits in product("01", repeat=self.size)]
 
     def probabilities(self) -> Floats:

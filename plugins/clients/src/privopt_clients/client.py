@@ -91,12 +91,12 @@ class _Reader:
         return struct.unpack(f"<{count}{form}", self.take(count * struct.calcsize(form)))
 
     def large(self) -> int:
-        """Read a non-negative integer of any size, which is stored as a one-byte length followed by that many bytes."""
+        """Read a non-negative integer of any size, stored as a one-byte length followed by that many bytes."""
         (count,) = self.numbers("B", 1)
         return int.from_bytes(self.take(count), "little")
 
     def text(self) -> str:
-        """Read a string, which is stored as a four-byte length followed by that many bytes of UTF-8."""
+        """Read a string, stored as a four-byte length followed by that many bytes of UTF-8."""
         (count,) = self.numbers("I", 1)
         return self.take(count).decode("utf-8")
 

@@ -81,7 +81,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
 
     def utility(self, problem: FLInstance, method: str) -> CostAtCounts:
-        """Return the utility loss, which is the cost of the plan at the counts in the release."""
+        """Return the utility loss: the cost of the plan at the counts in the release."""
         return CostAtCounts(site=problem.data.site)
 
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
@@ -111,10 +111,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             raise InputError([Fault(problem.file, "fl-linear.mean_clients", "nothing", expectation)])
 
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
-        """Plan facilities and capacities from noisy counts, which are drawn first if the problem does not contain them.
+        """Plan facilities and capacities from noisy counts.
 
-        The method ``optimal`` uses the true counts instead. If noise was drawn before an error occurred, the error
-        message warns that drawing it again spends epsilon again.
+        If the problem contains no noisy counts, they are first drawn from the true ones. The method ``optimal`` uses
+        the true counts instead. If noise was drawn before an error occurred, the error message warns that drawing it
+        again spends epsilon again.
 
         Args:
             problem: The problem, with true or noisy counts.

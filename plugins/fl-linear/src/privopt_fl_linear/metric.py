@@ -28,7 +28,7 @@ FIRST_NEIGHBOURS: Final = 8
 
 
 class Metric(ABC):
-    """A metric space of n locations, which are identified by index."""
+    """A metric space of n locations that are identified by their indices."""
 
     @property
     @abstractmethod

@@ -85,7 +85,7 @@ class Facilities:
 
 
 def min_pairs(facilities: int, clients: int) -> int:
-    """Return the number of (facility, client) pairs that are listed at first.
+    """Return the initial number of listed (facility, client) pairs.
 
     These are all pairs if there are at most `ALL_PAIRS`, and otherwise each client's `FIRST_PAIRS` cheapest ones.
     """
@@ -159,7 +159,7 @@ class _Search:
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
     def rounds_at_once(self, max_rounds: int) -> int:
-        """Return the number of rounds to run between two checks of the clock, which is at most ``max_rounds``.
+        """Return the number of rounds, at most ``max_rounds``, to run between two checks of the clock.
 
         Since a round processes every listed pair, fewer rounds are run if many pairs are listed, but at least 5 unless
         ``max_rounds`` is smaller.

@@ -51,7 +51,7 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The claimed guarantee, which is local DP (kind ``local-dp``) for one client at one location."""
+        """The claimed guarantee: local DP (kind ``local-dp``) for one client at one location."""
         return Guarantee(
             kind="local-dp",
             epsilon=self.epsilon,

@@ -63,7 +63,7 @@ class LocationTable:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The ``[privacy]`` table of a problem file: the privacy budget, and how often capacities may be too small."""
+    """The ``[privacy]`` table of a problem file, with the privacy budget and the allowed failure probability."""
 
     epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=at_least(MIN_EPSILON))
     failure_probability: float = key(
@@ -313,7 +313,7 @@ def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) ->
 def _read_metric(
     table: LocationTable, columns: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
-    """Return the metric between the locations, which is given by a matrix of distances or else by coordinates.
+    """Return the metric between the locations, based on the matrix of distances or else on the coordinates.
 
     Columns x and y give the metric of the plane, and columns lat and lon that of the sphere.
 

@@ -82,7 +82,7 @@ class Contradiction:
 
 @frozen(kw_only=True, eq=False)
 class Design(ABC):
-    """The design of a release for one problem and method: what is measured, with which noise, and how it is fitted.
+    """The design of a release for one problem and method: what is measured, with what noise, and how it is fitted.
 
     Attributes:
         problem: The contents of the problem file.
@@ -134,7 +134,7 @@ class Design(ABC):
 
     @property
     def searched_split(self) -> tuple[Split, Split] | None:
-        """The budget split if it was found by a search, or None if it was not."""
+        """The budget split if it was found by a search, otherwise None."""
         return self.split if self.is_split_searched else None
 
     def with_searched_split(self, split: tuple[Split, Split]) -> Self:
@@ -149,7 +149,7 @@ class Design(ABC):
 
     @cached_property
     def layout(self) -> Layout:
-        """The layout of a release's files, which is determined by the problem."""
+        """The layout of a release's files, as determined by the problem."""
         layout: Layout = self.problem.layout
         return layout
 
@@ -248,7 +248,7 @@ class Design(ABC):
         return filled
 
     def shows_exact_numbers(self, form: Form, level: int) -> bool:
-        """Return whether a table contains only exact totals on a level, in which case it is not measured there.
+        """Return whether a table contains only exact totals on a level and is therefore not measured there.
 
         Args:
             form: The table.

@@ -94,7 +94,7 @@ class Estimate:
         )
 
     def map_moments(self, change: Callable[[Floats], Floats]) -> Estimate:
-        """Apply a linear map, such as a sum over regions, to each of the four arrays, and return the new estimate."""
+        """Apply a linear map, such as a sum over regions, to all four arrays, and return the new estimate."""
         return Estimate(
             mean=change(self.mean),
             variance=change(self.variance),
@@ -268,7 +268,7 @@ class NearestSums:
         return cls(tree=tree, own_weights=tuple(level_own_weights), child_shares=tuple(level_child_shares))
 
     def __call__(self, values: Sequence[Floats]) -> list[Floats]:
-        """Return the consistent values nearest to ``values``, which are a (regions, values) array for each level."""
+        """Return the consistent values nearest to ``values``, given as a (regions, values) array for each level."""
         # On the way up, each region becomes the weighted mean of its own value and the sum of its children.
         sums: list[Floats] = []
         fitted = [values[-1]]

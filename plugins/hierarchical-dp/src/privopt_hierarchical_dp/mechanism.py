@@ -91,7 +91,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return kind
 
     def utility(self, problem: Instance, method: str) -> PostProcessing:
-        """Return the utility loss, which is the weighted squared distance between a release and its noisy values."""
+        """Return the utility loss: the weighted squared distance between a release and its noisy values."""
         design = problem.design(method)
         return PostProcessing(design=design, unit=f"{design.layout.noun} squared")
 

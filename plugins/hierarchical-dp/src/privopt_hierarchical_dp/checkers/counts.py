@@ -417,7 +417,7 @@ class Counts:
         return f"{float(loss):g} {unit}{rest}"
 
     def _loss(self) -> Fraction:
-        """Return the loss, which is the sum of w |x - noisy|^2 over all levels.
+        """Return the loss, i.e. the sum of w |x - noisy|^2 over all levels.
 
         Here w is the level's weight, and x are the released values that correspond to the noisy ones. Weights are
         scaled so that the largest is 1. Levels that were not measured have weight 0.

@@ -66,7 +66,7 @@ def count_exact_levels(names: object) -> int:
 
 
 def read_household(privacy: Mapping[str, Any]) -> int:
-    """Return the largest number of persons in a household, which is needed for the relation ``replaced``.
+    """Return the largest number of persons in a household, as required by the relation ``replaced``.
 
     Args:
         privacy: The ``[privacy]`` table of the problem file.

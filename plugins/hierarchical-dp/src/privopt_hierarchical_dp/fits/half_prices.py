@@ -537,7 +537,7 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Iterable[int] | None = None) -> int:
-    """Return the exact value of Model 1's objective, which is the sum of w_l |values_l - noisy_l|^2 over all levels l.
+    """Return the exact value of Model 1's objective, the sum of w_l |values_l - noisy_l|^2 over all levels l.
 
     Args:
         values: For each level, a (regions, sizes) array with the fitted integers.

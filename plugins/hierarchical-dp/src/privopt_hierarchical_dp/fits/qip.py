@@ -158,7 +158,7 @@ def build(
 
 
 def _cost_bends(offsets: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the bends of the piecewise-linear costs, which are lower bounds on the exact costs at integers.
+    """Return piecewise-linear costs, given by their bends, that are at most the exact costs at all integers.
 
     The exact cost of a difference k from the centre is (offset + k)^2 - offset^2 = k (2 offset + k). The line through
     its values at k = j and k = j + 1 is (2 offset + 2j + 1) k - j (j + 1), which is at most the cost at every integer
