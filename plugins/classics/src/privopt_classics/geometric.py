@@ -50,7 +50,7 @@ class GeometricLaw(CountLaw):
         return np.asarray(ratio**distances / (1 + ratio), dtype=np.float64)
 
     def draw_noise(self, count: int) -> list[int]:
-        """Draw ``count`` values of two-sided geometric noise, also called discrete Laplace noise, exactly."""
+        """Draw ``count`` exact samples of two-sided geometric noise, also called discrete Laplace noise."""
         noise, _ = discrete_laplace(np.zeros(count, dtype=np.int64), self.parameter)
         return [int(value) for value in noise]
 

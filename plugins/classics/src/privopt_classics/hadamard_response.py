@@ -56,10 +56,10 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
 
     The variance depends on the senders' true answers, so it is averaged over all answers other than the rare one.
 
-    The estimate is the mean of the reports' signs for the rare answer (see :func:`find_sign`), multiplied by Z / (s (r
-    - 1)). Here Z is the law's denominator, and s is half the order of the Hadamard matrix. The mean square of a sign is
-    the probability that the report lies in the rare answer's block: s (r + 1) / Z if the sender's answer is in this
-    block, and 2 s / Z if it is not.
+    To estimate the share, the mean of the reports' signs for the rare answer (see :func:`find_sign`) is multiplied by Z
+    / (s (r - 1)). Here Z is the law's denominator, and s is half the order of the Hadamard matrix. The mean square of a
+    sign is the probability that the report lies in the rare answer's block. This is s (r + 1) / Z if the sender's
+    answer is in the same block, and 2 s / Z if it is not.
 
     Args:
         size: The number k of answers.

@@ -23,7 +23,7 @@ def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def _make_question(count: int, epsilon: float) -> GeneratedProblem:
-    """Return a problem whose question has ``count`` answers."""
+    """Return a problem with a question that has ``count`` answers."""
     answers = [f"answer {number}" for number in range(count)]
     return GeneratedProblem(toml=to_toml({"answers": answers, "privacy": {"epsilon": epsilon}}))
 

@@ -46,12 +46,12 @@ class PiecewiseLaw(ReportLaw):
 
     @property
     def window(self) -> int:
-        """The number w of likely reports for a secret, which have the higher of the two possible probabilities."""
+        """The number w of reports that have the higher of the two possible probabilities for a given secret."""
         return max(1, round(self.problem.steps / sqrt(self.parameter)))
 
     @property
     def slope(self) -> Fraction:
-        """The slope A of E(j | i), the mean index of the report, as a linear function of the secret's index i."""
+        """The slope A of the mean report index E(j | i), which is linear in the secret's index i."""
         r, w = self.parameter, self.window
         return (r - 1) * w / (r * w + self.problem.steps)
 

@@ -18,9 +18,9 @@ __all__ = ["AnswerLaw", "Question", "share_variance"]
 
 @frozen(kw_only=True)
 class Question:
-    """A problem file for one question with a fixed list of public answers.
+    """A problem file for a single question with a fixed list of possible answers.
 
-    Which answer each person gives is secret.
+    The list of answers is public, but each person's own answer is secret.
     """
 
     answers: tuple[str, ...] = key(help="the answers, public", check=check_names)

@@ -64,7 +64,7 @@ class ResponseLaw(AnswerLaw):
 
 
 class RandomisedResponse(LocalMechanism[Question]):
-    """A mechanism that reports the true answer with a higher probability than any other."""
+    """A mechanism that reports the true answer with higher probability than any other answer."""
 
     problem_class = Question
     release_class = ResponseLaw

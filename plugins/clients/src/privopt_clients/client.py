@@ -101,7 +101,7 @@ class _Reader:
         return self.take(count).decode("utf-8")
 
     def places(self, kind: int, count: int) -> Places:
-        """Read ``count`` places of a given kind, with coordinates and cosines if the kind has them."""
+        """Read ``count`` places of a given kind, with coordinates and cosines if places of this kind have them."""
         ids = tuple(self.text() for _ in range(count))
         coordinates = self.numbers("i", 2 * count if kind else 0)
         cosines = self.numbers("I", count if kind == KIND_DEGREES else 0)
@@ -172,7 +172,7 @@ class _Rows:
 
 
 class _Columns:
-    """A mechanism whose rows are computed from one weight per place (see :mod:`privopt_clients.column_weights`).
+    """A mechanism that computes its rows from one weight per place (see :mod:`privopt_clients.column_weights`).
 
     In row i, place k has the weight X_k T[D_ik], where D_ik is the length, in steps, of the shortest path from i to k
     in a graph. The table T decreases by a constant factor per step.

@@ -39,7 +39,7 @@ class OutsideRegionError(ValueError):
 
 
 class Reader(Protocol):
-    """Interface of a sequential reader of the numbers in an artefact, implemented in :mod:`privopt_clients.client`."""
+    """Interface of a sequential reader of an artefact's numbers, implemented in :mod:`privopt_clients.client`."""
 
     def numbers(self, form: str, count: int) -> tuple[int, ...]:
         """Read ``count`` little-endian numbers of the type denoted by the :mod:`struct` format character ``form``."""
@@ -170,8 +170,8 @@ class Everywhere:
     def _millimetres(self, first: int, second: int) -> tuple[int, int]:
         """Convert a position in the artefact's units to planar coordinates x and y in mm.
 
-        Positions in 1e-7 degrees are projected onto a plane around the region's origin. Positions in mm are returned as
-        they are.
+        Positions in 1e-7 degrees are projected onto a plane around the region's origin. Positions in mm are returned
+        unchanged.
         """
         if self._scales is None:
             return first, second

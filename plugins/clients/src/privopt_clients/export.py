@@ -297,10 +297,11 @@ def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, ma
         data: The problem's data.
         form: The requested form. If None, the release's rows are stored if they fit, and otherwise the form with the
             smaller loss is used.
-        max_bytes: The largest size of a matrix stored as rows, in bytes.
+        max_bytes: The maximum size of a matrix stored as rows, in bytes.
 
     Raises:
-        UsageError: The requested form is not possible for this release, or not even one output fits.
+        UsageError: The requested form is not possible for this release, or ``max_bytes`` is too small for even one
+            output.
         CertificationError: The mechanism in this form does not satisfy epsilon.
     """
     column_bytes, output_count = _count_row_bytes(release)
@@ -357,10 +358,10 @@ def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) 
     Args:
         release: The release, with a row for each record.
         data: The problem's data.
-        max_outputs: The largest number of outputs to keep. Every other output is replaced by one of these.
+        max_outputs: The maximum number of outputs to keep. Each of the other outputs is replaced with one of these.
 
     Raises:
-        UsageError: Not even one output fits.
+        UsageError: ``max_outputs`` is below 1.
         CertificationError: The rows do not satisfy metric DP.
     """
     weights, kept_outputs = fewer_outputs(release.weights, data.weighted, max_outputs)

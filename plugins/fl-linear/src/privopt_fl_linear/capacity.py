@@ -100,7 +100,7 @@ def assign_within_bounds(
 
 
 def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
-    """Return whether every facility in use has enough capacity for its clients.
+    """Return whether every facility in use has enough capacity for the clients assigned to it.
 
     Args:
         facility: (C,) The index of the facility that serves each location.

@@ -29,9 +29,9 @@ This value is about twice the expected number of locations whose noise exceeds t
 def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> Floats:
     """Return the paper's margin for each facility, (2 / epsilon) sqrt(|L|) ln(2 n / alpha) clients (Algorithm 2).
 
-    The paper's proof uses the moment generating function of Laplace(1/epsilon). That of the discrete Laplace
-    distribution is never larger, because (cosh s - 1) / s^2 increases with s > 0. The margin is therefore valid for
-    integer noise as well.
+    The paper's proof uses the moment generating function of Laplace(1/epsilon). The moment generating function of the
+    discrete Laplace distribution is never larger, because (cosh s - 1) / s^2 increases with s > 0. The margin is
+    therefore valid for integer noise as well.
 
     Args:
         sizes: (m,) The number |L| of locations that each facility serves.

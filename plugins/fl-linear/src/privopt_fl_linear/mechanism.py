@@ -434,8 +434,8 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
 def _round_down(value: float) -> float:
     """Return a lower bound on an exact cost, given its value as computed in doubles.
 
-    The value is reduced by a factor of 1 - 2**-48, which is at least 16 units in the last place. Each product and each
-    correctly rounded sum is off by at most half a unit.
+    The value is multiplied by 1 - 2**-48, which reduces it by at least 16 units in the last place. Each product and
+    each correctly rounded sum is off by at most half a unit.
     """
     return value * (1.0 - 2.0**-48)
 

@@ -38,7 +38,7 @@ class Metric(ABC):
     @property
     @abstractmethod
     def extent(self) -> float:
-        """Half the largest distance between two locations, or an upper bound on it."""
+        """Half the largest distance between any two locations, or an upper bound on it."""
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
@@ -335,7 +335,8 @@ class Matrix(Metric):
         """Check that the matrix is a metric.
 
         Raises:
-            InputError: The matrix is not a metric.
+            InputError: The matrix is not square, has negative or non-finite entries or a non-zero diagonal, is not
+                symmetric, or violates the triangle inequality.
         """
         d = self.distances
         expectation = "a symmetric (n, n) matrix of finite distances with zero diagonal"
@@ -388,7 +389,7 @@ class Matrix(Metric):
 
     @property
     def extent(self) -> float:
-        """Half the largest distance between two locations."""
+        """Half the largest distance between any two locations."""
         return float(self.distances.max(initial=0.0)) / 2.0
 
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:

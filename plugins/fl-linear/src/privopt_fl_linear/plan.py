@@ -117,7 +117,7 @@ class Server:
 
     @property
     def has_reports(self) -> bool:
-        """Whether there may be a plan whose facilities are chosen from the noisy counts."""
+        """Whether a plan may be made whose facilities are chosen from the noisy counts."""
         return self.site.capacity is not None or (self.chooses_sites and self.sites == "reports")
 
     @property

@@ -189,7 +189,7 @@ class FLInstance:
 
     @property
     def is_nearest_best(self) -> bool:
-        """Whether connecting every location to its cheapest facility is optimal, whatever the counts."""
+        """Whether it is optimal to connect every location to its cheapest facility, whatever the counts are."""
         # `chooses_sites` does not depend on the method, so any method can be used here.
         return not self.make_server("laplace").chooses_sites and self.data.site.capacity is None
 

@@ -65,7 +65,7 @@ def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
 
 
 def _chernoff_bound(discrete: bool, epsilon: float, k: int, beta: float) -> float:
-    """Return Chernoff's bound t on the sum S of k draws, for which P(S > t) <= beta.
+    """Return Chernoff's bound on the sum S of k draws, a number t with P(S > t) <= beta.
 
     It is the minimum over s of (ln(1/beta) + k ln M(s)) / s, where M is the moment generating function of one draw.
 

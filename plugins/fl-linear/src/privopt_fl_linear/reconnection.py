@@ -86,7 +86,7 @@ def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
 
 
 def grid(extent: float) -> tuple[float, ...]:
-    """Return the public grid of radii in ascending order, which consists of 0 and extent / 2^(j/3) for j = 0 to 23.
+    """Return the public grid of radii in ascending order: 0 and extent / 2^(j/3) for j = 0 to 23.
 
     ``extent`` is half the diameter of the locations' bounding box or, if there is a matrix, half the largest distance.
     With a radius of ``extent``, only one facility remains.
@@ -105,7 +105,9 @@ def level_cut_short(alpha: float) -> float:
 
 @frozen(eq=False)
 class Candidate:
-    """A reconnection radius, and the cost of its plan as a function of the mean count (offset + slope * mean).
+    """A reconnection radius, with the cost of its plan as a linear function of the mean count.
+
+    The cost is offset + slope * mean.
 
     Attributes:
         delta: The radius, which is 0 if nothing is reconnected (Algorithm 2).

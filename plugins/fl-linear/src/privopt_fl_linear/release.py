@@ -28,7 +28,7 @@ CONNECTIONS, CAPACITIES = "connections.csv", "capacities.csv"
 
 @frozen(kw_only=True, eq=False)
 class FLRelease(Release):
-    """The published plan, which gives the facility of each location and the capacity of each facility.
+    """The published plan, which specifies the facility of each location and the capacity of each facility.
 
     Attributes:
         ids: (n,) The ids of the locations in ascending order.
@@ -67,7 +67,7 @@ class FLRelease(Release):
         )
 
     def write(self, folder: Path) -> None:
-        """Write ``connections.csv`` (id, facility) and ``capacities.csv`` (id, capacity) to a folder."""
+        """Write the plan to a folder, as ``connections.csv`` (id, facility) and ``capacities.csv`` (id, capacity)."""
         opened = self.assignment.opened
         write_columns(folder / CONNECTIONS, {"id": self.ids, "facility": self.ids[self.assignment.facility]})
         # With discrete noise, capacities are whole numbers and are written as such.

@@ -81,7 +81,7 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
 
 @use_theme
 def capacity_figure(release: FLRelease, problem: FLInstance) -> Figure:
-    """Draw a bar chart of the facilities' capacities, with thinner bars inside for the sums of their noisy counts.
+    """Draw a bar chart of the facilities' capacities, with thinner bars inside them for the sums of the noisy counts.
 
     Only the `MAX_BARS` largest facilities are shown.
     """
@@ -312,7 +312,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return sections
 
     def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
-        """Return a GIS layer with locations as points and connections as lines, or None if there are no coordinates.
+        """Return a GIS layer with points for locations and lines for connections, or None without coordinates.
 
         Coordinates are (x, y) or (lon, lat). All features have the same properties, as some file formats require.
         """

@@ -89,7 +89,7 @@ class SiteCosts:
 
 @frozen(kw_only=True, eq=False)
 class Pairs:
-    """The listed (facility, client) pairs with their costs, ordered by facility.
+    """The (facility, client) pairs that are listed explicitly, with their costs, ordered by facility.
 
     Attributes:
         start: (F + 1,) The index of each facility's first pair, followed by the total number E of pairs.

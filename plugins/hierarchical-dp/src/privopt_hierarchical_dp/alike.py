@@ -63,7 +63,7 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
 
 
 def _number_shapes(tree: Tree) -> list[Ints]:
-    """Assign an id to each region, so that regions on a level have the same id if their subtrees have the same shape.
+    """Assign ids to regions, such that regions on a level share an id if their subtrees have the same shape.
 
     Two subtrees have the same shape if their roots have the same number of children of each shape. Each shape gets a
     random number, and a region's shape is identified by the sum of its children's numbers modulo 2^64. The probability

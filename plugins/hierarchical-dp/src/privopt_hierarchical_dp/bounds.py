@@ -54,7 +54,7 @@ class Limits:
         return int(self.lower[0][0]), int(self.upper[0][0])
 
     def with_exact(self, known: Sequence[Ints]) -> Limits:
-        """Return a copy in which the bounds on the top levels are replaced by exact totals.
+        """Return a copy in which exact totals replace the bounds on the top levels.
 
         Args:
             known: For each of the top levels, a (regions,) array with the exact totals, which must satisfy the bounds.

@@ -168,7 +168,7 @@ class Design(ABC):
 
     @property
     def budget_shares(self) -> list[Fraction]:
-        """The share of the budget for each table and level, ordered by level and then by table."""
+        """The share of the budget for each table and level, as a list ordered by level and then by table."""
         levels, tables = self.split
         return [level * table for level in levels for table in tables]
 
@@ -180,7 +180,7 @@ class Design(ABC):
         )
 
     def noise_of(self, scales: Sequence[Sequence[Scale]]) -> list[list[Noise]]:
-        """Return the variance and fourth cumulant of the noise for each table and level, given the noise scales."""
+        """Return the variance and fourth cumulant of the noise with the given scale for each table and level."""
         return [list(map(self.law.moments, table_scales)) for table_scales in scales]
 
     # --- measurement --------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ class Design(ABC):
 
     @abstractmethod
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return further details of a release for ``result.json``."""
+        """Return additional details of a release for ``result.json``."""
 
     # --- checks -------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
         source: The file, in CSV or Parquet format.
         sizes: The largest size N.
         first: The smallest size, 0 or 1.
-        listed: The regions of a public table, or None if the regions are those in the file.
+        listed: The regions of a public table, or None to take the regions from the file.
 
     Raises:
         InputError: A column is missing, a count is negative or fractional, a size is outside ``first`` to N, there are
@@ -121,7 +121,7 @@ def read_units(
         max_quantity: The largest quantity Q of an individual.
         first: The smallest size. If it is 0, units whose quantities add up to 0 (vacant units with one row of quantity
             0) form a size class.
-        listed: The regions of a public table, or None if the regions are those in the file.
+        listed: The regions of a public table, or None to take the regions from the file.
 
     Raises:
         InputError: A column is missing, a quantity is negative, fractional or above ``max_quantity``, a unit has no
@@ -152,7 +152,7 @@ def read_units(
 
 
 def check_totals(source: File, groups: Groups) -> None:
-    """Check that the total of each region in a file equals the number of groups in its leaf regions.
+    """Check that each region's total in a file equals the number of groups in its leaf regions.
 
     Args:
         source: The file, with the columns ``region`` and ``total``.

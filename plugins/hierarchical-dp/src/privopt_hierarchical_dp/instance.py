@@ -27,7 +27,7 @@ __all__ = ["Instance", "Truth", "read_groups", "read_tables"]
 
 @frozen(kw_only=True, eq=False)
 class Truth:
-    """The true counts from the secret files, and notes on what was not read.
+    """The true counts from the secret files, with notes on anything that was not read.
 
     Attributes:
         leaves: For each table, a (leaf regions, ...) array with the true counts.

@@ -336,7 +336,7 @@ PROFILE = Profile(
 def make_profile(
     relation: str, *, kind: str = "pure-dp", first: int = 1, listed: bool = False, exact: int = 0
 ) -> Profile:
-    """Return the profile of hierarchical-dp for problems with a given relation, notion and smallest size.
+    """Return the profile of hierarchical-dp for problems with the given relation, notion and smallest size.
 
     Args:
         relation: The neighbouring relation.
@@ -507,6 +507,6 @@ TABLES_PROFILE = Profile(
 
 
 def related_tables(relation: str, *, kind: str = "pure-dp", exact: int = 0) -> Profile:
-    """Return the profile of hierarchical-tables for problems with a given relation, notion and exact levels."""
+    """Return the profile of hierarchical-tables for problems with the given relation, notion and exact levels."""
     strategy = tables_problems(kind, relation, exact)
     return evolve(TABLES_PROFILE, problems=strategy, notion="" if kind == "pure-dp" else kind)

@@ -153,7 +153,7 @@ def _pool_levels(
     is_isolated: Sequence[bool] | None = None,
     times: Sequence[Floats] | None = None,
 ) -> list[Estimate]:
-    """Combine the estimate for each region with the sum of its children's estimates, from the leaves up.
+    """Combine each region's estimate with the sum of its children's estimates, from the leaves up.
 
     Args:
         tree: The region tree.
@@ -284,7 +284,7 @@ class NearestSums:
 
 
 def exactly(totals: Ints) -> Estimate:
-    """Return exact totals as estimates of shape (regions, 1) without error."""
+    """Convert exact totals to estimates of shape (regions, 1) without error."""
     # `combine_with` leaves estimates with variance 0 unchanged.
     return _to_estimate(totals[:, None], Noise(variance=0.0))
 

@@ -104,7 +104,7 @@ class LevelTable:
         return checked_columns
 
     def paths(self) -> pl.DataFrame:
-        """Return the path of each row, which consists of the names of its regions from the root to the leaf."""
+        """Return the path of each row, i.e. the names of its regions from the root to the leaf."""
         names = self.read_columns(*(Column(name=level, kind="text") for level in self.levels))
         return pl.DataFrame(dict(zip(self.levels, names, strict=True)))
 

@@ -86,7 +86,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return MeasuredNoise(design=problem.design(method))
 
     def notion(self, problem: Instance, method: str) -> str | None:
-        """Return the privacy notion that the problem declares as ``privacy.kind``."""
+        """Return the privacy notion declared in the problem as ``privacy.kind``."""
         kind: str = problem.declared.privacy.kind
         return kind
 
@@ -174,7 +174,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         )
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Return a release's errors compared with the true counts. The result is for the owner only.
+        """Compare a release with the true counts and return its errors. The result is for the owner only.
 
         Args:
             problem: The problem.
@@ -272,7 +272,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return _certified_bound(self.utility(problem, result.method), release, bound)
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
-        """Return the expected errors by table and level, computed from public inputs alone."""
+        """Return a forecast of the errors by table and level, computed from public inputs alone."""
         from privopt_hierarchical_dp.plan import plan
 
         assert isinstance(declared, (HierarchyProblem, TablesProblem))  # problem_class
@@ -322,7 +322,7 @@ class HierarchicalDP(CountsMechanism):
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:CountsReport"
 
     def load(self, declared: HierarchyProblem, file: str) -> Instance:
-        """Read the public files and the groups of a problem."""
+        """Read a problem's public files and its groups."""
         return read_groups(declared, file)
 
     def reopen(self, declared: HierarchyProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
@@ -422,7 +422,7 @@ class HierarchicalTables(CountsMechanism):
         return evolve(problem, public=problem.public.with_searched_split(choose_split(problem.public)))
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return the base class's warnings, and a warning to the owner if the file's budget split is wasteful."""
+        """Return the base class's warnings, and warn the owner if the file's budget split is wasteful."""
         from privopt_hierarchical_dp.plan import describe_waste
 
         lines = super().warnings(problem, release, result)

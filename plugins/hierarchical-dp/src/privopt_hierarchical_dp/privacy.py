@@ -42,7 +42,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
     def measure(self, release: HierarchyRelease) -> Certificate:
         """Certify that the noise spends at most the total budget, and at most the share of each table on each level.
 
-        What is spent is computed exactly from the noise scales stated with the noisy values. A single release cannot
+        The amount spent is computed exactly from the noise scales stated with the noisy values. A single release cannot
         prove that the noise was drawn with these scales.
 
         Args:

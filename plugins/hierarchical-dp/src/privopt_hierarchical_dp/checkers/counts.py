@@ -37,7 +37,7 @@ It is completed by the word "scales" or "variances".
 
 
 class Counts:
-    """The claims of a release of ``hierarchical-dp`` or ``hierarchical-tables``, and their checks.
+    """The checks of all claims made by a release of ``hierarchical-dp`` or ``hierarchical-tables``.
 
     Attributes:
         folder: The release folder.
@@ -214,7 +214,7 @@ class Counts:
         """Check that children add up to their parents in every cell, and that tables agree on shared attributes.
 
         Raises:
-            RefusedError: A sum differs.
+            RefusedError: A sum is wrong, or two tables disagree.
         """
         for table in self.tables:
             for parent, names in self.regions.children.items():
@@ -233,7 +233,7 @@ class Counts:
         """Check that totals on exact levels equal those in noisy.npz, and that result.json names these levels.
 
         Raises:
-            RefusedError: A total or a level differs.
+            RefusedError: A total is wrong, or result.json names other levels.
         """
         levels = [f"level_{level}" for level in range(1, self.promise.exact + 1)]
         stated = self.result["details"]["exact"]
@@ -440,7 +440,7 @@ class Counts:
         """Check the guarantee and the certificate in result.json against the problem and the noise scales.
 
         Raises:
-            RefusedError: An entry differs or is missing.
+            RefusedError: An entry is wrong or missing.
         """
         self._check_guarantee()
         certificate = self.result["certificate"]

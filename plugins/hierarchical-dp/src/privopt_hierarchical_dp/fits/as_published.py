@@ -23,7 +23,7 @@ __all__ = ["chain_counts", "chain_query", "fit_chain", "post_order"]
 
 
 def post_order(tree: Tree) -> tuple[Ints, Ints]:
-    """Return the level of each region and its position on that level, in post-order (children before their parent)."""
+    """Return the level of each region and its position on that level, listing children before their parent."""
 
     def visit_subtree(level: int, position: int) -> Iterator[tuple[int, int]]:
         """Yield the level and position of each region in a subtree, with children before their parent."""

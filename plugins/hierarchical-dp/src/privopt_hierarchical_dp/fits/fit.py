@@ -151,7 +151,7 @@ def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
 
 
 def fit_isotonic(fit_input: FitInput) -> Fit:
-    """Fit by Algorithm 2 of the paper: isotonic regression in each region, then Model 1 on the resulting counts."""
+    """Fit by Algorithm 2 of the paper, i.e. isotonic regression in each region followed by Model 1."""
     steps = []
     for level, noisy in enumerate(fit_input.noisy):
         # If a region's total is not known, its cumulative counts are bounded by the total number of groups.

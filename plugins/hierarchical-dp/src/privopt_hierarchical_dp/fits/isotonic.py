@@ -138,7 +138,7 @@ def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
 
 
 def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
-    """Fit non-decreasing integers in [0, high] to rows of rational values by weighted least squares, exactly.
+    """Fit non-decreasing integers in [0, high] to rows of rational numbers by weighted least squares, exactly.
 
     A position can stand for several noisy values. Its value is then their mean, and its weight their number.
 

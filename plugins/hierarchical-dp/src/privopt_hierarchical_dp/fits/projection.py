@@ -161,7 +161,7 @@ def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], target
 
 
 def simplex_rows(values: Floats, totals: Floats) -> Floats:
-    """Return the nearest non-negative row with a given sum for each row.
+    """Project each row onto the non-negative vectors with a given sum.
 
     Args:
         values: (rows, sizes) The rows to project.
