@@ -164,7 +164,7 @@ def _solve_program(
 
     Raises:
         InfeasibleError: No assignment that uses only these pairs respects the capacities.
-        StoppedError: The time limit expired before the solver finished.
+        StoppedError: The time limit expired before the solver found a solution.
     """
     from scipy.sparse import coo_array, csr_array, hstack
 

@@ -144,7 +144,7 @@ def format_epsilon(epsilon: Fraction) -> str:
 def draw_report(location: str, clients: int, epsilon: Fraction, round_: str, noise: Noise = "discrete") -> Message:
     """Draw a location's report, using the operating system's entropy.
 
-    This is the only part of the mechanism that handles the location's true count.
+    This is the only part of the mechanism that runs at a location.
 
     Args:
         location: The location's id, which is public.
