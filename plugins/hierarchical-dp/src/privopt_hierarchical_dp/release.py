@@ -59,28 +59,29 @@ Tables: TypeAlias = list[list[Ints]]
 
 @frozen(kw_only=True, eq=False)
 class HierarchyRelease(Release):
-    """Tables of counts for every region, with intervals and the noisy values to which the counts were fitted.
+    """Tables of counts for every region, together with their intervals and the noisy values to which they were fitted.
 
     Attributes:
         tree: The region tree.
-        layout: The files and the published form of the tables.
+        layout: The files that make up the release, and how its tables are laid out in them.
         counts: For each table and level, an array of shape (regions, ...) with the counts of all cells.
         noisy: For each table and level, an array of shape (regions, ...) with the noisy values. If a table was not
-            measured on a level, its values there are derived from other noisy values and exact totals.
-        totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,) with
-            these totals. Empty if there are no such levels.
-        scales: The exact noise scale of each table on each level (a variance for Gaussian noise), or None where a table
+            measured at a level, its values there are derived from other noisy values and exact totals.
+        totals: The totals that are published exactly, as one array of shape (regions,) per level, from the root down.
+            Empty if no totals are published exactly.
+        scales: The exact noise scale of each table at each level (a variance for Gaussian noise), or None where a table
             was not measured.
         law: The noise distribution.
-        bounds: For each table and level, the lower and upper ends of the intervals, of shape (regions, cells), at the
-            problem's confidence level, computed from public values. None if the method provides no intervals.
-        truth: The true counts, in the same form as ``counts``, which are written only to ``private/``. None if the
+        bounds: For each table and level, the lower and upper ends of the intervals, each of shape (regions, cells).
+            They are computed from public values, at the problem's confidence level. None if the method provides no
+            intervals.
+        truth: The true counts, in the same form as ``counts``. They are written only to ``private/``. None if the
             release was read from files.
-        publication: The contents of the tables for readers, in which noisy cells are marked or suppressed, by path.
-            Empty if the problem file requests no such tables.
-        split: The budget shares of the levels and of the tables, if the search in :mod:`.plan` chose them. They are
-            stored with the release because the search may give other shares on another machine. None if the problem
-            file determines the shares.
+        publication: The reader-facing tables, in which overly noisy cells are marked or suppressed, as a mapping from
+            path to file contents. Empty if the problem file requests no such tables.
+        split: The budget shares of the levels and of the tables, as chosen by the search in :mod:`.plan`. They are
+            stored with the release because the search may find other shares on another machine. None if the problem
+            file fixes the shares.
     """
 
     tree: Tree
@@ -96,7 +97,7 @@ class HierarchyRelease(Release):
     split: tuple[Split, Split] | None = None
 
     def write(self, folder: Path) -> None:
-        """Write the tables with their intervals as CSV files, and the noisy values as ``noisy.npz``, to a folder.
+        """Write the release to a folder: tables and intervals as CSV files, and noisy values as ``noisy.npz``.
 
         In ``noisy.npz``, each level's array has one row per region, sorted by the region's name.
         """
@@ -131,7 +132,7 @@ class HierarchyRelease(Release):
 
     @property
     def numbers(self) -> list[Ints]:
-        """The released total of every region on each level, computed from the first table."""
+        """The released total of every region at each level, computed from the first table."""
         return numbers_of(self.counts)
 
     @classmethod
@@ -140,8 +141,8 @@ class HierarchyRelease(Release):
 
         Args:
             folder: The release folder.
-            problem: The contents of the problem file, of either mechanism, and the region tree. If the tree is None, it
-                is built from the released counts.
+            problem: The parsed problem file of either mechanism, and the region tree. If the tree is None, it is built
+                from the released counts.
 
         Raises:
             InputError: A file is missing or malformed, or its rows do not match the problem's regions and values.
@@ -177,9 +178,9 @@ class HierarchyRelease(Release):
         )
 
     def past_sums(self) -> list[str]:
-        """Return a message for each file and level whose numbers are so large that sums could overflow 64-bit integers.
+        """Return a message for each file and level whose values are so large that sums could overflow 64-bit integers.
 
-        Call this before any other check, because other checks would give wrong results after an overflow.
+        Call this before any other check, because an overflow would invalidate the results of the other checks.
         """
         levels_by_file = [(f"{NOISY}: {TOTALS}", [past_sums(level) for level in self.totals])]
         for form, counts, noisy in zip(self.layout.forms, self.counts, self.noisy, strict=True):
@@ -195,10 +196,11 @@ class HierarchyRelease(Release):
         ]
 
     def complaints(self) -> list[str]:
-        """Return a message for each condition that a table violates on a level, naming the first affected region.
+        """Return a message for each condition that a table violates at a level, naming the first region affected.
 
         Counts must be non-negative, children must add up to their parent, tables must agree on shared attributes, and
-        exact totals must be preserved.
+        exact totals must be preserved. If counts are so large that sums could overflow, the result is that of
+        :meth:`past_sums`.
         """
         # Sums of larger numbers could overflow, and a wrong release could then pass the checks below.
         if lines := self.past_sums():
@@ -238,7 +240,7 @@ class HierarchyRelease(Release):
 
 
 def _read_publication(folder: Path) -> dict[str, bytes]:
-    """Read the tables for readers from a release folder, and return their contents by path relative to the folder.
+    """Read the reader-facing tables from a release folder, and return a mapping from relative path to file contents.
 
     Raises:
         InputError: A file cannot be read.
@@ -267,20 +269,21 @@ def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
 def _read_noisy(
     path: Path, tree: Tree, layout: Layout, law: NoiseDistribution
 ) -> tuple[Tables, list[tuple[Scale, ...]], list[Ints], tuple[Split, Split] | None]:
-    """Read the noisy values, noise scales, exact totals and budget shares from noisy.npz.
+    """Read the noisy values, noise scales, exact totals and budget shares from ``noisy.npz``.
 
     Args:
         path: The path of the file.
         tree: The region tree.
-        layout: The published form of the tables.
-        law: The noise distribution, which determines the names of the arrays of scales.
+        layout: The layout of the release's tables.
+        law: The noise distribution, which determines the names of the arrays that contain the scales.
 
     Returns:
-        The noisy values and the scales, each by table and level; the exact totals by level, from the root down; and the
-        budget shares of levels and tables, or None if the file does not contain any.
+        A tuple of the noisy values by table and level, the scales by table and level, the exact totals by level from
+        the root down, and the budget shares of levels and tables. The last item is None if the file contains no shares.
 
     Raises:
-        InputError: The file cannot be read, or an array is missing, unknown, or has the wrong type or shape.
+        InputError: The file cannot be read, contains an unknown array, or lacks a required one, or an array has the
+            wrong type or shape.
     """
     widths, scales_name = list(enumerate(tree.widths, start=1)), law.scales_name
     required_arrays: dict[str, Any] = {form.prefix + scales_name: (np.str_, (tree.depth,)) for form in layout.forms}
@@ -339,18 +342,18 @@ def numbers_of(counts: Tables) -> list[Ints]:
 
 
 def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]:
-    """Measure the errors of the released counts on one level in three ways, summed over its regions.
+    """Compute three measures of the error in the released counts at one level, each summed over the level's regions.
 
     Args:
         released: Array of shape (regions, sizes) with the released counts.
         true: Array of shape (regions, sizes) with the true counts.
-        first_size: The size that belongs to column 0.
+        first_size: The group size to which column 0 refers.
 
     Returns:
         ``l1_error``, the sum of the absolute errors of the counts; ``earth_movers``, the smallest total change in group
         sizes that turns the released counts into the true ones, ignoring errors in the totals; and ``individuals``, the
-        absolute error in the number of individuals that the counts imply, taking every group in the last class, N or
-        more, to have N individuals.
+        absolute error in the number of individuals that the counts imply. For the last measure, every group in the
+        open-ended last class ("N or more") is taken to have N individuals.
     """
     errors = released - true
     # A group in the last class has N or more individuals. It counts as N here.

@@ -144,7 +144,7 @@ def cells_figure(release: HierarchyRelease, number: int) -> Figure:
 
 
 def _heading_of(form: Form) -> str:
-    """Return the heading for a table: its name from the problem file, or its title with a capital letter."""
+    """Return the heading for a table: its name in the problem file or, by default, its title with a capital letter."""
     return form.name or form.title[:1].upper() + form.title[1:]
 
 
@@ -155,12 +155,12 @@ def _cell_labels(form: Form) -> list[tuple[str, ...]]:
 
 
 class CountsReport(Reporting[Instance, HierarchyRelease]):
-    """The report of both mechanisms, whose version for the owner also shows the true errors of the release."""
+    """The report shared by both mechanisms. The owner's version also shows the true errors of the release."""
 
     def figures(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
         """Draw the region tree, and a bar chart of every table with at most `SHOWN_CELLS` cells.
 
-        A larger table of groups by size is drawn as a step line. Other larger tables have no figure.
+        A larger table is drawn as a step line if it counts groups by size, and is not drawn otherwise.
 
         Returns:
             The figures by name.
@@ -232,13 +232,13 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
     def report_truth(
         self, problem: Instance, release: HierarchyRelease, result: Result, private: Path
     ) -> Sequence[Section]:
-        """Return the sections for the owner, on the true errors and on how many intervals contain the true count.
+        """Return the sections shown only to the owner: the true errors, and how many intervals contain the true count.
 
         Args:
             problem: The problem.
             release: The release.
             result: The contents of the release's result.json.
-            private: The owner's private folder. If it has no ``truth.json``, there are no sections.
+            private: The owner's private folder. If it contains no ``truth.json``, no sections are returned.
         """
         path = private / "truth.json"
         if not path.is_file():

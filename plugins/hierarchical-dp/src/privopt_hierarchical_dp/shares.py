@@ -34,7 +34,7 @@ SHARE_PARTS: Final = 1000
 
 
 def normalize_shares(shares: Sequence[Fraction]) -> Split:
-    """Return the shares scaled to a sum of 1."""
+    """Return the shares scaled so that they sum to 1."""
     return tuple(part / sum(shares) for part in shares)
 
 
@@ -43,12 +43,13 @@ def best_point(
     current: Point,
     progress: Callable[[int, int], None] = lambda done, count: None,
 ) -> Point:
-    """Search for the shares with the lowest cost, and return the best ones found.
+    """Search for the budget shares with the lowest cost, and return the best ones found.
 
     Args:
         cost: A function that returns the costs of several points at once. The cost of an infeasible point is infinite.
         current: The current shares, which are returned if no better ones are found.
-        progress: A function that is called before each descent with the numbers of completed and of all descents.
+        progress: A function that is called before each descent with the number of descents completed and the total
+            number of descents.
     """
     even = tuple(np.full(len(block), 1.0 / len(block)) for block in current)
     corners = list(product(*(np.eye(len(block)) for block in current)))
@@ -76,8 +77,8 @@ def _drop_shares(cost: Callable[[Sequence[Point]], Floats], point: Point) -> Poi
     """Set shares to 0, the smallest first, wherever this does not increase the cost, and return the new shares.
 
     Args:
-        cost: Function that returns the costs of several points at once.
-        point: The shares of each block.
+        cost: A function that returns the costs of several points at once.
+        point: The shares of each block. The shares of a block sum to 1, before and after the call.
     """
     for number, block in enumerate(point):
         # The largest share is kept, because the block must add up to 1.
@@ -91,10 +92,10 @@ def _drop_shares(cost: Callable[[Sequence[Point]], Floats], point: Point) -> Poi
 
 
 def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
-    """Find a local minimum of the cost by descent in the logarithms of the positive shares.
+    """Find a local minimum of the cost with L-BFGS-B, optimising the logarithms of the positive shares.
 
     Args:
-        cost: Function that returns the costs of several points at once.
+        cost: A function that returns the costs of several points at once.
         start: The initial shares of each block. Shares of 0 remain 0.
     """
     from scipy.optimize import minimize
@@ -117,7 +118,7 @@ def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
         return tuple(blocks)
 
     def value_and_gradient(logs: Floats) -> tuple[float, Floats]:
-        """Return the logarithm of the cost, and its gradient by finite differences, using one call of ``cost``."""
+        """Return the logarithm of the cost and its finite-difference gradient, using a single call to ``cost``."""
         points = [to_point(logs), *(to_point(logs + step) for step in DIFFERENCE * np.eye(len(logs)))]
         # The logarithm makes the tolerances of the descent relative.
         values = np.log(np.maximum(cost(points), 1e-300))
@@ -135,7 +136,7 @@ def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
 
 
 def as_split(shares: Floats) -> Split:
-    """Round shares to multiples of 1 / `SHARE_PARTS`, keeping positive shares positive."""
+    """Round shares to multiples of 1 / `SHARE_PARTS` that sum to 1, keeping positive shares positive."""
     # The largest share absorbs the rounding difference, so that the shares add up to 1.
     parts = np.maximum(np.rint(shares * SHARE_PARTS), shares > 0).astype(int)
     parts[int(parts.argmax())] += SHARE_PARTS - int(parts.sum())

@@ -71,29 +71,29 @@ def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequenc
     Measured levels have the given weights or, by default, weight 1 as in the paper. Unmeasured levels have weight 0.
 
     Weighting by inverse variance gave larger errors in experiments (see plugins/hierarchical-dp/README.md). Because
-    counts cannot be negative, a fit cuts off noise below zero and is biased upwards, and a large weight on the leaves
-    propagates the sum of these biases up the tree.
+    counts cannot be negative, a fit clips negative noise and is therefore biased upwards, and a large weight on the
+    leaves propagates the sum of these biases up the tree.
 
     Args:
-        given_weights: The weights in the problem file, from the root down. None if the file has none.
-        budgets: The part of the budget that each level gets, which is 0 if the level is not measured.
+        given_weights: The weights in the problem file, from the root down, or None if the file specifies none.
+        budgets: The part of the budget spent on each level, or 0 for a level that is not measured.
     """
     weights = given_weights if given_weights is not None else (Fraction(1),) * len(budgets)
     return tuple(weight if budget else Fraction(0) for weight, budget in zip(weights, budgets, strict=True))
 
 
 def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
-    """Compute the values to which a method adds noise: counts, cumulative counts, or the chain published in the paper.
+    """Compute the true values to which a method adds noise: counts, cumulative counts, or the paper's chain.
 
     A cumulative count is the number of groups of size s or less. If the regions' totals may differ between neighbouring
-    inputs, it is the number of groups of size s or more, because a new group could change every number of groups of
-    size s or less.
+    inputs, it is the number of groups of size s or more instead, because adding a group could change every number of
+    groups of size s or less. The chain is a single vector of cumulative counts that runs over all regions on a level.
 
     Args:
         method: The name of the method.
         counts: For each level, an array of shape (regions, sizes) with the true counts.
-        totals: Whether the regions' totals are published exactly. If so, the last cumulative counts are not measured,
-            because they equal the totals.
+        totals: Whether the regions' totals are published exactly. If so, the last cumulative count is not measured,
+            because it equals the total.
         relation: The neighbouring relation.
 
     Returns:
@@ -133,17 +133,17 @@ class SizesDesign(Design):
         file: str = "problem.toml",
         limits: Limits | None = None,
     ) -> SizesDesign:
-        """Build the design for a method, after reading the public bounds.
+        """Build the design for a method, reading the public bounds if necessary.
 
         Args:
-            problem: The contents of the problem file.
+            problem: The parsed problem file.
             method: The name of the method.
             tree: The region tree.
             file: The name of the problem file, for error messages.
-            limits: The public bounds. If None, they are read from the problem's file of bounds, if it names one.
+            limits: The public bounds. If None, they are read from the file that the problem names, if it names one.
 
         Raises:
-            InputError: The table of bounds cannot be read, or an exact level does not exist.
+            InputError: The table of bounds cannot be read, or a level declared as exact does not exist.
             InfeasibleError: The bounds contradict one another.
         """
         table, settings, relation, rule = problem.hierarchy, problem.settings, problem.relation, METHODS[method]
@@ -221,12 +221,15 @@ class SizesDesign(Design):
 
     @property
     def order(self) -> Order:
-        """What the measured columns contain: counts, numbers of groups up to size s, or numbers from size s upwards."""
+        """What the measured columns contain: counts, or cumulative counts from the smallest or largest size."""
         return order_of(self.method, totals=self.totals, relation=self.relation)
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        """The weight of each level in the loss: 0 if it is not measured, and always 1 for the published chain."""
+        """The weight of each level in the loss.
+
+        An unmeasured level has weight 0. For the method that publishes the paper's chain, all weights are 1.
+        """
         if self.rule.query == "chain":
             return (Fraction(1),) * self.tree.depth
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
@@ -242,9 +245,9 @@ class SizesDesign(Design):
     def real_loss(self, release: HierarchyRelease) -> Fraction:
         """Return the exact privacy loss between neighbouring inputs.
 
-        The loss is the budget, except for the published chain. That is a single vector of cumulative counts over all
-        regions on a level, so one change can alter entries in every region. The paper calibrates the noise for a single
-        region, so the loss exceeds the budget.
+        This equals the budget, except for the method that publishes the paper's chain, which is a single vector of
+        cumulative counts over all regions on a level. A single change can alter one or more entries in every region,
+        but the paper calibrates the noise for a single region, so the loss exceeds the budget.
         """
         if self.rule.query != "chain":
             return super().real_loss(release)
@@ -264,10 +267,10 @@ class SizesDesign(Design):
 
         Args:
             noisy: The noisy values for each level of the single table.
-            totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,)
-                with these totals. Empty if there are no such levels.
+            totals: The totals that are published exactly, as one array of shape (regions,) per level, from the root
+                down. Empty if no totals are published exactly.
             how: The options of the fit.
-            root: The total of the whole hierarchy, if it was estimated before. If None, it is estimated unless it is
+            root: The total of the whole hierarchy, if it is already known. If None, it is estimated unless it is
                 public.
         """
         has_totals, offset, has_limits = self.totals, Fraction(0), self.limits is not None
@@ -334,19 +337,28 @@ class SizesDesign(Design):
         return fitted.lower_bound, fitted.proved
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a level in the loss, scaled so that the largest is 1. ``table`` is 0, the only table."""
+        """Return the weight of a level in the loss, scaled so that the largest is 1.
+
+        Args:
+            table: The index of the table. There is only one, so the argument is ignored.
+            level: The index of the level (0 for the root).
+        """
         return self.weights[level] / max(self.weights)
 
     @property
     def has_intervals(self) -> bool:
-        """Whether the method provides intervals for the counts, which all methods do except the published chain."""
+        """Whether the method provides intervals for the counts.
+
+        Every method does, except the one that publishes the paper's chain.
+        """
         return self.rule.query != "chain"
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
         """Compute confidence intervals for the counts by least squares.
 
         Returns:
-            The intervals of the single table on each level, or None for the published chain, which has no intervals.
+            The intervals of the single table at each level, or None for the method that publishes the paper's chain,
+            which has no intervals.
         """
         if not self.has_intervals:
             return None
@@ -374,7 +386,10 @@ class SizesDesign(Design):
         return least_squares_below(self.tree, noisy_totals(release.noisy[0], self.order), noise, release.totals)
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return facts for result.json, such as the number of inconsistent counts and the chain's real privacy loss."""
+        """Return facts for result.json, such as the number of inconsistent counts.
+
+        For the method that publishes the paper's chain, they include its actual privacy loss.
+        """
         facts = {"region_totals_exact": self.totals, "constraint_violations": violations(self.tree, release.counts)}
         # The chain's vector runs over all |R_l| regions of level l, so moving one group changes |R_l| entries (see
         # "Corrections" in docs/papers/hierarchical-dp.md).
@@ -389,7 +404,7 @@ class SizesDesign(Design):
 
         Raises:
             InputError: The method requires public totals but has none, or has some but cannot use them; the paper does
-                not define the method for this noise or relation; or the noise is too wide.
+                not define the method for this noise distribution or neighbouring relation; or the noise is too wide.
             UsageError: The problem is too large for an integer program.
         """
         super().check()
@@ -433,7 +448,8 @@ class SizesDesign(Design):
         """Check that the key ``region_totals`` is compatible with the method and the neighbouring relation.
 
         Returns:
-            The key, the actual value and the expected value as one tuple if there is a fault, otherwise an empty list.
+            A list that contains one tuple of the key, its actual value and the expected value, or an empty list if
+            there is no fault.
         """
         region_totals, key, method = self.problem.settings.region_totals, "hierarchical-dp.region_totals", self.method
         if region_totals and not self.relation.exact:
@@ -459,11 +475,11 @@ class SizesDesign(Design):
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
         """Return a message for each level whose released totals differ from estimates recomputed from the noisy values.
 
-        There is nothing to check if the method's releases need not be consistent, if all totals are public, or if only
-        the root's total is public and there are no bounds.
+        Nothing is checked if the method's releases need not be consistent, if all totals are public, or if only the
+        root's total is public and there are no bounds.
 
         Returns:
-            At most one message for the root, and one for each level.
+            At most one message for the root's total, and at most one for each level.
         """
         if not self.valid or self.totals or (self.relation.exact and self.limits is None and self.exact < 2):
             return []
@@ -493,11 +509,11 @@ class SizesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Forecast the sum of absolute errors of the counts on each level, for the method's linear fit.
+        """Forecast the sum of absolute errors of the counts at each level, assuming that the method's fit is linear.
 
         Args:
-            noise: The moments of the noise on one value of the single table on each level.
-            tables: The budget shares of the tables. Ignored, because there is only one.
+            noise: For the single table, the moments of the noise on one value at each level.
+            tables: The budget shares of the tables. Ignored, because there is only one table.
         """
         shape, size = self.alike, self.relation.classes
         weights = None
@@ -517,7 +533,7 @@ class SizesDesign(Design):
         )
 
     def leaves_only(self) -> Floats:
-        """Forecast the sum of absolute errors on each level if only the leaves' counts are measured."""
+        """Forecast the sum of absolute errors at each level if only the counts of the leaves are measured."""
         # This baseline measures counts whatever the method, so it uses the sensitivity of counts.
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
         noise = self.law.moments(self.law.ideal_scale(self.problem.privacy.budget, delta))

@@ -29,7 +29,7 @@ LARGEST_SUM: Final = 2.0**61
 
 
 def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
-    """Copy the arrays as read-only int64 arrays, because a tree is immutable."""
+    """Copy the arrays as read-only int64 arrays, so that the tree is immutable."""
     return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
@@ -38,10 +38,10 @@ class Tree:
     """A hierarchy of regions with L levels. The regions on each level cover the whole hierarchy.
 
     A leaf above level L is repeated on every level below, as its own only child. It is measured again on those levels,
-    so that their budget shares are not wasted for this leaf. Files list the leaf only once.
+    so that their budget shares are not wasted on this branch. Files list the leaf only once.
 
-    If several regions share a name, each is named by its path below the root, joined by ``/`` (``OR/Washington``). A
-    path that starts with the root's own name also includes the root (``Luxembourg/Luxembourg``).
+    If several regions share a name, each is identified by its path below the root, joined by ``/`` (``OR/Washington``).
+    A path that starts with the root's own name also includes the root (``Luxembourg/Luxembourg``).
 
     The regions on a level are ordered by parent and then by name (Unicode code points). The tree therefore does not
     depend on the order of the rows in a file, which may be secret.
@@ -60,9 +60,9 @@ class Tree:
         columns: For each level, a string column with the names of its regions.
         start: For each level except the last, an array of shape (regions + 1,) with offsets. The children of region r
             are the regions start[r] to start[r + 1] - 1 on the next level.
-        ranks: For each level, an array of shape (regions,) with the position of each region in the list of all regions
+        ranks: For each level, an array of shape (regions,) with the position of each region in a list of all regions
             sorted by name. A repeated leaf occurs only once in this list. In a :meth:`subtree`, ranks still refer to
-            the list of the whole tree.
+            the list for the whole tree.
     """
 
     columns: tuple[pl.Series, ...]
@@ -71,7 +71,7 @@ class Tree:
 
     @cached_property
     def names(self) -> tuple[tuple[str, ...], ...]:
-        """The names of the regions on each level as Python strings, which need too much memory for large trees."""
+        """The names of the regions on each level as Python strings, which may take too much memory for large trees."""
         return tuple(tuple(column.to_list()) for column in self.columns)
 
     @property
@@ -86,14 +86,14 @@ class Tree:
 
     @property
     def regions(self) -> int:
-        """The number of regions on all levels together. A repeated leaf counts on each of its levels."""
+        """The total number of regions on all levels. A repeated leaf is counted once on each of its levels."""
         return sum(self.widths)
 
     def name_of(self, level: int, place: int) -> str:
         """Return the name of a region.
 
         Args:
-            level: The index of the region's level; the root has 0.
+            level: The index of the region's level (0 for the root).
             place: The position of the region on its level.
         """
         name: str = self.columns[level][place]
@@ -103,7 +103,7 @@ class Tree:
         """Return the position of each region's parent on the level above.
 
         Args:
-            level: The index of the regions' level, at least 1; the root has 0.
+            level: The index of the regions' level, which must be at least 1 because the root has no parent.
         """
         return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
 
@@ -111,7 +111,7 @@ class Tree:
         """Return a mask that is true for the regions on a level that do not repeat a leaf from the level above.
 
         Args:
-            level: The index of the level; the root has 0.
+            level: The index of the level (0 for the root).
         """
         if not level:
             return np.ones(1, dtype=bool)
@@ -122,7 +122,7 @@ class Tree:
         """Return the position of the first leaf below a region, and one past the position of the last one.
 
         Args:
-            level: The index of the region's level; the root has 0.
+            level: The index of the region's level (0 for the root).
             place: The position of the region on its level.
         """
         begin, end = place, place + 1
@@ -131,10 +131,10 @@ class Tree:
         return begin, end
 
     def subtree(self, level: int, place: int) -> tuple[Tree, list[slice]]:
-        """Return the subtree below a region, and the positions of its regions in this tree.
+        """Return the subtree rooted at a region, and the positions of its regions in this tree.
 
         Args:
-            level: The index of the region's level; the root has 0.
+            level: The index of the region's level (0 for the root).
             place: The position of the region on its level.
 
         Returns:
@@ -160,7 +160,7 @@ class Tree:
         """Return unique names for the regions on a level, by appending the level to the names of repeated leaves.
 
         Args:
-            level: The index of the level; the root has 0.
+            level: The index of the level (0 for the root).
         """
         new = self.first_here(level).tolist()
         return [
@@ -214,7 +214,7 @@ class Tree:
         """Return the positions of a level's regions sorted by name, which is their order in files.
 
         Args:
-            level: The index of the level; the root has 0.
+            level: The index of the level (0 for the root).
         """
         return np.argsort(self.ranks[level])
 
@@ -240,9 +240,10 @@ class Tree:
         The order depends only on the set of regions, because the order of rows in a file may reveal secrets.
 
         Args:
-            levels: For each level, three columns with one entry per region, in any order: the region's name, which must
-                be unique except for repeated leaves; the index of its parent among the given regions of the level
-                above, which is ignored for the root; and whether it repeats its parent, which is then a leaf.
+            levels: For each level, three columns with one entry per region, in any order. They contain the region's
+                name, which must be unique except for repeated leaves; the index of its parent among the given regions
+                of the level above, which is ignored for the root; and whether the region repeats its parent, which is
+                then a leaf.
 
         Returns:
             The tree, and for each level an array with the position in the tree of each given region.

@@ -57,7 +57,7 @@ def clients_of(
     Args:
         problem: The problem with its users.
         seed: The seed for the random order of each user's rows, and for the random centre of the circle that each user
-            requests from the cost reference table. If None, a seed is drawn.
+            requests from the cost reference table. If None, a random seed is used.
         costs: The reference table from which users estimate their costs. By default, this is the problem's table, if it
             has one. Without a table, users know their costs exactly.
         sets: The users' LR sets, if they have already been computed.
@@ -86,7 +86,10 @@ def clients_of(
 
 
 def terms_of(problem: LRGeoInstance) -> Terms:
-    """Return the public parameters that the server announces. Their epsilon is slightly below the promised one."""
+    """Return the public parameters that the server announces, with an epsilon slightly smaller than the promised one.
+
+    The difference leaves room to repair the server's answers.
+    """
     data, options = problem.data, problem.declared.lr_geo
     return Terms(
         epsilon=float(data.epsilon * (1 - Fraction(EPSILON_SLACK))),
@@ -136,7 +139,7 @@ class CentralSearch:
     def clients(self) -> list[Client]:
         """The users with their uploads, in the order of ``sets``.
 
-        The program depends on the users' random draws, so a run that resumes from a checkpoint must repeat them.
+        The program depends on the users' random draws, so a run that resumes from a checkpoint must reproduce them.
         """
         context, seed = self.context, self.context.seed
         if context.checkpoint is not None and context.method == "benders":
@@ -149,7 +152,8 @@ class CentralSearch:
         """Return the server's solution once it is certified, or the best certified mechanism if the server is too slow.
 
         Raises:
-            StoppedError: Nothing feasible was found in time, and the users cannot compute a mechanism by themselves.
+            StoppedError: No feasible solution was found in time, and the users cannot compute a mechanism by
+                themselves.
         """
         context, incumbent = self.context, self.incumbent
         limited = context.remaining is not None
@@ -184,7 +188,7 @@ class CentralSearch:
         return self.best(stopped=soft.left == 0.0 or not isinstance(self.stop_reason, NotBegunError))
 
     def ask_server(self) -> ProgramSolution:
-        """Send the users' packages to the server, and return its solution of CLR-Geo.
+        """Send the users' packages to the server, and return its solution of CLR-Geo, the joint program for all users.
 
         Raises:
             NotBegunError: The program or the packages do not fit into memory.
@@ -202,10 +206,10 @@ class CentralSearch:
             return server.solve(packages, terms, evolve(context, seed=None))
 
     def offer_exponential(self) -> None:
-        """Offer the exponential mechanism to the incumbent, as a fallback that needs no server.
+        """Offer the exponential mechanism to the incumbent, as a fallback that does not require the server.
 
-        Its rows depend only on the public map, so users can compute them without an upload. No offer is made if some
-        record has no output at a finite distance.
+        Its rows depend only on the public map, so users can compute them without uploading anything. Nothing is offered
+        if some record has no output at a finite distance.
         """
         data = self.problem.data
         with suppress(InputError):
@@ -213,10 +217,11 @@ class CentralSearch:
             self.incumbent.offer("exponential", candidate=z, value=self.evaluate_loss(z))
 
     def offer_optimal(self) -> None:
-        """Compute one optimal matrix for all records as optimal-lp does, and offer it to the incumbent.
+        """Compute a single optimal matrix for all records, and offer it to the incumbent.
 
-        Because this is only a fallback, an error of the solver or a lack of memory is noted for the report rather than
-        raised. No offer is made if the matrix would have more than ``LARGEST_MATRIX`` entries.
+        The matrix is that of the optimal-lp mechanism. Because this is only a fallback, a solver error or lack of
+        memory is noted for the report rather than raised. Nothing is offered if the matrix would have more than
+        ``LARGEST_MATRIX`` entries.
 
         Raises:
             OutOfTime: The time limit expired.
@@ -264,8 +269,8 @@ class CentralSearch:
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
         """Repair and certify a candidate, and return its loss and the resulting release.
 
-        Under a time limit, this also computes the measures that the end of a run needs, and discards them. The
-        incumbent times the whole call to find out how much time to reserve for that end.
+        Under a time limit, the measures that are computed at the end of a run are also computed here, and then
+        discarded. The incumbent times the whole call, which shows how much time to reserve for the end of the run.
 
         Args:
             candidate: The server's answers, one per user, or a common (U, K) matrix with one row for each record in
@@ -290,7 +295,10 @@ class CentralSearch:
         return MeanOfUsers(cost=data.cost[self.problem.users]).evaluate(release), release
 
     def prove(self, proof: None, value: float) -> tuple[float, None]:
-        """Return minus infinity, as a bound on CLR-Geo does not bound the loss of the rows that users report from."""
+        """Return minus infinity and None, because no lower bound is proved for candidates.
+
+        A bound on the objective of CLR-Geo does not bound the loss of the rows that users report from.
+        """
         return -np.inf, None
 
     def certify_common(self, z: Floats) -> LRGeoRelease:
@@ -321,7 +329,7 @@ class CentralSearch:
             answers: The server's answers, in the order of ``self.clients``.
 
         Raises:
-            CertificationError: No repair of an answer satisfies the guarantee.
+            CertificationError: For some user's answer, no repair satisfies the guarantee.
         """
         data, matrices, rows = self.problem.data, {}, []
         for client, answer in zip(self.clients, answers, strict=True):
@@ -333,7 +341,7 @@ class CentralSearch:
         return LRGeoRelease.of_users(self.problem, np.array(rows), matrices)
 
     def best(self, *, stopped: bool) -> Outcome[LRGeoRelease]:
-        """Return the certified mechanism with the smallest loss, which is the server's solution or a fallback.
+        """Return the certified mechanism with the smallest loss, which may be the server's solution or a fallback.
 
         Args:
             stopped: Whether a limit or an interrupt ended the run early.

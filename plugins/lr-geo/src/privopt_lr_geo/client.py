@@ -28,9 +28,8 @@ class Client:
         around: The user's LR set, the n records near the user, for which the user's matrix has rows.
         order: (n,) The random permutation of the rows in the upload. Row i of the upload belongs to the record at
             position ``order[i]`` in the LR set.
-        package: The upload, with rows permuted by ``order``. It says which matrix entries are free variables, those for
-            outputs near a record. All other entries decrease exponentially with the distance (section 4.3 of the
-            paper).
+        package: The upload, with rows permuted by ``order``. It marks the matrix entries for outputs near a record as
+            free variables. All other entries decrease exponentially with the distance (section 4.3 of the paper).
     """
 
     around: LRSet
@@ -39,7 +38,7 @@ class Client:
 
     @property
     def costs(self) -> Floats:
-        """(n, K) The cost of each output for each record in the LR set, times the prior. It may be an upper bound."""
+        """(n, K) The cost of each output for each record in the LR set, times the prior. Costs may be upper bounds."""
         return self._restore_order(self.package.costs)
 
     def _restore_order(self, rows: Floats) -> Floats:
@@ -56,7 +55,7 @@ class Client:
             epsilon: The promised epsilon, as an exact fraction.
 
         Raises:
-            InputError: The answer has the wrong size, or its entries are not numbers that could be probabilities up to
+            InputError: The answer has the wrong size, or its entries are not probabilities, even allowing for numerical
                 errors.
             CertificationError: No repair of the answer satisfies the guarantee.
         """

@@ -34,7 +34,8 @@ class Estimates:
     Attributes:
         upper: (n, K) The upper bounds in km.
         lower: (n, K) The lower bounds in km.
-        covered_share: The share of all pairs of a record and an output for which the circle contains the cells of both.
+        covered_share: The share of all pairs of a record and an output for which the circle contains both of their
+            cells.
         sent_bytes: The size, in bytes, of the table extract that the server sent.
     """
 
@@ -45,7 +46,7 @@ class Estimates:
 
 
 def circle_around(options: LRGeoOptions, centre: int) -> Request:
-    """Request the circle with radius 2 Gamma + r_obf around a record in the user's LR set.
+    """Return a request for the circle with radius 2 Gamma + r_obf around a record in the user's LR set.
 
     By Proposition 4.3, the circle covers all relevant matrix entries. Any two records in the LR set are within 2 Gamma
     of each other, and the relevant outputs for a record are within r_obf of it.
@@ -59,7 +60,7 @@ def circle_around(options: LRGeoOptions, centre: int) -> Request:
 
 
 def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract) -> Estimates:
-    """Bound the costs for the given records, using an extract of the table.
+    """Bound the costs for the given records, using an extract of the cost reference table.
 
     Args:
         places: The public places.
@@ -114,7 +115,7 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
 
 
 class TableCosts:
-    """Cost bounds for users, which are obtained by querying the server's cost reference table on their behalf.
+    """Bounds on the users' costs, obtained by querying the server's cost reference table on their behalf.
 
     Attributes:
         data, options: The map and the ``[lr-geo]`` table of the problem file.
@@ -137,7 +138,7 @@ class TableCosts:
         self.all_estimates: list[Estimates] = []
 
     def of(self, records: Ints, centre: int) -> Estimates:
-        """Bound the costs for the given records by means of one request to the server.
+        """Bound the costs for the given records with a single request to the server.
 
         Args:
             records: (n,) The indices of the records in a user's LR set.
@@ -154,8 +155,8 @@ class TableCosts:
     def details(self) -> dict[str, Any]:
         """Return statistics on the requests so far for result.json.
 
-        They are the number of cells, the size of the largest extract, the mean covered share, and the mean and maximum
-        shift. A shift is the travel distance between a place and its nearest cell.
+        The statistics are the number of cells, the size of the largest extract, the mean covered share, and the mean
+        and maximum shift. A shift is the travel distance between a place and its nearest cell.
         """
         shift = self.cells.shift
         return {
@@ -171,6 +172,6 @@ class TableCosts:
 
 
 def costs_of(problem: LRGeoInstance) -> TableCosts | None:
-    """Return the source of the users' cost bounds, or None if the problem has no reference table."""
+    """Return the table from which users bound their costs, or None if the problem file does not configure one."""
     cell_km = problem.declared.lr_geo.reference_cell_km
     return None if cell_km is None else TableCosts(problem, cell_km)

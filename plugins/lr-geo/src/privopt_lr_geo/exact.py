@@ -87,10 +87,10 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
 
 
 def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -> float | None:
-    """Return how many seconds a search may take so that its result can be certified, written and read back in time.
+    """Return how many seconds a search may take and still leave time to certify, write and read back its result.
 
     Args:
-        incumbent: The incumbent, which must have certified a first candidate, because its timing is used.
+        incumbent: The incumbent, which must already have certified a candidate, because the time this took is used.
         context: The limits of the run.
 
     Returns:
@@ -110,11 +110,11 @@ class ExactSearch:
         problem, context, data: The problem, the run's options and limits, and the map.
         incumbent: The best certified matrix and the best proved bound so far. Solvers' matrices and dual multipliers
             are offered to it, and it certifies them by calling :meth:`certify` and :meth:`prove`.
-        columns: The best certified column weights, the rows that they yield for all records, and the loss of these
-            rows. None until weights have been certified.
-        reason: Why the star mechanism's weights are not published, or why no lower bound was computed. Empty if there
-            is nothing to explain.
-        trajectory: The course of the search for the optimum, as tuples (seconds, lower bound, loss).
+        columns: A tuple of the best certified column weights, the rows that they yield for all records, and the loss of
+            these rows. None until weights have been certified.
+        reason: Why the star mechanism's weights are not published, or why no lower bound was computed. Empty if neither
+            needs an explanation.
+        trajectory: The progress of the search for the optimum, as tuples (seconds, lower bound, loss).
         iterations: The number of iterations of the search for the optimum.
         finished: Whether the search ran to completion instead of being stopped by a limit.
     """
@@ -135,7 +135,9 @@ class ExactSearch:
         self.iterations, self.finished = 0, False
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Run the search, and return a release with column weights if these meet the gap, or else the best mechanism.
+        """Run the search, and return the outcome with the release.
+
+        The release contains column weights if their loss meets the requested gap, and otherwise the best matrix.
 
         Raises:
             StoppedError: The time limit expired before even the exponential mechanism was certified.
@@ -170,9 +172,10 @@ class ExactSearch:
         return self.outcome(bound)
 
     def outcome(self, bound: float | None) -> Outcome[LRGeoRelease]:
-        """Return the outcome of the run, whose release contains column weights if these are good enough.
+        """Return the outcome of the run.
 
-        Otherwise, the release contains the whole matrix with the smallest loss.
+        The release contains column weights if their loss meets the requested gap, and otherwise the whole matrix with
+        the smallest loss.
 
         Args:
             bound: The proved lower bound on the loss, or None if there is none.
@@ -213,10 +216,10 @@ class ExactSearch:
         )
 
     def columns_do(self, bound: float | None) -> bool:
-        """Return whether column weights were found and their loss meets the requested gap.
+        """Return whether column weights were found whose loss meets the requested optimality gap.
 
-        It is enough if the gap to the bound is met, or the gap to the loss that the solver stated for the incumbent's
-        best candidate.
+        The gap may be met either relative to the proved bound, or relative to the loss that the solver reported for the
+        incumbent's best candidate.
 
         Args:
             bound: The proved lower bound on the loss, or None if there is none.
@@ -253,7 +256,7 @@ class ExactSearch:
     def offer_exponential(self) -> None:
         """Offer the exponential mechanism to the incumbent, if the distances from records to outputs are known.
 
-        No offer is made if some record has no output at a finite distance.
+        Nothing is offered if some record has no output at a finite distance.
         """
         data = self.data
         with suppress(InputError):  # raised if some record has no output at a finite distance
@@ -262,7 +265,7 @@ class ExactSearch:
                 self.incumbent.offer("exponential", candidate=z, value=float((data.weighted * z).sum()))
 
     def find_columns(self) -> str:
-        """Search for column weights, and store in ``self.columns`` the certified ones with the smallest loss.
+        """Search for column weights, and store the certified ones with the smallest loss in ``self.columns``.
 
         The star mechanism's weights, at nearly the full epsilon, are tried first. If they cannot be certified, or if
         their loss exceeds that of the exponential mechanism, positive weights at a smaller rate are tried as well.
@@ -338,7 +341,7 @@ class ExactSearch:
     def find_optimum(self) -> None:
         """Search for the optimal mechanism, and offer the best matrix and lower bound to the incumbent.
 
-        If the solver fails, no offer is made, and the error is added to ``self.reason``.
+        If the solver fails, nothing is offered, and the error is added to ``self.reason``.
 
         Raises:
             OutOfTime: The innermost time limit expired.
@@ -374,7 +377,7 @@ class ExactSearch:
 
 
 def _meets_gap(loss: float, bound: float | None, gap: float) -> bool:
-    """Return whether a loss exceeds a lower bound by at most the relative gap, or False if there is no bound."""
+    """Return whether a loss exceeds a lower bound by at most the relative gap. Without a bound, the result is False."""
     # The floor of 1e-12 avoids a tolerance of 0 if the loss is 0.
     return bound is not None and loss - bound <= gap * max(abs(loss), 1e-12)
 

@@ -18,7 +18,7 @@ __all__ = ["MeanOfUsers"]
 
 @frozen(kw_only=True, eq=False)
 class MeanOfUsers(UtilityLoss[LRGeoRelease]):
-    """The expected cost of the row from which a user reports, averaged over the M users.
+    """The expected cost of a report, averaged over the M users.
 
     Attributes:
         cost: (M, K) The true cost of each output for each user's record, not weighted by the prior.

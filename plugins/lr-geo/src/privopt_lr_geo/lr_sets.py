@@ -27,10 +27,11 @@ __all__ = ["LRSet", "PathDistances", "lr_set", "lr_sets", "pairs_inside", "reach
 
 
 class PathDistances:
-    """Path distances in the Geo-Ind graph (Definition 3.1), whose edges are required pairs that imply all others.
+    """Path distances in the Geo-Ind graph (Definition 3.1).
 
-    If every pair is required and the metric is certain to satisfy the triangle inequality, the distance between two
-    records is also their path distance, and no graph is built.
+    The edges of the graph are those required pairs that imply all others. If every pair is required and the metric is
+    certain to satisfy the triangle inequality, the distance between two records is also their path distance, and no
+    graph is built.
 
     Attributes:
         data: The map with its required pairs.
@@ -38,7 +39,7 @@ class PathDistances:
     """
 
     def __init__(self, data: MetricData) -> None:
-        """Find out whether distances between records are path distances. If not, a graph will be built on first use.
+        """Determine whether distances between records are path distances. If not, a graph will be built on first use.
 
         Args:
             data: The map with its required pairs.
@@ -83,7 +84,7 @@ def _is_table(data: MetricData) -> bool:
 
 @frozen(kw_only=True, eq=False)
 class LRSet:
-    """A user's LR set, the n records within path distance Gamma of the user. The user's matrix has their rows.
+    """A user's LR set: the n records within path distance Gamma of the user, for which the user's matrix has rows.
 
     Attributes:
         user: The index of the user's record on the map.
@@ -136,7 +137,7 @@ def lr_set(problem: LRGeoInstance, paths: PathDistances, user: int) -> LRSet:
 
 
 def lr_sets(problem: LRGeoInstance) -> list[LRSet]:
-    """Return the LR set of each user, ordered by the users' records."""
+    """Return the LR set of each user, in the order of the users' records."""
     paths = PathDistances(problem.data)
     return [lr_set(problem, paths, user) for user in problem.users.tolist()]
 
@@ -161,10 +162,10 @@ def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
 def reach_of(data: MetricData, records: Ints) -> Floats:
     """Return an (n, K) array of distances from records to outputs that satisfy the triangle inequality.
 
-    This means that the distances from two records to an output differ by at most the distance between the records, as
-    distances between points and along roads do. If the distances come from a table, which need not have this property,
-    they are replaced by shortest-path lengths over required pairs. The result is the largest table that has the
-    property and is nowhere above the given one.
+    The distances from two records to an output then differ by at most the distance between the records. Distances
+    between points and along roads have this property by nature. Distances from a table need not have it, so they are
+    replaced by shortest-path lengths over required pairs. The result is the largest table that has the property and
+    exceeds the given one nowhere.
 
     Args:
         data: The map.

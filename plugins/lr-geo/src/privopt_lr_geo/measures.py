@@ -67,7 +67,8 @@ def _count_comparisons(data: MetricData, record: Ints) -> int:
 
     Args:
         data: The map with its required pairs.
-        record: (R,) The index of each row's record. Matrices of different users can have rows for the same record.
+        record: (R,) The index of each row's record. Several rows may belong to the same record, because users' matrices
+            overlap.
     """
     count = np.bincount(record, minlength=len(data.records))
     i, j = data.pairs.reshape(-1, 2).T

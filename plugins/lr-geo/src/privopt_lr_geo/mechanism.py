@@ -56,7 +56,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         """Load the metric problem and its users.
 
         Raises:
-            InputError: The problem has faults.
+            InputError: The problem is invalid.
         """
         return LRGeoInstance.of(declared, file)
 
@@ -97,15 +97,19 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return release.channel_over(problem.data)
 
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
-        """Return the privacy constraint, metric DP between all records (``exact``) or inside each user's matrix."""
+        """Return the privacy constraint.
+
+        For the ``exact`` method, this is metric DP between all records. For the other methods, it is metric DP inside
+        each user's matrix.
+        """
         if method == "exact":
             return EveryRow.over(problem.data)
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
-        """Return the utility loss, which is the expected true cost, averaged over the users.
+        """Return the utility loss: the expected true cost of a report, averaged over the users.
 
-        If the problem has a region, the average is over the prior instead.
+        If the problem has a region, the average is taken over the prior instead.
         """
         if problem.data.region is not None:
             # All records are users here. MeanOfUsers divides by the number of users, although the prior's weights
@@ -114,14 +118,14 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
     def bytes_needed(self, problem: LRGeoInstance, method: str) -> float:
-        """Estimate the memory in bytes that the users' rows need."""
+        """Estimate how many bytes of memory the users' rows need."""
         return matrix_bytes(len(problem.users), len(problem.data.outputs), 0)
 
     def check_problem(self, problem: LRGeoInstance, method: str) -> None:
         """Check that the method supports a region, if the problem has one.
 
         Raises:
-            InputError: The problem has a region, but the method guarantees nothing between the rows of different users.
+            InputError: The problem has a region, but the method gives no guarantee between the rows of different users.
         """
         if method != "exact" and problem.data.region is not None:
             actual = f"true with --method {method}, which is private only within each user's own matrix"
@@ -131,7 +135,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         """Solve the problem by the requested method.
 
         Raises:
-            StoppedError: A limit or an interrupt ended the run before anything feasible was found.
+            StoppedError: A limit or an interrupt ended the run before any feasible solution was found.
         """
         if context.method != "exact":
             return CentralSearch(problem, context).run()
@@ -172,7 +176,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         """Check that the release is consistent with the problem.
 
         Its records, outputs and pairs must be those of the problem. Each user's row must equal the row in the user's
-        matrix or, for the ``exact`` method, the row that the published numbers give.
+        matrix or, for the ``exact`` method, the row computed from the published numbers.
 
         Args:
             problem: The problem with its users.
@@ -180,7 +184,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             result: The contents of result.json, whose method determines what is compared.
 
         Returns:
-            One line for each fault. The list may be cut off after some faults.
+            One line for each fault. The list may be truncated after some faults.
         """
         data, users = problem.data, problem.users
         ids = np.asarray(data.records.ids, dtype=np.str_)
@@ -263,11 +267,11 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return facts
 
     def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Explain in sentences what the guarantee means for nearest neighbours, for an attacker, and in costs."""
+        """Explain in sentences what the guarantee means for nearest neighbours and attackers, and what it costs."""
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return warnings about a weak guarantee, records without any guarantee, and suspicious input."""
+        """Return warnings about a weak guarantee, records that the guarantee does not cover, and suspicious input."""
         meaning = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users))
         return [*problem.data.warnings, *meaning.warnings]
 

@@ -34,7 +34,7 @@ class Terms:
         epsilon: The program's epsilon per unit of distance, slightly smaller than the promised one.
         within: gamma, the largest distance between the records of a required pair, or None if all pairs are required.
         obfuscation_radius: r_obf, in the problem's unit of distance.
-        exponent: The factor f, which sets how fast tied entries fall with the distance. A tied entry is a fixed
+        exponent: The factor f, which determines how fast tied entries decrease with distance. A tied entry is a fixed
             multiple of a variable that all users share. The multiple is proportional to exp(-epsilon f d), where d is
             the distance from the entry's record to its output, or r_obf if that is smaller.
     """
@@ -49,13 +49,13 @@ class Terms:
 class Package:
     """A user's upload, which contains the coefficients of the user's part of the program.
 
-    The n rows belong to the records in the user's LR set, which are the records near the user, in random order. The K
-    columns belong to the outputs in their public order.
+    The n rows belong to the records in the user's LR set (the records near the user), in random order. The K columns
+    belong to the outputs, in their public order.
 
     Attributes:
         distances: (n, n) The distances between the records.
         reach: (n, K) The distances from the records to the outputs. Distances above r_obf count as r_obf.
-        costs: (n, K) The costs times the prior. They are exact, or upper bounds from the cost reference table.
+        costs: (n, K) The costs times the prior. They are either exact or upper bounds from the cost reference table.
         free: (n, K) Whether each entry is a separate variable rather than tied to a shared one. This is the negation of
             the paper's indicator matrix Q.
     """
@@ -95,11 +95,11 @@ class Package:
 
 @frozen(kw_only=True, eq=False)
 class Answer:
-    """The server's answer to one user, which is the user's matrix with rows in the order of the package.
+    """The server's answer to one user: the user's matrix, with rows in the order of the package.
 
     Attributes:
-        z: (n, K) The probabilities, which satisfy the constraints only up to a solver's tolerance. The user has to
-            repair and certify them.
+        z: (n, K) The probabilities, which satisfy the constraints only up to a solver's tolerance. The user must repair
+            and certify them.
     """
 
     z: Floats
@@ -132,7 +132,7 @@ class Extract:
 
 
 def to_bytes(message: AttrsInstance) -> bytes:
-    """Serialise a message as a compressed npz archive of its fields and the format version."""
+    """Serialise a message as a compressed npz archive that contains its fields and the format version."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, format=np.int64(FORMAT_VERSION), **asdict(message))
     return buffer.getvalue()
@@ -144,11 +144,11 @@ def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
     Args:
         cls: The class of the message, whose constructor may check the parsed arrays further.
         raw: The serialised message.
-        largest: The largest accepted size of the unpacked message in bytes. The default is 2 GB.
+        largest: The maximum size of the unpacked message in bytes. The default is 2 GB.
 
     Raises:
-        InputError: The bytes are not a message of this class, or they have another format version or unpack to too many
-            bytes.
+        InputError: The bytes are not a message of this class, have a different format version, or unpack to more than
+            the maximum size.
     """
     name = cls.__name__.lower()
     try:

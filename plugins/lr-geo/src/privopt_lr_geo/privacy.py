@@ -49,7 +49,7 @@ _EVERY = (
 
 @frozen(kw_only=True)
 class OwnMatrices(MetricDP):
-    """The guarantee of the ``benders`` and ``full`` methods, metric DP inside each user's matrix.
+    """The guarantee of the ``benders`` and ``full`` methods: metric DP inside each user's matrix.
 
     A user's matrix has a row for each record in the user's LR set, which contains the records nearby. Rows from
     different users' matrices can violate metric DP.
@@ -97,11 +97,14 @@ class OwnMatrices(MetricDP):
 
 @frozen(kw_only=True)
 class EveryRow(MetricDP):
-    """The guarantee of the ``exact`` method, metric DP between all records on the map, with or without users."""
+    """The guarantee of the ``exact`` method: metric DP between all records on the map, with or without users."""
 
     @classmethod
     def over(cls, data: MetricData) -> EveryRow:
-        """Return the guarantee for a map, which is between any two records or, in a region, between any two points."""
+        """Return the guarantee for a map.
+
+        It applies to any two records or, if the map has a region, to any two points of the region.
+        """
         pair_text = "two records" if data.within is None else f"two records within {data.within:g} of each other"
         statement = _EVERY if data.region is None else _EVERYWHERE
         in_unit = distance_words(data.unit, data.way)
@@ -109,7 +112,7 @@ class EveryRow(MetricDP):
         return evolve(cls.of(data), statement=text)
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify the rows for all records, which are recomputed from the published numbers.
+        """Certify the rows for all records, recomputing them from the published numbers.
 
         Raises:
             InputError: The release does not contain published numbers.
@@ -128,7 +131,7 @@ class EveryRow(MetricDP):
 
 
 def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-    """Explain in sentences what the guarantee means for nearest neighbours, an attacker's success, and the costs."""
+    """Explain in sentences what the guarantee means for nearest neighbours and attackers, and what it costs."""
     lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences
     # If there are several sentences, the first is about the guarantee. It must say so if that applies only inside each
     # user's own matrix.

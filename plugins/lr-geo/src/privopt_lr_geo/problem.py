@@ -35,13 +35,13 @@ class RandomUsers:
 
 
 def _check_exponent(value: float) -> str | None:
-    """Return None if ``value`` is a valid exponent f, or else a description of valid exponents."""
+    """Return None if ``value`` is a valid exponent f, and otherwise a description of valid exponents."""
     return None if 0 < value <= 1 else "a number above 0 and at most 1"
 
 
 @frozen(kw_only=True)
 class LRGeoOptions:
-    """The ``[lr-geo]`` table of a problem file, with the users, the radii, and how probabilities fall with distance."""
+    """The ``[lr-geo]`` table of a problem file: the users, the radii, and how probabilities decrease with distance."""
 
     users: Literal["all"] | tuple[str, ...] | RandomUsers = key(
         help='cells for which rows are computed: a list of ids, "all", or { random = 10 }; public'
@@ -64,7 +64,7 @@ class LRGeoOptions:
 
 @frozen(kw_only=True)
 class LRGeoProblem(MetricProblem):
-    """A problem file for LR-Geo, which is that of a metric problem with an additional table ``[lr-geo]``."""
+    """The problem file of LR-Geo: a metric problem file with an additional ``[lr-geo]`` table."""
 
     lr_geo: LRGeoOptions = key(help="options of lr-geo", name="lr-geo")
 
@@ -119,7 +119,7 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
 
 def _conceal_user(fault: Fault) -> Fault:
-    """Reword a fault if it would reveal the user's record, and return it."""
+    """Return a fault that does not reveal the user's record, rewording the given fault if necessary."""
     if fault.where == "lr-geo.users":
         return Fault("user", "", "another id", "the id of a record of the map")
     # _check_users reports a prior of 0 with the record's id.
@@ -132,9 +132,9 @@ def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: Metri
     """Return the (M,) indices of the users' records in ascending order.
 
     Args:
-        declared_users: The value of the ``users`` key, which is "all", ids, or a number of random records.
+        declared_users: The value of the ``users`` key: "all", a tuple of ids, or a number of random records.
         data: The map.
-        faults: Receives a fault for each user that is unknown or listed twice.
+        faults: Collects a fault for each user that is unknown or listed twice.
     """
     count, file, where = len(data.records), data.file, "lr-geo.users"
     if isinstance(declared_users, RandomUsers):
@@ -160,13 +160,13 @@ def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: Metri
 
 
 def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: Faults) -> None:
-    """Check that no user's record has a prior of 0 or, for a region, that every vertex is a user.
+    """Check that every user's record has a positive prior or, for a region, that all vertices are users.
 
     Args:
         options: The ``[lr-geo]`` table.
         data: The map.
         users: (M,) The indices of the users' records.
-        faults: Receives the faults.
+        faults: Collects the faults found.
     """
     everybody = options.users == "all"
     if data.region is not None:
@@ -190,7 +190,7 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
     Args:
         problem: The parsed problem file.
         data: The map.
-        faults: Receives the faults.
+        faults: Collects the faults found.
     """
     options, file = problem.lr_geo, data.file
     if options.exponential_beyond > options.obfuscation_radius:

@@ -37,7 +37,10 @@ __all__ = ["Central", "Piece", "assemble", "central_model", "program_bytes"]
 
 @frozen(kw_only=True, eq=False)
 class Piece:
-    """A user's block of the CLR-Geo program: its free entries, their constraints, and the coefficients of tied ones.
+    """A user's block of the CLR-Geo program: its free entries, their constraints, and the coefficients of tied entries.
+
+    A free entry of the user's matrix is a variable of its own. A tied entry in column k is a fixed multiple of the
+    variable y_k, which all users share.
 
     Attributes:
         entries: (E, 2) The row and column of each free entry in the user's (n, K) matrix.
@@ -78,7 +81,7 @@ class Piece:
 class Central:
     """The CLR-Geo program for all users, as one block of arrays per user.
 
-    The variables y are scaled so that y_k equals the largest tied entry in column k over all users.
+    The shared variables y are scaled so that y_k equals the largest tied entry in column k over all users.
 
     Attributes:
         pieces: One block of the program for each user.
@@ -86,8 +89,8 @@ class Central:
         shift: (K,) The logarithm of the scale of each y_k, or NaN if no entry in the column is tied.
         scale: The number by which all costs were divided.
         flat: The index of the output that represents all outputs at distance r_obf or more from every record of every
-            user, or -1 if there are none. These outputs differ only in their costs, so in some optimal solution, the
-            cheapest of them has all of their mass.
+            user, or -1 if there are none. These outputs differ only in their costs, so some optimal solution assigns
+            all of their mass to the cheapest of them.
     """
 
     pieces: tuple[Piece, ...]
@@ -137,7 +140,7 @@ def assemble(packages: Sequence[Package], terms: Terms) -> Central:
 
     Args:
         packages: One package per user.
-        terms: The public parameters that the server announced.
+        terms: The public parameters announced by the server.
     """
     # This is Equation (19), but with distances cut off at r_obf from each row's record. The paper cuts them off at
     # r_obf from the user, with which Theorem 4.4 fails. The theorem requires that min(d, r_obf) differs between two

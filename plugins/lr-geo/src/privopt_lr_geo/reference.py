@@ -53,7 +53,7 @@ class Places:
 
     @classmethod
     def from_problem(cls, problem: LRGeoInstance) -> Places:
-        """Collect the places of a problem, whose loss must be a travel cost and whose places must have coordinates."""
+        """Collect the places of a problem. Its loss must be a travel cost, and its places must have coordinates."""
         data = problem.data
         spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
         points = np.concatenate([np.asarray(space.coordinates) for space in spaces])
@@ -73,7 +73,7 @@ class Places:
 
     @property
     def first_output(self) -> int:
-        """The index of the first output among the places."""
+        """The index at which the outputs start among the places."""
         return 0 if self.data.outputs is self.data.records else len(self.data.records)
 
     def straight_km(self, a: Floats, b: Floats) -> Floats:
@@ -118,7 +118,7 @@ class Cells:
 
     Attributes:
         coordinates: (C, 2) The cells' centres, in the unit of the places' coordinates.
-        node: (C,) The index of the place to which a straight line connects each centre.
+        node: (C,) The index of the place to which each centre is connected by a straight line.
         access: (C,) The length of this line in km.
         nearest: (P,) The index of the cell whose centre is nearest to each place.
         shift: (P,) The travel distance in km between each place and its nearest cell, in the longer of the two
@@ -174,7 +174,7 @@ def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
     Both are arrays of shape (2,).
 
     Args:
-        places: The public places, all of which the grid covers.
+        places: The public places, all of which the grid must cover.
         cell_km: The side length of a cell in km.
     """
     points, step = places.coordinates, np.array([cell_km, cell_km])
@@ -218,7 +218,9 @@ class ReferenceTable:
             )
 
     def circle(self, request: Request) -> Extract:
-        """Return the part of the table for a circle, which contains the cells nearest to the places inside it.
+        """Return the part of the table for a circle.
+
+        It covers every cell that is the nearest one to some place inside the circle.
 
         Args:
             request: The circle, whose centre is a record.

@@ -32,9 +32,9 @@ LONGEST_NAME: Final = 240
 def private_file_name(user: str) -> str:
     """Return the name of the file in which a user's matrix is stored.
 
-    The name is the user's id, in which all characters except letters, digits and ``_.-~`` are percent-encoded. If the
-    encoded id is too long, the name consists of its first 100 characters, ``=`` and the SHA-256 of the id, and no other
-    name contains ``=``.
+    The name is the user's id followed by ``.npz``, with all characters of the id except letters, digits and ``_.-~``
+    percent-encoded. If the encoded id is too long, it is replaced by its first 100 characters, ``=`` and the SHA-256 of
+    the id. No other name contains ``=``. The dots of an id that consists only of dots are encoded as well.
     """
     name = quote(user, safe="")
     if len(name) > LONGEST_NAME:
@@ -47,13 +47,13 @@ def private_file_name(user: str) -> str:
 class PublicNumbers:
     """The numbers that the exact method publishes, which are either column weights or a whole matrix.
 
-    Each user obtains a row from them.
+    Each user computes a row from them.
 
     Attributes:
         columns: The column weights, or None if the whole matrix is published.
         data: The map with N records and K outputs.
-        stored_rows: (N, K) The whole matrix if it is published or was already computed from the column weights, or else
-            None.
+        stored_rows: (N, K) The whole matrix, or None if column weights are published and the matrix has not been
+            computed from them.
     """
 
     columns: ColumnWeights | None
@@ -69,13 +69,13 @@ class PublicNumbers:
         return whole_matrix(self.columns, PathDistances(self.data).rows)
 
     def row(self, record: int) -> Unsigned:
-        """Return the (K,) row for one record, computed in the way a user does. It equals the row in ``all_rows``."""
+        """Return the (K,) row for one record, computed as a user would. It equals the row in ``all_rows``."""
         if self.columns is None:
             return np.asarray(self.all_rows[record])
         return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
 
     def write(self, folder: Path) -> None:
-        """Write the column weights with their rate and cap, or else the whole matrix, to public.npz in a folder."""
+        """Write ``public.npz`` to a folder, with either the column weights, their rate and cap, or the whole matrix."""
         columns = self.columns
         if columns is None:
             np.savez(folder / PUBLIC, weights=self.all_rows)
@@ -85,7 +85,7 @@ class PublicNumbers:
 
     @classmethod
     def read(cls, path: Path, data: MetricData) -> PublicNumbers:
-        """Read public.npz, which contains the column weights with their rate and cap or the whole matrix.
+        """Read ``public.npz``, which contains either the column weights with their rate and cap, or the whole matrix.
 
         Args:
             path: The file to read.
@@ -139,7 +139,7 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
     sets: Mapping[str, LRSet] = field(repr=False)
 
     def __getitem__(self, user: str) -> MatrixRelease:
-        """Return a user's matrix, which has the common matrix's rows for the records in the user's LR set."""
+        """Return a user's matrix, which consists of the common matrix's rows for the records in the user's LR set."""
         around = self.sets[user]
         return around.matrix(self.weights[np.searchsorted(self.records, around.records)], self.data)
 

@@ -33,7 +33,7 @@ SHOWN_USERS: Final = 200
 
 
 class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
-    """The report on an LR-Geo release, which shows where reports fall, what users lose, and what is not guaranteed."""
+    """The report on an LR-Geo release, showing where reports fall, how much users lose, and what is not guaranteed."""
 
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
         """Return the sections of the report in the order in which they appear."""
@@ -77,16 +77,19 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return f"{published} {error} {describe_guess(*rates, f'{noun} of a user')}"
 
     def in_readers_unit(self, problem: LRGeoInstance, result: Result, value: float) -> str:
-        """Format a loss in the unit for readers, which ``[utility] per_km`` declares."""
+        """Format a loss in the unit that ``[utility] per_km`` declares for readers."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
-        """Draw the report's figures: one user's row, range and upload, the baselines' losses, and the bounds over time.
+        """Draw the figures of the report.
+
+        They show the row, the LR set and the upload of one user, the loss compared with baselines, and the bounds over
+        time.
 
         Args:
             problem: The problem with its users.
             release: The release with the users' rows.
-            result: The contents of result.json, of which the method, the loss and the trajectory are used.
+            result: The contents of result.json. Only the method, the loss and the trajectory are used.
 
         Returns:
             The figures by name, without those that do not apply to the problem or the method.
@@ -153,7 +156,7 @@ def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
 
 
 def _pick_user(problem: LRGeoInstance) -> int:
-    """Return the index of the user for whom figures are drawn, who is in the middle of ``problem.users``."""
+    """Return the index in ``problem.users`` of the user for whom figures are drawn, which is the middle one."""
     return len(problem.users) // 2
 
 
@@ -168,9 +171,9 @@ def _users_losses(problem: LRGeoInstance, z: Floats) -> Floats:
 
 
 def _place_layouts(data: MetricData) -> Any:
-    """Return plot layouts for records (the first) and outputs (the last).
+    """Return a sequence of plot layouts, whose first item is for the records and whose last item is for the outputs.
 
-    There is only one layout if the outputs are the records, and then it is both the first and the last.
+    If the outputs are the records, there is a single layout, which is both the first and the last item.
     """
     return layout(data.records) if data.outputs is data.records else layout(data.records, data.outputs)
 
@@ -179,8 +182,8 @@ def _place_layouts(data: MetricData) -> Any:
 def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> Figure:
     """Draw a map of a user's LR set and of the outputs, coloured by how their probabilities are determined.
 
-    Probabilities of near outputs are optimised freely. Those of others follow the exponential form, and beyond the
-    obfuscation radius, all are equal.
+    The probabilities of nearby outputs are optimised freely. Those of outputs farther away follow the exponential form,
+    and beyond the obfuscation radius, they are all equal.
 
     Args:
         release: The release, which provides the users' ids.
@@ -240,8 +243,8 @@ def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool)
     Args:
         problem: The problem with its users.
         release: The release with the users' rows.
-        central: Whether users have their own matrices. If so, their LR sets are marked, provided that the outputs are
-            the records and there are at most `SHOWN_USERS` users.
+        central: Whether each user has a matrix of their own. If so, the users' LR sets are marked on the map, provided
+            that the outputs are the records and there are at most `SHOWN_USERS` users.
     """
     data, users = problem.data, problem.users
     placed, loss = _place_layouts(data), "average loss"
@@ -320,7 +323,7 @@ def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
 def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]:
     """Return the sections on what the guarantee does not cover, and on the loss of the whole population.
 
-    The first concerns violations between different users' rows. A section is omitted if the result does not contain its
+    The former reports violations between different users' rows. A section is omitted if the result does not contain its
     values.
 
     Args:
@@ -330,7 +333,7 @@ def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]
     details, sections = result.details.facts, []
 
     def table_rows(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return table rows of readable names and values, omitting values that are None."""
+        """Return table rows, each with a readable name and a value, omitting values that are None."""
         return [(name.replace("_", " "), value) for name, value in figures.items() if value is not None]
 
     if gv := details.get("gv"):

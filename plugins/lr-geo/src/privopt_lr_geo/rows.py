@@ -42,15 +42,15 @@ MAX_EXPONENT: Final = 700.0
 
 
 def capped_products(distances: Floats, rate: float, cap: float) -> Floats:
-    """Return ``min(distances * rate, cap)`` for each entry. A product that overflows counts as infinite."""
+    """Return ``min(distances * rate, cap)`` element-wise. A product that overflows counts as infinite."""
     with np.errstate(over="ignore"):
         return np.minimum(distances * rate, cap)
 
 
 def steady_exp(x: Floats) -> Floats:
-    """Return exp(x) for -700 <= x <= 0 with a relative error of at most 1e-15, identical on every machine.
+    """Return exp(x) for -700 <= x <= 0 with a relative error of at most 1e-15, identically on every machine.
 
-    Only correctly rounded operations are used, so the result depends on neither the processor nor a library.
+    Only correctly rounded operations are used, so the result does not depend on the processor or on a library.
     """
     # Cody-Waite argument reduction: x = n ln 2 + r, with |r| at most about ln 2 / 2. The product with the head of ln 2
     # is exact. The constant is 1 / ln 2.
@@ -70,11 +70,11 @@ class ColumnWeights:
 
     Attributes:
         weights: (N,) The non-negative weight x of each column.
-        serves: (N,) The index of the output that gets each column's probability.
+        serves: (N,) The index of the output that receives each column's probability.
         outputs: The number of outputs, K.
-        rate: The rate per unit of distance at which probabilities fall. It is slightly below epsilon for the star
+        rate: The rate per unit of distance at which probabilities decrease. It is slightly below epsilon for the star
             mechanism, and may be smaller for other weights.
-        cap: The limit on the product of rate and distance, which replaces larger products.
+        cap: The value at which the product of rate and distance is capped.
     """
 
     weights: Floats
@@ -107,7 +107,7 @@ class ColumnWeights:
 def _round_row(row: Floats) -> Unsigned:
     """Scale a (K,) row of doubles to integers that sum to 2**63.
 
-    Entries are rounded down, and the largest entry gets what is missing from the sum.
+    Entries are rounded down, and the largest entry absorbs the remainder.
     """
     rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
     # The products may have been rounded up, so the sum can exceed 2**63. In this case, arithmetic modulo 2**64

@@ -43,7 +43,7 @@ class NotBegunError(StoppedError):
 
 @frozen(kw_only=True, eq=False)
 class ProgramSolution:
-    """The server's solution of CLR-Geo.
+    """The server's solution of CLR-Geo, the joint program for all users.
 
     Attributes:
         answers: One answer per package, with rows in the package's order.
@@ -65,7 +65,7 @@ class ProgramSolution:
 def solve(
     packages: Sequence[Package], terms: Terms, context: SolveContext, *, start: Start | None = None
 ) -> ProgramSolution:
-    """Solve CLR-Geo for the given packages by the method ``benders`` or ``full``, as ``context.method`` says.
+    """Solve CLR-Geo for the given packages with the method ``benders`` or ``full``, as specified by ``context.method``.
 
     The coefficients of Benders cuts are exponentials, which can exceed a solver's range. If ``benders`` fails for this
     reason, the program is solved as a whole, which does not require these exponentials, and the reason is added to the
@@ -73,14 +73,15 @@ def solve(
 
     Args:
         packages: One package per user.
-        terms: The public parameters that the server announced.
-        context: The method, optimality gap and limits of the run. It also shows progress, and runs blocks in parallel.
+        terms: The public parameters announced by the server.
+        context: The method, optimality gap and limits of the run. It is also used to show progress and to run blocks in
+            parallel.
         start: The warm start for Benders decomposition. The default is the result of :func:`interior_start`.
 
     Raises:
         InfeasibleError: No weights y >= 0 make the rows sum to one.
-        NotBegunError: The program would exceed ``--memory``.
-        StoppedError: The time limit expired before anything feasible was found.
+        NotBegunError: The program would need more memory than ``--memory`` allows.
+        StoppedError: The time limit expired before any feasible solution was found.
         SolverError: The solver failed.
     """
     central = assemble(packages, terms)
@@ -128,7 +129,7 @@ def _solve_by_benders(
 ) -> ProgramSolution:
     """Solve the program by Benders decomposition, with one block per user and the shared y in the master problem.
 
-    Under a time limit, a warm start is required, because iterations without one converge too slowly.
+    Under a time limit, a warm start is required, because the iterations converge too slowly without one.
 
     Args:
         central: The program, as one block of arrays per user.
@@ -137,7 +138,7 @@ def _solve_by_benders(
         start: The warm start. If None, the result of :func:`interior_start` is used.
 
     Raises:
-        StoppedError: No warm start was found within the share of the time limit for it.
+        StoppedError: No warm start was found within the part of the time limit reserved for it.
     """
     from privopt.decompose.benders import Benders
     from privopt.decompose.checkpoint import NAME
@@ -172,10 +173,10 @@ def _solve_by_benders(
 
 
 def interior_start(form: StandardForm, seconds: float | None) -> Start | None:
-    """Compute a warm start from a near-optimal point and multipliers of HiGHS's interior point method.
+    """Compute a warm start from the near-optimal point and multipliers found by HiGHS's interior point method.
 
-    The method runs without crossover, which takes 4.5 s for four users on Rome's 1,331 cells. Benders iterations that
-    start from the exponential form, as in the paper, still had a gap of 4.3 % after 240 s.
+    The method is run without crossover. For four users on Rome's 1,331 cells, it takes 4.5 s, whereas Benders
+    iterations that start from the exponential form, as in the paper, still have a gap of 4.3 % after 240 s.
 
     Args:
         form: The whole program.

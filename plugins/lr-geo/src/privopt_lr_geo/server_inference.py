@@ -39,10 +39,10 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
     Returns:
         The success rate of each attack, between 0 and 1:
 
-        - ``zero_columns_name_the_set``: distances of 0 to outputs identify all records in the package.
-        - ``unique_graph_centre``: only the user is within the radius of all records in the package.
-        - ``user_located``: the two attacks above together identify the user's record.
-        - ``fingerprint_of_one_row``: one row of distances identifies its record. None if the map is too large.
+        - ``zero_columns_name_the_set``: distances of 0 to outputs identify all records in the package. -
+        ``unique_graph_centre``: only the user is within the radius of all records in the package. - ``user_located``:
+        the two attacks above together identify the user's record. - ``fingerprint_of_one_row``: one row of distances
+        identifies its record. None if the map is too large.
     """
     # A fixed seed, because a repeated audit must yield the same figures.
     chance = np.random.default_rng(0)
@@ -106,7 +106,7 @@ def _graph_centre(package: Package, radius: float, within: float | None) -> Ints
 
 
 def _records_like(row: Floats, table: Floats) -> Ints:
-    """Return the indices of the records whose distances to the outputs match a row of distances without labels.
+    """Return the indices of the records whose distances to the outputs match a row of unlabelled distances.
 
     Args:
         row: (K,) The distances in any order.

@@ -84,14 +84,14 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
 def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | None:
     """Compute non-negative weights at a rate below epsilon, for rows that users divide by their sums.
 
-    The division uses up a part of epsilon. Bisection finds the largest rate that leaves enough for it.
+    The division uses up part of epsilon. Bisection finds the largest rate that leaves enough for it.
 
     Args:
         data: The map with its epsilon, prior and costs.
         distances: (N, N) The path distances between all records.
 
     Returns:
-        The best weights found within the innermost time limit, or None if there were none even at half of epsilon.
+        The best weights found within the innermost time limit, or None if none were found even at half of epsilon.
     """
     pairs, lengths = data.needed
     i, j = pairs.T
@@ -102,7 +102,7 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
     allowed = float(data.epsilon) * (1.0 - slack)
 
     def kernel_at(rate_share: float) -> Floats:
-        """Return the (N, N) kernel at a share of the largest allowed rate."""
+        """Return the (N, N) kernel at the given fraction of the largest allowed rate."""
         return np.asarray(np.exp(-capped_products(distances, rate_share * allowed, cap)))
 
     best: tuple[float, Floats] | None = None
@@ -136,15 +136,15 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
 
 
 def _cap_of(weight: float, step: float) -> float:
-    """Return the largest exponent at which an entry is still large compared with the error of rounding to integers.
+    """Return the largest exponent at which entries are still large compared with the error of rounding to integers.
 
     The result is at most 700, beyond which :func:`steady_exp` is not accurate. If ``step`` is too small, the result is
     below ``LEAST_CAP``.
 
     Args:
         weight: The smallest column weight, above 0.
-        step: The part of the log-ratio between the two closest records that is reserved for rounding, which is 0 if it
-            underflows.
+        step: The part of the log-ratio between the two closest records that is reserved for rounding. It may underflow
+            to 0.
     """
     ratio = float(TOTAL) * weight * step / ROUNDING_TIMES
     return min(math.log(ratio), MAX_EXPONENT) if ratio > 0.0 else 0.0
@@ -162,7 +162,7 @@ def _min_log_ratio(data: MetricData) -> float:
 def _positive_weights(kernel: Floats) -> Floats:
     """Find (N,) weights x >= 0 for which the entries of ``kernel @ x`` are close to 1.
 
-    Columns are dropped, and get the weight 0, until the system for the remaining columns has a positive solution. If no
+    Columns are dropped and given the weight 0 until the system for the remaining columns has a positive solution. If no
     column remains, all weights are 1 / N, and ``kernel @ x`` need not be close to 1.
 
     Args:
@@ -210,10 +210,10 @@ def _solve_ones(kernel: Floats) -> Floats:
 
 
 def _cheapest_outputs(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
-    """Return the (N,) index of the output with the smallest expected cost for each column, which should serve it.
+    """Return, for each of the N columns, the index of the output with the smallest expected cost.
 
-    Large kernels are multiplied in single precision, which saves minutes. This is safe because privacy does not depend
-    on which output a column serves.
+    The column's probability should go to this output. Large kernels are multiplied in single precision, which saves
+    minutes. This is safe because privacy does not depend on which output a column serves.
 
     Args:
         kernel: (N, N) The symmetric kernel, whose columns are proportional to the records' probabilities.

@@ -29,7 +29,7 @@ WORD_BITS: Final = 64
 def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, int]:
     """Draw a random order for a user's rows, and a random record for the centre of the circle that the user requests.
 
-    Equal arguments yield equal draws. Otherwise, the mean of many independent centres would reveal the user's position.
+    Equal arguments yield equal draws, because the mean of many independent centres would reveal the user's position.
     One user's draws reveal nothing about another's.
 
     Args:
@@ -52,7 +52,7 @@ def new_seed() -> int:
 
 
 def stored_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
-    """Return the seed that is stored in a folder, or store a new one there and return it.
+    """Return the seed stored in a folder, or store a new one there and return it.
 
     Args:
         folder: The checkpoint folder.

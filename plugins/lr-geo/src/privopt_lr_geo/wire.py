@@ -74,12 +74,12 @@ LARGEST_BYTES: Final = 64_000_000
 
 @frozen(kw_only=True, eq=False)
 class UploadRound:
-    """The state of one round of uploads, which consists of the received packages and their answers. It is thread-safe.
+    """The state of one round of uploads: the packages received and the answers to them. It is thread-safe.
 
     Attributes:
-        records, outputs: The numbers of records and outputs on the public map, which packages must fit.
+        records, outputs: The numbers of records and outputs on the public map, which packages must match.
         users: The number of packages in the round.
-        largest: The largest accepted size of a package in bytes, both as it is received and unpacked.
+        largest: The maximum size of a package in bytes, both as received and after unpacking.
         seconds: The time limit for receiving all packages, and again for sending all answers.
         _packages, _answers: The serialised packages and answers, by the random name of the client.
         _fetched: The names of the clients that have fetched their answers.
@@ -187,8 +187,8 @@ class UploadRound:
 def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.Event]:
     """Shut down a connection if a ``with`` block takes longer than ``seconds``.
 
-    This makes pending reads and writes on the connection end at once, and sets the event that the context manager
-    yields. A socket timeout would not suffice, because it starts anew with each byte.
+    Pending reads and writes on the connection then end at once, and the event yielded by the context manager is set. A
+    socket timeout would not suffice, because it starts anew with each byte.
 
     Args:
         seconds: The time limit for the block.
@@ -217,12 +217,12 @@ def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.
 
 @frozen(kw_only=True)
 class ServerLimits:
-    """Limits on the resources of the server that all clients together may use.
+    """Limits on the server's resources, which apply to all clients together.
 
     Attributes:
-        connections: The largest number of connections to serve at the same time.
+        connections: The maximum number of connections served at the same time.
         request_seconds: The time limit in seconds for a request and its response.
-        body_bytes: The largest total size in bytes of the packages to receive at the same time.
+        body_bytes: The maximum total size in bytes of the packages being received at the same time.
     """
 
     connections: int = MAX_CONNECTIONS
@@ -234,9 +234,10 @@ class _Server(ThreadingHTTPServer):
     """An HTTP server with one thread per connection, and with limits on connections, time and received bytes.
 
     Attributes:
-        limits: The limits on all clients together.
+        limits: The limits, which apply to all clients together.
         _connections: A semaphore that counts how many more connections can be accepted.
-        _reserved_bytes: The total size that clients have stated for the packages being received, guarded by ``_lock``.
+        _reserved_bytes: The total size that clients have declared for the packages being received, guarded by
+            ``_lock``.
     """
 
     def __init__(self, address: tuple[str, int], running: UploadRound, limits: ServerLimits) -> None:
@@ -245,7 +246,7 @@ class _Server(ThreadingHTTPServer):
         Args:
             address: The host and port.
             running: The round of uploads to serve.
-            limits: The limits on all clients together.
+            limits: The limits, which apply to all clients together.
         """
         self.limits = limits
         self._connections = threading.BoundedSemaphore(limits.connections)
@@ -270,9 +271,9 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection within the time limit, and then make room for another connection.
+        """Serve a connection within the time limit, and then make room for another one.
 
-        This method runs in the thread that :meth:`process_request` starts, and has the same arguments.
+        This method runs in the thread that :meth:`process_request` starts, and takes the same arguments.
         """
         try:
             with _cut_after(self.limits.request_seconds, request):
@@ -281,9 +282,9 @@ class _Server(ThreadingHTTPServer):
             self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print the type and traceback of an unexpected exception, but neither its text nor the client's address.
+        """Print the type and traceback of an unexpected exception, but not its message or the client's address.
 
-        The text or the address could identify a user. Nothing is printed if a connection broke.
+        The message or the address could identify a user. Nothing is printed for OSError, such as a broken connection.
         """
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
@@ -323,7 +324,7 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
             """Log nothing, because names and addresses could identify users."""
 
         def do_PUT(self) -> None:
-            """Handle a PUT request by checking the stated length and the client's name, and receiving the package."""
+            """Handle a PUT request: check the declared length and the client's name, and receive the package."""
             length = self.headers.get("Content-Length", "")
             name = self._client_name("/packages/")
             if not (length.isascii() and length.isdigit()):
@@ -352,12 +353,12 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
                     self._respond(*running.put(name, raw))
 
         def do_GET(self) -> None:
-            """Handle a GET request by responding with the client's answer, or with a status if there is none."""
+            """Handle a GET request: respond with the client's answer, or with a status if there is no answer."""
             name = self._client_name("/answers/")
             self._respond(*(running.get(name) if name else (HTTPStatus.NOT_FOUND,)))
 
         def _client_name(self, prefix: str) -> str | None:
-            """Return the client's name, or None if the request's path is not ``prefix`` and a valid name."""
+            """Return the client's name, or None if the request's path is not ``prefix`` followed by a valid name."""
             match = re.fullmatch(f"{prefix}([0-9a-f]{{{NAME_DIGITS}}})", self.path)
             return match and match[1]
 
@@ -380,15 +381,15 @@ def serve(
 ) -> bool:
     """Serve one round of uploads over HTTP, and return whether the program was solved.
 
-    The server's URL is printed when it is ready.
+    The server's URL is printed once the server accepts connections.
 
     Args:
-        problem: The problem, of which the map, epsilon and radii are used, but not the users.
+        problem: The problem. Its map, epsilon and radii are used, but its users are not.
         context: The method, "benders" or "full", and the solver's limits.
         running: The round to serve.
         address: The host and port. Port 0 selects a free port.
-        limits: The limits on all clients together. By default, four packages of the largest size can be received at
-            once.
+        limits: The limits, which apply to all clients together. By default, four packages of the maximum size can be
+            received at once.
     """
     limits = limits or ServerLimits(body_bytes=MAX_BODIES * running.largest)
     with _Server(address, running, limits) as http:
@@ -432,7 +433,7 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
 
 
 def _find_client(problem: LRGeoInstance, seed: int) -> list[Client]:
-    """Return a list that contains the problem's only user with its package.
+    """Return a list with a single client, the problem's only user together with the user's package.
 
     Args:
         problem: The problem, which must have exactly one user.
@@ -481,7 +482,7 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
 def _describe_end(body: bytes) -> str:
     """Return the reason that the server gives for not sending an answer.
 
-    An unknown text is not quoted, because the server could have put secrets from the package into it.
+    An unrecognised response is not quoted, because the server could have put secrets from the package into it.
 
     Args:
         body: The body of the server's response.
@@ -497,7 +498,7 @@ def _open_connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
         seconds: The socket timeout.
 
     Raises:
-        UsageError: The URL is malformed, has another scheme, or contains a login.
+        UsageError: The URL is malformed, has a scheme other than http or https, or contains login credentials.
     """
     kinds: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
     try:
@@ -523,7 +524,7 @@ def _send_request(
         verb: "GET" or "PUT".
         path: The path on the server.
         body: The body of a PUT request.
-        largest: The largest accepted size of the response's body in bytes.
+        largest: The maximum size of the response's body in bytes.
 
     Raises:
         StoppedError: The response's body has more than ``largest`` bytes.

@@ -58,10 +58,10 @@ _ZERO_FRACTION: Final = r"[1-9]\d*[.,]0+\D*$|^\D*0[.,]0+\D*$"
 
 @frozen(kw_only=True)
 class CountSuspects:
-    """Columns that may state how many individuals a row counts.
+    """Columns that may state how many individuals each row represents.
 
     Attributes:
-        certain: The column that is clearly the count, or None if no column clearly is.
+        certain: The column that clearly contains the count, or None if there is no such column.
         columns: All columns that may contain counts, in the order of the table. Their values must not be published.
     """
 
@@ -74,10 +74,10 @@ class _Columns:
     """The columns of a table as strings, classified by whether they contain numbers.
 
     Attributes:
-        frame: The first `MAX_ROWS` rows of all columns, including those of regions, as stripped strings.
+        frame: The first `MAX_ROWS` rows of all columns, including the region columns, as stripped strings.
         levels: The names of the region columns.
         numbers: The names of the numeric columns.
-        texts: The names of the other columns, except those that identify individuals.
+        texts: The names of the remaining columns, except those that identify individuals.
     """
 
     frame: pl.DataFrame
@@ -116,10 +116,10 @@ class _Columns:
         return self.count_distinct(columns) == int(self.frame.height)
 
     def key_without(self, *names: str) -> tuple[str, ...]:
-        """Return the columns that may distinguish rows, except those given and those that identify individuals.
+        """Return the columns that may distinguish rows, omitting the columns given and those that identify individuals.
 
-        Numeric columns named like counts are omitted as well, because a count describes a row and does not identify it,
-        even if all counts are different.
+        Numeric columns named like counts are omitted as well, because a count describes a row rather than identifying
+        it, even if all counts are different.
         """
         numbers = [
             name
@@ -129,10 +129,10 @@ class _Columns:
         return (*self.levels, *(name for name in self.texts if name not in names), *numbers)
 
     def is_code(self, name: str) -> bool:
-        """Return whether a column's values are codes for the values of another column, or for the regions.
+        """Return whether a column's values are codes for the values of another column or for the regions.
 
-        A column is a code if it corresponds one to one to a non-numeric column or to the regions. If its values are
-        distinct in all rows, it would match any other such column, so it is not regarded as a code.
+        A column is a code if it corresponds one to one to a non-numeric column or to the regions. A column in which
+        every row has a different value does not count as a code, because it would match any other such column.
         """
         keys = [list(self.levels), *([column] for column in self.texts)]
         # The correspondence is one to one if there are as many pairs of values as values in either column.
@@ -145,18 +145,18 @@ class _Columns:
         )
 
     def is_determined(self, name: str) -> bool:
-        """Return whether another column, or the region, determines the values of a column.
+        """Return whether a column's value in each row is determined by another column or by the region.
 
-        Unlike in :meth:`is_code`, several values of the other column may go with the same value.
+        Unlike in :meth:`is_code`, different values of the other column may determine the same value.
         """
         keys = [list(self.levels), *([column] for column in (*self.texts, *self.numbers) if column != name)]
         return any(self.count_distinct([*key, name]) == self.count_distinct(key) < self.frame.height for key in keys)
 
     def is_rival(self, name: str, count: str) -> bool:
-        """Return whether the column ``name`` could be the count in place of the column ``count``.
+        """Return whether the column ``name`` could be the count instead of the column ``count``.
 
-        It could be if its numbers are integers, it is not a code for another column or the regions, and rows are
-        distinct without the two columns.
+        This is the case if all of its numbers are integers, it is not a code for another column or the regions, and the
+        rows are distinct without the two columns.
         """
         return (
             _may_be_whole(self.frame[name])
@@ -165,9 +165,9 @@ class _Columns:
         )
 
     def chance_of_individuals(self, key: Sequence[str]) -> float:
-        """Bound the probability that the rows would be so distinct if each of them were an independent individual.
+        """Bound the probability of seeing rows as distinct as these if each row were an independent individual.
 
-        The upper bound is computed for individuals that are uniformly distributed over the cells. It applies to any
+        The upper bound is computed for individuals that are uniformly distributed over the cells. It holds for any
         other distribution as well, because distinct rows are most likely under the uniform one.
 
         Args:
@@ -191,8 +191,8 @@ class _Columns:
     def _count_cells(self, key: Sequence[str]) -> float:
         """Estimate how many combinations of values are possible in the columns of a key.
 
-        The estimate is the product of the numbers of values in the columns. The regions are taken as one column, and
-        columns that an earlier one determines are omitted.
+        The estimate is the product of the columns' numbers of values. The region columns are treated as a single
+        column, and a column that an earlier one determines is omitted.
         """
         levels = [name for name in key if name in self.levels]
         cells, selected = self._count_values(levels), [levels]
@@ -209,11 +209,11 @@ class _Columns:
     def _count_values(self, columns: Sequence[str]) -> float:
         """Estimate the number of distinct values in the population, including those that the table does not contain.
 
-        If most values occur only once, there are probably many more. For example, ten persons from ten different
-        regions may come from a population with a thousand regions.
+        If most values occur only once, the population probably has many more. For example, ten people from ten
+        different regions may come from a population with a thousand regions.
 
         Args:
-            columns: The columns. If there are several, combinations of their values are counted.
+            columns: The columns. If there is more than one, combinations of their values are counted.
 
         Source:
             A. Chao, Nonparametric Estimation of the Number of Classes in a Population, Scandinavian Journal of
@@ -226,22 +226,22 @@ class _Columns:
 
 
 def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspects:
-    """Find the columns that may say how many individuals a row counts, and decide whether one of them clearly does.
+    """Find the columns that may state how many individuals each row represents, and whether one of them clearly does.
 
     A numeric column is a suspect if any of these conditions applies:
 
     1. All rows are distinct without it.
     2. Its name looks like that of a count.
-    3. If the rows were individuals, they would be so distinct with a probability below 1 %.
+    3. If each row were one individual, rows this distinct would have a probability below 1 %.
 
-    A suspect is clearly the count if condition 1 and one of the others apply, and no other column could be the count. A
-    column of integers may contain markers for suppressed or missing values and still be a suspect. A column that is
-    constant or contains row numbers is a suspect only if its name looks like that of a count or there is no other
-    suspect.
+    A suspect is clearly the count if condition 1 and at least one of the others apply, and no other column could be the
+    count. A column of integers may contain markers for suppressed or missing values and still be a suspect. A column
+    that is constant or contains row numbers is a suspect only if its name looks like that of a count or there is no
+    other suspect.
 
     Args:
         table: A table of individuals or of counts.
-        names: The columns of the table, except those of regions.
+        names: The columns of the table, except the region columns.
     """
     columns = _Columns.of(table, names)
     if not columns.frame.height:
@@ -292,8 +292,8 @@ def find_redundant_columns(table: LevelTable, names: Sequence[str], count: str) 
 
     Args:
         table: A table of counts.
-        names: The columns of the table, except those of regions.
-        count: The column that states how many individuals a row counts.
+        names: The columns of the table, except the region columns.
+        count: The column that states how many individuals each row represents.
     """
     columns = _Columns.of(table, names)
     if not columns.frame.height:
@@ -307,12 +307,12 @@ def find_redundant_columns(table: LevelTable, names: Sequence[str], count: str) 
 
 
 def find_undeclared_counts(table: LevelTable, names: Sequence[str], count: str) -> tuple[str, ...]:
-    """Return the columns of a table of counts that are declared as attributes but probably contain counts, too.
+    """Return the columns that are declared as attributes but probably contain counts.
 
     Args:
         table: A table of counts.
         names: The attributes of the table.
-        count: The column that states how many individuals a row counts.
+        count: The column that states how many individuals each row represents.
     """
     columns = _Columns.of(table, [*names, count])
     return tuple(
@@ -333,10 +333,10 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
     Args:
         suspects: The columns that may be counts.
         source: The file name of the table.
-        cure: What users can declare to make clear what a row is.
+        cure: What the user can declare to resolve the ambiguity.
 
     Raises:
-        InputError: Always. The message names the columns but contains no values.
+        InputError: Always. The message names the columns but contains none of their values.
     """
     named = " and ".join(f"column {name or NO_NAME}" for name in suspects.columns)
     actual = f"{named}: numbers that may be how many individuals a row counts"
@@ -344,10 +344,10 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
 
 
 def _identifies_rows(texts: pl.Series) -> bool:
-    """Return whether a column identifies rows, because its values are distinct and its name is empty or that of an id.
+    """Return whether a column identifies rows: its values are distinct, and its name is empty or looks like an id.
 
-    Distinct values alone are not enough: in a table of counts by age, for example, the ages are distinct and look like
-    row numbers. A column without a name is taken for an id, because some programs write their row index like this.
+    Distinct values alone are not enough. In a table of counts by age, for example, the ages are distinct and look like
+    row numbers. A column without a name is assumed to be an id, because some programs write their row index this way.
     """
     is_unique = texts.n_unique() == len(texts) > 1
     return is_unique and (not texts.name or is_id_name(texts.name))
@@ -371,10 +371,10 @@ def _holds_numbers(texts: pl.Series) -> bool:
 
 
 def _is_mostly_numbers(values: pl.Series, is_number: pl.Series) -> bool:
-    """Return whether a column's values are numbers apart from markers such as ``n/a``.
+    """Return whether a column's values are numbers, apart from markers such as ``n/a``.
 
-    The values that are no numbers are taken for markers if they are at most half of all values, or if each has at most
-    four characters.
+    Values that are not numbers are assumed to be markers if they make up at most half of all values, or if none of them
+    is longer than four characters.
 
     Args:
         values: The distinct values of a column.

@@ -68,16 +68,17 @@ class TablesDesign(Design):
 
     @classmethod
     def of(cls, problem: TablesProblem, file: str, method: str = "margins") -> TablesDesign:
-        """Build the design for a problem, after reading the public files that it names.
+        """Build the design for a problem, after reading the public files that the problem file names.
 
         Args:
-            problem: The contents of the problem file.
+            problem: The parsed problem file.
             file: The name of the problem file, for error messages.
             method: The method of the mechanism.
 
         Raises:
             InputError: Keys of the problem file are inconsistent, a public file is invalid, the number of budget shares
-                differs from the number of levels, an exact level does not exist, or there are too many cells.
+                differs from the number of levels, a level declared as exact does not exist, or there are too many
+                cells.
             InfeasibleError: The bounds contradict one another.
         """
         problem.check_keys(file)
@@ -136,11 +137,13 @@ class TablesDesign(Design):
         )
 
     def shows_exact_numbers(self, form: Form, level: int) -> bool:
-        """Return whether a table contains nothing but exact totals on a level, because it counts by region alone.
+        """Return whether a table contains nothing but exact totals at a level, so that there is nothing to measure.
+
+        This is the case if totals are exact at the level and the table has a single cell per region.
 
         Args:
             form: The table.
-            level: The index of the level; the root has 0.
+            level: The index of the level (0 for the root).
         """
         return level < self.exact and int(np.prod(form.shape)) == 1
 
@@ -148,9 +151,9 @@ class TablesDesign(Design):
     def level_rates(self) -> tuple[Fraction, ...]:
         """For each level, the fraction of the total budget that a table with a share of 1 would get there.
 
-        A table that contains only exact totals on a level needs no budget there. Its part goes to the other tables on
-        the level, in proportion to their shares. The budget of a measured table is the product of the level's rate, the
-        table's share and the total budget.
+        The budget of a measured table is the product of the level's rate, the table's share and the total budget. A
+        table that contains only exact totals at a level needs no budget there, so its part goes to the level's other
+        tables in proportion to their shares.
         """
         levels, tables = self.split
         measured_shares = [
@@ -174,9 +177,9 @@ class TablesDesign(Design):
 
     @property
     def budget_shares(self) -> list[Fraction]:
-        """The relative budget share of every table on every level, ordered by level and then by table.
+        """The relative budget share of every table at every level, ordered by level and then by table.
 
-        If a table contains only exact totals on a level, its share is 0 there.
+        If a table contains only exact totals at a level, its share there is 0.
         """
         shares = [
             Fraction(0) if self.shows_exact_numbers(form, level) else rate * share
@@ -192,8 +195,8 @@ class TablesDesign(Design):
         Weights are inversely proportional to the variance of the noise. The largest weight is 1.
 
         Args:
-            shares: The budget share of each table, or of each level. The weight for a share of 0 is 0, because there is
-                no measurement.
+            shares: The budget share of each table, or of each level. A share of 0 means that nothing is measured, and
+                gives a weight of 0.
         """
         # Only ratios matter, so the sensitivity can be taken as 1, and scales need not be those that the sampler
         # supports.
@@ -214,12 +217,12 @@ class TablesDesign(Design):
         return self.weights_of(self.level_rates)
 
     def _level_scales(self, scales: Sequence[Sequence[Scale]]) -> list[Scale]:
-        """Return the noise scale on each level for the table that is measured on the most levels.
+        """Return the noise scale at each level, taken from the table that is measured at the most levels.
 
-        Callers use only the ratios between levels, which are about the same in every table.
+        Callers use only the ratios between levels, which are about the same for every table.
 
         Args:
-            scales: The noise scale of each table on each level, or None where the table is not measured.
+            scales: The noise scale of each table at each level, or None where the table is not measured.
         """
         return list(max(scales, key=lambda table_scales: sum(scale is not None for scale in table_scales)))
 
@@ -254,9 +257,8 @@ class TablesDesign(Design):
 
         Args:
             noisy: The noisy values by table and level.
-            counts: Any consistent tables, which means that they add up over regions and agree on shared attributes.
-                They do not affect the bound, but are subtracted to keep numbers small (see
-                :func:`.fit.least_objective`).
+            counts: Any tables that add up over regions and agree on shared attributes. They do not affect the bound,
+                but are subtracted to keep the numbers small (see :func:`.fit.least_objective`).
         """
         differences = [
             [a - b for a, b in zip(*paired_levels, strict=True)] for paired_levels in zip(noisy, counts, strict=True)
@@ -267,20 +269,23 @@ class TablesDesign(Design):
         """Recompute the least-squares lower bound on the loss from a release.
 
         Returns:
-            The bound, which is None if the released counts are inconsistent, and False, because the release is not
-            proved to be optimal.
+            The bound, or None if the released counts are inconsistent; and False, because the release is never proved
+            to be optimal.
         """
         return (None if release.complaints() else self._least_objective(release.noisy, release.counts)), False
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a table on a level in the loss, which is its precision relative to the largest one."""
+        """Return the weight of a table at a level in the loss: its precision relative to the largest precision.
+
+        The weight is 0 if the table contains only exact totals at the level.
+        """
         # An exact total replaces the measurement, so it adds nothing to the loss whatever its weight.
         if self.shows_exact_numbers(self.layout.forms[table], level):
             return Fraction(0)
         return Fraction(self.level_weights[level]) * Fraction(self.domain.weights[table])
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Compute confidence intervals for all cells by table and level, by least squares over all tables."""
+        """Compute confidence intervals for all cells, by table and level, from a least-squares fit to all tables."""
         domain, ends_by_table, effects = self.domain, [], effects_of(self.domain, release.noisy)
         # The noise of all tables on each level.
         by_level = list(zip(*self.noise_of(release.scales), strict=True))
@@ -307,10 +312,10 @@ class TablesDesign(Design):
         by_level: Sequence[Sequence[Noise]],
         totals: Sequence[Ints],
     ) -> list[Estimate]:
-        """Estimate the cells of a table by least squares, given exact totals on the top levels.
+        """Estimate the cells of a table by least squares, given exact totals for the top levels.
 
-        A cell is the sum of two terms, an equal part of the region's total and effects that add up to 0 over the
-        region. Only the total may be known exactly, so the two terms are estimated separately over the tree.
+        A cell is the sum of an equal part of its region's total and of effects that add up to 0 over the region. Exact
+        totals determine only the first term, so the two terms are estimated separately over the tree.
 
         Args:
             domain: The attributes and tables, with the weights of the tables.
@@ -368,7 +373,7 @@ class TablesDesign(Design):
         }
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return a fault if the noise would have nothing to hide under the neighbouring relation."""
+        """Return a fault if, under the neighbouring relation, the noise would have nothing to hide."""
         if self.hides:
             return []
         actual = f'"{self.problem.privacy.relation}" where no table has two cells to tell apart: every number would be '
@@ -396,8 +401,8 @@ class TablesDesign(Design):
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
         """Return whether each table needs a positive budget share.
 
-        A table needs none if another table with a share has all of its attributes and more, because its counts are then
-        sums over cells of that table.
+        A table does not need one if its attributes are a proper subset of those of another table with a positive share,
+        because its counts are then sums of that table's cells.
 
         Args:
             tables: The budget share of each table.
@@ -457,11 +462,11 @@ class TablesDesign(Design):
         return self._forecast_cases(*self.law.moments_of_budgets(budgets, self.delta), tables.T)
 
     def _forecast_cases(self, variances: Floats, fourths: Floats, tables: Floats) -> Floats:
-        """Forecast the errors of least squares in several cases, which differ in their noise and budget shares.
+        """Forecast the errors of the least-squares fit for several combinations of noise and budget shares ("cases").
 
         Args:
             variances: Array of shape (tables, levels, cases) with the variance of the noise on one cell.
-            fourths: Array of shape (tables, levels, cases) with the fourth cumulants of the noise.
+            fourths: Array of shape (tables, levels, cases) with the fourth cumulant of the noise on one cell.
             tables: Array of shape (tables, cases) with the tables' budget shares, which determine their weights.
 
         Returns:
@@ -512,10 +517,10 @@ class TablesDesign(Design):
         return np.asarray(errors.reshape(cases, -1))
 
     def leaves_only(self) -> Floats:
-        """Forecast the sums of absolute errors if only the leaves are measured, in the order of :meth:`forecast`.
+        """Forecast the sums of absolute errors if only the leaves are measured, in the same order as :meth:`forecast`.
 
-        This is the baseline to compare a plan with. Every table is summed from the smallest measured table that has all
-        of its attributes, which is the table itself if it has a share.
+        This is the baseline against which a plan is compared. Each table is summed from the smallest measured table
+        that has all of its attributes, which is the table itself if it has a budget share.
         """
         domain = self.domain
         scales = [

@@ -60,10 +60,10 @@ epsilon = 1.0             # of one individual, over all tables and levels: wheth
 
 @frozen(kw_only=True)
 class _Choices:
-    """The options of ``init`` that say what the table's columns and values mean.
+    """The options of ``init`` that state what the table's columns and values mean.
 
     Attributes:
-        count: The column that states how many individuals a row counts. None if no option names one.
+        count: The column that states how many individuals each row represents, or None if no option names one.
         persons: Whether every row is one individual.
         totals: The values that the user declares to be totals of other values, by column.
         keeps_totals: Whether values that are named like totals (``All``) are categories like any other.
@@ -77,15 +77,15 @@ class _Choices:
 
 @frozen(kw_only=True, eq=False)
 class _Recognised:
-    """What ``init`` found out about a table, from which it writes the problem file.
+    """What ``init`` detects in a table and uses to write the problem file.
 
     Attributes:
         levels: The names of the region columns in the table, from the largest to the smallest regions.
         paths: The path of each leaf region, which consists of the names of all regions from the root down to the leaf.
         attributes: The values of each attribute, without totals.
         totals: The values that are totals of other values, by column.
-        count: The column that states how many individuals a row counts. None if each row is one individual.
-        notes: Sentences for the user about what was guessed.
+        count: The column that states how many individuals each row represents, or None if each row is one individual.
+        notes: Sentences that tell the user what was guessed.
     """
 
     levels: tuple[str, ...]
@@ -114,7 +114,7 @@ def init(
         problem_path: The path of the problem file to write. If it is ``NAME.toml``, the regions are written to
             ``NAME-regions.csv`` in the same folder.
         force: Whether to replace existing files.
-        count: The column that states how many individuals a row counts. By default it is detected.
+        count: The column that states how many individuals each row represents. By default, it is detected.
         persons: Whether every row is one individual, even if a column looks like counts.
         totals: The values that are totals, each as ``COLUMN=VALUE``. Rows with these values are not read.
         keep_totals: Whether values that are named like totals are categories like any other.
@@ -123,8 +123,8 @@ def init(
         Sentences that tell the user what becomes public and what was guessed.
 
     Raises:
-        InputError: The table cannot be read or has no region columns, it may be a table of counts but it is unclear in
-            which column, or the counts suggest that a value is a total.
+        InputError: The table cannot be read or has no region columns; the table may contain counts, but it is unclear
+            in which column; or the counts suggest that a value is a total.
         UsageError: A file to write already exists or is the table itself, or options contradict one another.
     """
     # The output files are checked before the table is read, which may take long. The path of the regions is derived
@@ -173,11 +173,11 @@ def _parse_totals(totals: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _problem_text(recognised: _Recognised, choices: _Choices, table: str, regions: str) -> str:
-    """Fill in the placeholders of :data:`PROBLEM`, and return the contents of the problem file.
+    """Return the contents of the problem file, filling in the placeholders of :data:`PROBLEM`.
 
     Args:
-        recognised: What was found out about the table.
-        choices: The options. Those about persons and totals become settings in the file if they were used.
+        recognised: What was detected in the table.
+        choices: The options. Those about individuals and totals become settings in the file if they were used.
         table: The path of the table, relative to the problem file.
         regions: The name of the file of regions.
     """
@@ -297,17 +297,17 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
 
 
 def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices) -> tuple[str | None, list[str]]:
-    """Find the column that says how many individuals a row counts.
+    """Find the column that states how many individuals each row represents.
 
     Options take precedence over a column named ``count``, which takes precedence over guesses from the columns' values.
 
     Args:
         table: The table.
-        names: The columns of the table, except those of regions.
+        names: The columns of the table, except the region columns.
         choices: The options.
 
     Returns:
-        The column, which is None if each row is one individual, and notes for the user about what was assumed.
+        The column, or None if each row is one individual; and notes that tell the user what was assumed.
 
     Raises:
         InputError: A cell in the column is not a count, or it is unclear whether each row is one individual.
@@ -358,8 +358,8 @@ def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str
         texts: The cells of each candidate column, as stripped strings. Empty cells are empty strings.
 
     Returns:
-        The sorted values of each attribute; the columns that are unfit because of their name, too many values or empty
-        cells; and the columns that only number the rows (1, 2, 3, ...).
+        The sorted values of each attribute; the columns that are unsuitable because they have an invalid name, too many
+        values or empty cells; and the columns that merely number the rows (1, 2, 3, ...).
     """
     attributes: dict[str, list[str]] = {}
     unfit, numbering = [], []
@@ -380,7 +380,7 @@ def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str
 def _find_totals(
     table: LevelTable, attributes: Mapping[str, list[str]], choices: _Choices
 ) -> tuple[dict[str, list[str]], list[tuple[str, ...]]]:
-    """Find the values that are totals, and the leaf regions that are not.
+    """Find the values that are totals of other values, and the leaf regions that are not totals.
 
     Args:
         table: The table.
@@ -435,7 +435,7 @@ def _check_arithmetic(
     totals: Mapping[str, list[str]],
     count: str,
 ) -> None:
-    """Check that no value, apart from known totals, looks like the total of other values according to the counts.
+    """Check that the counts do not suggest that any value, apart from known totals, is a total of other values.
 
     If the count of a value always equals the sum of the counts of certain other values, the value is probably a total
     or subtotal, and individuals would be counted twice. The counts are secret, so the result is shown only on the
@@ -443,7 +443,7 @@ def _check_arithmetic(
 
     Args:
         table: The table.
-        texts: The cells of each column, except those of regions and counts.
+        texts: The cells of each column, except the region columns and the column of counts.
         attributes: The values of each attribute. Only the names of the attributes are used.
         totals: The known totals by column. Rows with these values are omitted.
         count: The column of counts.

@@ -38,7 +38,7 @@ def noisy_numbers(domain: Domain, noisy: Tables) -> list[Ints]:
 
 
 def effects_of(domain: Domain, tables: Tables) -> list[Effects]:
-    """Estimate the effects on each level from all tables (see :mod:`.margins` for what effects are).
+    """Estimate the effects at each level from all tables (see :mod:`.margins` for the definition of an effect).
 
     Args:
         domain: The attributes and tables.
@@ -66,15 +66,15 @@ def fit_tables(
         tree: The region tree.
         domain: The attributes and tables.
         noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
-        levels: The weight of each level in least squares over the tree, inversely proportional to the variance of its
-            noise.
-        totals: For each level with public totals, from the root down, an array of shape (regions,) with these. Empty if
-            there are no such levels.
+        levels: The weight of each level in the least-squares fit over the tree, inversely proportional to the variance
+            of the level's noise.
+        totals: The public totals, as one array of shape (regions,) for each level that has them, from the root down.
+            Empty if there are none.
         law: The noise distribution.
-        scales: The noise scale on each level, taken from one of the tables. They determine the weights of the levels
-            when totals are estimated.
+        scales: The noise scale at each level, taken from one of the tables. The scales determine the weights of the
+            levels when totals are estimated.
         gap: The relative optimality gap at which each continuous projection stops.
-        limits: Public bounds on totals, which estimated totals are made to satisfy. None if there are no bounds.
+        limits: Public bounds that the estimated totals are made to satisfy, or None if there are no bounds.
         progress: A function that is called with the name and the number of each step.
 
     Returns:
@@ -111,7 +111,7 @@ def fit_tables(
 def _fit_over_tree(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
     """Adjust estimates by weighted least squares so that they add up over the tree.
 
-    Weights by precision introduce no bias here, because no value has been clipped at 0 yet (see
+    Weighting by precision introduces no bias here, because no value has been clipped at 0 yet (see
     :func:`.sizes.objective_weights`).
 
     Args:
@@ -135,12 +135,12 @@ def _fit_step(
 ) -> list[Ints]:
     """Fit integers to the real-valued estimates of one margin.
 
-    The cells that lie in the same cell of the given smaller margin are fitted together over the tree.
+    Cells of the margin that add up to the same cell of the given smaller margin are fitted together over the tree.
 
     Args:
         tree: The region tree.
         domain: The attributes and tables.
-        step: The margin to fit, and the given margin, whose counts are known.
+        step: The margin to fit, and the smaller margin whose counts are already known.
         means: For each level, an array of shape (regions, cells) with the estimates of the margin.
         tops: For each level, an array of shape (regions, ...) with the counts of the given margin, to which the fitted
             counts must add up.

@@ -77,7 +77,8 @@ class Domain:
     def precision(self, table: int, effect: Margin) -> float:
         """Return the precision (inverse variance, up to a factor) with which a table estimates an effect.
 
-        The more cells of the table an effect sums over, the more noise it has, and the lower is its precision.
+        The more cells of the table are summed to compute the effect, the noisier and hence less precise the estimate
+        is.
 
         Args:
             table: The index of the table.
@@ -109,7 +110,7 @@ class Domain:
         return effects
 
     def margin(self, effects: Effects, target: Margin) -> Floats:
-        """Compute a margin from effects, taking those that no table determines as 0.
+        """Compute a margin from effects, treating effects that no table determines as 0.
 
         Args:
             effects: The effects for all regions on a level.
@@ -130,15 +131,15 @@ class Domain:
     def influence_powers(
         self, margin: Margin, weights: Floats | None = None, *, contrasts_only: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return the sum of squares and of fourth powers of the weights in :meth:`influence` for each table.
+        """Return, for each table, the sum of the squares and of the fourth powers of the weights in :meth:`influence`.
 
-        The weight of a cell depends only on which attributes have their first value there. It is therefore enough to
-        compute weights for two values per axis, the first one and any other, and to count each weight as often as it
-        occurs.
+        The weight of a table's cell depends only on which attributes have their first value there. It is therefore
+        enough to compute weights for two values per axis, the first one and any other, and to count each weight as
+        often as it occurs.
 
         Args:
             margin: The margin of the estimated cell.
-            weights: Array of shape (tables, cases) with the weights of the tables in several cases. If None, the
+            weights: Array of shape (tables, cases) with several alternative weights for each table. If None, the
                 domain's weights are used.
             contrasts_only: Whether to omit the effect without attributes, which divides the region's total among all
                 cells.
@@ -184,15 +185,15 @@ class Domain:
     def _effect_patterns(self, table: Margin, margin: Margin) -> tuple[Floats, Floats]:
         """Compute the effects of a table that is 1 in its first cell and 0 elsewhere.
 
-        Each axis is reduced to two values, the first one and any other, because all values but the first have equal
-        effects.
+        Each axis is reduced to two values, the first one and any other, because the effects are the same for all values
+        but the first.
 
         Args:
             table: The margin of the table.
             margin: The margin of the estimated cell.
 
         Returns:
-            Array of shape (effects of the margin, reduced cells) with the effects, which are 0 if the table does not
+            An array of shape (effects of the margin, reduced cells) with the effects, which are 0 if the table does not
             determine them, and an array with the number of cells that each reduced cell represents.
         """
         if (table, margin) not in self._patterns:
@@ -211,10 +212,10 @@ class Domain:
         return self._patterns[table, margin]
 
     def influence(self, margin: Margin) -> list[Floats]:
-        """Return the weight of every measured value in the estimate of the first cell of a margin.
+        """Return the weight of every measured value in the least-squares estimate of the first cell of a margin.
 
-        The estimate is linear in the measured values. The weights for any other cell of the margin are the same numbers
-        in a different order.
+        The estimate is linear in the measured values. For any other cell of the margin, the weights are the same
+        numbers in a different order.
 
         Returns:
             For each table, an array of weights with the shape of the table's values in one region.
@@ -238,7 +239,7 @@ class Domain:
 
 @frozen(kw_only=True)
 class Step:
-    """One step of a fit to several tables, which fits a margin given a smaller margin that is already fitted.
+    """One step of fitting several tables, which fits a margin given a smaller margin that has already been fitted.
 
     Attributes:
         margin: The margin to fit.
@@ -286,15 +287,16 @@ def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
 
 
 def steps_of(tables: Sequence[Margin]) -> list[Step]:
-    """Return the steps that fit integers to margins, in an order in which every step has a solution and tables agree.
+    """Return the steps that fit integers to margins, ordered so that every step has a solution and the tables agree.
 
     The steps for a clique of :func:`_find_cliques` fit a chain of margins, each a subset of the next, that ends with
-    the clique itself. The smaller margins in the chain are measured tables and attributes that cliques share.
+    the clique itself. The smaller margins in the chain are measured tables and sets of attributes that cliques share.
 
     For every parent region and every cell of the given margin, a step is a transportation problem. Its row sums are the
     parent's counts in the cells to fit, and its column sums are the children's counts in the given cell. Both add up to
     the parent's count in the given cell, so an integer solution exists whatever the results of earlier steps. Tables
-    agree because what two cliques share is given when the second one is fitted.
+    agree because the attributes that two cliques share are already fitted, and held fixed, when the second clique is
+    fitted.
 
     Args:
         tables: The margins of the tables.

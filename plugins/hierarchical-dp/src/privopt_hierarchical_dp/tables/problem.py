@@ -31,7 +31,7 @@ RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 
 
 def _check_attributes(value: Any) -> str | None:
-    """Return None if the names and values of the attributes are valid, or else a description of what is expected.
+    """Return None if the names and values of the attributes are valid, and otherwise a description of what is expected.
 
     Names become column headers in CSV files, so they must not clash with other columns or require quotes.
 
@@ -53,12 +53,12 @@ def _check_attributes(value: Any) -> str | None:
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether an attribute cannot have this name because another column has it. Case is ignored."""
+    """Return whether a name is reserved for another column and cannot be used for an attribute. Case is ignored."""
     return name.casefold() in RESERVED or name.casefold().startswith("level_")
 
 
 def _check_total_words(value: str | Mapping[str, Sequence[str]]) -> str | None:
-    """Return None if ``value`` is valid for the key ``totals``, or else a description of valid values.
+    """Return None if ``value`` is valid for the key ``totals``, and otherwise a description of valid values.
 
     If it is a mapping, :meth:`TablesProblem.check_keys` checks that its columns exist.
     """
@@ -66,7 +66,7 @@ def _check_total_words(value: str | Mapping[str, Sequence[str]]) -> str | None:
 
 
 def _check_error_weights(value: Mapping[str, Mapping[str, Fraction]]) -> str | None:
-    """Return None if ``value`` contains valid weights of errors, or else a description of valid weights.
+    """Return None if ``value`` contains valid error weights, and otherwise a description of valid weights.
 
     Args:
         value: The weight of errors by table and level.
@@ -151,7 +151,7 @@ class TablesPrivacy(Privacy):
 
 @frozen(kw_only=True)
 class TablesPlan:
-    """The ``[plan]`` table of a problem file: the weights that ``privopt plan`` gives to errors."""
+    """The ``[plan]`` table of a problem file: how ``privopt plan`` weights the errors of each table at each level."""
 
     errors: Mapping[str, Mapping[str, Fraction]] | None = key(
         default=None,
@@ -171,7 +171,7 @@ class TablesProblem:
 
     @property
     def relation(self) -> TableRelation:
-        """The neighbouring relation, adjusted to the levels with exact totals and to the largest household."""
+        """The neighbouring relation, adjusted for the levels with exact totals and for the largest household size."""
         max_household, kind = self.privacy.max_household, self.privacy.kind
         exact_levels = count_exact_levels(self.hierarchy.exact)
         relation = TABLE_RELATIONS[self.privacy.relation].with_exact_levels(exact_levels)
@@ -179,7 +179,7 @@ class TablesProblem:
 
     @property
     def has_split(self) -> bool:
-        """Whether the file determines the split of the budget, by shares of levels or by a table share other than 1."""
+        """Whether the file fixes the split of the budget, by shares for the levels or a table share other than 1."""
         return self.hierarchy.budget is not None or any(table.share != 1 for table in self.hierarchy.tables.values())
 
     @property
@@ -196,13 +196,13 @@ class TablesProblem:
     def check_totals(self, file: str) -> None:
         """Check that no value of an attribute is named like a total of its other values.
 
-        If it is a total, every individual would be counted twice.
+        If such a value really is a total, every individual would be counted twice.
 
         Args:
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: A value has such a name. There is one fault per attribute with such values.
+            InputError: A value has such a name. There is one fault for each attribute with such values.
         """
         if self.hierarchy.totals == KEEP:
             return
@@ -217,7 +217,7 @@ class TablesProblem:
 
     @property
     def layout(self) -> Layout:
-        """The files of a release: one CSV file per table, with counts and intervals."""
+        """The layout of a release: one CSV file per table, with counts and intervals."""
         domain = self.domain
         forms = [
             Form(
@@ -264,7 +264,7 @@ class TablesProblem:
 
     @property
     def domain(self) -> Domain:
-        """The attributes and the tables. The tables have equal weights here, which the design replaces."""
+        """The attributes and the tables. The tables have equal weights here; the design computes the actual ones."""
         tables = self.hierarchy.tables
         return Domain(
             # Margins refer to attributes by index, so the order of the attributes matters.
@@ -326,10 +326,10 @@ class TablesProblem:
             raise InputError(faults)
 
     def _find_uneven_shares(self, file: str) -> list[Fault]:
-        """Return a fault for levels, and one for tables, if their shares differ too much (:data:`MOST_UNEVEN`).
+        """Return a fault if the shares of the levels differ too much, and another if those of the tables do.
 
-        Doubles are not precise enough to combine such different weights. Shares of 0 are ignored, because nothing is
-        measured with them.
+        They differ too much if their ratio exceeds :data:`MOST_UNEVEN`, because doubles are not precise enough to
+        combine such different weights. Shares of 0 are ignored, because nothing is measured with them.
         """
         budget = self.hierarchy.budget or ()
         levels = {f"hierarchy.budget, level {n}": share for n, share in enumerate(budget, start=1) if share}

@@ -50,8 +50,9 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
         messages that tell the owner which columns and rows were not read.
 
     Raises:
-        InputError: The problem names no records; a column, region, value or count is invalid; or a column may contain
-            counts although the problem file does not say so. The message contains no cells, because they are secret.
+        InputError: The problem names no file of records; a column, region, value or count is invalid; or a column may
+            contain counts although the problem file does not say so. The message quotes no cells, because they are
+            secret.
     """
     source, attributes, domain = problem.hierarchy.records, problem.hierarchy.attributes, problem.domain
     if source is None:
@@ -98,14 +99,15 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
 
 
 def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str | None]:
-    """Read the file of records, and find its column of counts, which is declared or named ``count``.
+    """Read the file of records, and determine its column of counts, which is either declared or named ``count``.
 
     Args:
         problem: The problem.
         source: The file of records.
 
     Returns:
-        The table, and the column that says how many individuals a row counts, or None if each row is one individual.
+        The table; and the column that states how many individuals each row represents, or None if each row is one
+        individual.
 
     Raises:
         InputError: The table cannot be read, a column is missing, or the name of a column differs from ``count`` only
@@ -128,13 +130,14 @@ def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str |
 def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: str | None) -> None:
     """Check that no column of the records is likely to contain counts that the problem file does not declare.
 
-    The values of attributes are public, so if a column of counts were taken for an attribute, secret counts would be
-    published. There is no check if the problem file names the column of counts or says that each row is one individual.
+    The values of attributes are public, so mistaking a column of counts for an attribute would publish secret counts.
+    Nothing is checked if the problem file names the column of counts or says that each row is one individual.
 
     Args:
         problem: The problem.
         table: The records.
-        count: The column that was recognised as the count by its name, or None if each row is taken for one individual.
+        count: The column that was recognised as the count by its name, or None if each row is assumed to be one
+            individual.
 
     Raises:
         InputError: A column may contain counts, and the problem file does not say whether it does.
@@ -160,7 +163,7 @@ def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: st
 
 
 def _mark_total_rows(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> Bools:
-    """Find the rows that contain totals, which are not read.
+    """Find the rows that contain totals, which must not be counted.
 
     Args:
         table: The records.
@@ -170,7 +173,7 @@ def _mark_total_rows(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> 
         Array of shape (rows,) that is true for the rows with a total in at least one column.
 
     Raises:
-        InputError: A column of ``totals`` is missing.
+        InputError: A column of ``totals`` is missing from the table.
     """
     missing = [name for name in totals if name not in table.frame.columns]
     if missing:
@@ -191,15 +194,15 @@ def _blank_rows(
     attributes: Mapping[str, Sequence[str]],
     count: str | None,
 ) -> LevelTable:
-    """Replace some rows of a table by valid rows that count nobody.
+    """Replace some rows of a table by valid rows that represent no individuals.
 
     Removing these rows would change the row numbers in error messages.
 
     Args:
         table: The table.
         rows: Array of shape (rows,) that is true for the rows to replace.
-        leaf: The path of a leaf region, which may be any, to which to assign the rows.
-        attributes: The values of each attribute, of which the rows get the first.
+        leaf: The path of an arbitrary leaf region, to which the rows are assigned.
+        attributes: The values of each attribute. The rows get the first value.
         count: The column of counts, which is set to 0. If None, the caller must count these rows as 0.
     """
     # A short branch has empty names on the last levels.

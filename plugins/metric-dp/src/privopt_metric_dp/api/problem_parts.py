@@ -123,7 +123,7 @@ def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
         planar: Whether coordinates are x and y in km rather than longitude and latitude in degrees.
 
     Raises:
-        UsageError: The object neither is GeoJSON nor has a ``__geo_interface__``.
+        UsageError: The object is not GeoJSON and has no ``__geo_interface__``.
     """
     shape = getattr(region, "__geo_interface__", region)
     if not isinstance(shape, Mapping):
@@ -164,14 +164,14 @@ def vectors(array: object, ids: object = None) -> Part:
 
 
 def _to_texts(names: Iterable[object]) -> list[str]:
-    """Convert ids to strings in the way a CSV file would contain them. Integer-valued floats get no decimal point."""
+    """Convert ids to strings as they would appear in a CSV file. Floats with integer values get no decimal point."""
     values = list(names)
     numbers = iter(plain_texts(pl.Series([name for name in values if isinstance(name, float)], dtype=pl.Float64)))
     return [next(numbers) if isinstance(name, float) else str(name) for name in values]
 
 
 def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:
-    """Declare the distance along two-way roads, which is the length of the shortest path between two nodes.
+    """Declare that distance is measured along two-way roads, as the length of the shortest path between two nodes.
 
     Args:
         table: A table with one row per road.
@@ -183,7 +183,7 @@ def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km"
 
 
 def distances(array: object, to_outputs: object = None) -> Part:
-    """Declare a distance by a matrix.
+    """Declare the distances between places explicitly, as a matrix.
 
     Args:
         array: Symmetric array of shape (N, N) with the distances between records.
@@ -225,7 +225,7 @@ def travel_cost(
 
 
 def cost(array: object) -> Part:
-    """Declare the loss by a matrix.
+    """Declare the loss explicitly, as a matrix of costs.
 
     Args:
         array: Array of shape (N, K). Entry (i, k) is the loss from releasing output k for record i.
