@@ -227,12 +227,12 @@ class TablesDesign(Design):
         return list(max(scales, key=lambda table_scales: sum(scale is not None for scale in table_scales)))
 
     def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
-        """Fit consistent integers to noisy values by least squares, and then round one margin at a time.
+        """Fit consistent integers to noisy values, by least squares followed by rounding one margin at a time.
 
         Args:
             noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
-            totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,)
-                with these totals. Empty if there are no such levels.
+            totals: The totals that are published exactly, as one array of shape (regions,) per level, from the root
+                down. Empty if no totals are published exactly.
             how: The options of the fit. Only the gap and the progress function are used.
         """
         levels = self.level_weights

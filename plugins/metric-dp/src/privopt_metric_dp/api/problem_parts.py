@@ -387,7 +387,7 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
         has_unit: Whether distances are in km. If so, a string may use any unit of length.
 
     Returns:
-        A number in the problem's unit, which is rounded in favour of privacy if at all.
+        A number in the problem's unit. If it has to be rounded, it is rounded in favour of privacy.
 
     Raises:
         UsageError: The value is neither a number nor a string with a number and a unit, or the unit does not fit the
@@ -445,7 +445,7 @@ def _decimal_below(exact: Fraction) -> Decimal:
 
 
 def _prior_csv(prior: object, places: Part) -> bytes:
-    """Convert a prior to the contents of a CSV file with the columns ``id`` and ``p``, scaled to a sum of 1.
+    """Convert a prior to the contents of a CSV file with the columns ``id`` and ``p``, scaling it to sum to 1.
 
     Args:
         prior: A mapping from ids to weights, an array of weights in the order of the records, or a table.
@@ -491,7 +491,7 @@ def _to_weights(values: object) -> Floats:
 
 
 def _ids_of(places: Part) -> list[str]:
-    """Return the ids of the records in the order in which mechanisms read them."""
+    """Return the ids of the records, in the order in which mechanisms will read them."""
     contents = to_toml(dict(places.values)).encode()
     # The places are read in the way a mechanism reads them, so that the ids are in the same order.
     declared = load_problem(Places, File(name=NAME, path=None, kept=contents, in_memory=places.files))

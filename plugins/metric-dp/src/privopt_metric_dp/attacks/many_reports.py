@@ -58,7 +58,10 @@ class ObservedReports:
 
 
 def simulate_reports(release: MatrixRelease, places: Ints, count: int, seed: int) -> dict[str, ObservedReports]:
-    """Simulate fresh reports, sticky reports and, if the release can draw them, reports along traces.
+    """Simulate reports of several kinds from the given places.
+
+    Fresh reports are drawn independently, and sticky reports repeat the first one. If the release supports it, reports
+    along a trace, which may repeat the previous report, are simulated as well.
 
     Args:
         release: The release to draw reports from.
@@ -67,7 +70,7 @@ def simulate_reports(release: MatrixRelease, places: Ints, count: int, seed: int
         seed: The seed of the random generator.
 
     Returns:
-        The reports by kind, which is "fresh", "sticky" (repeating the first report) or "predicted" (along a trace).
+        The reports by kind: "fresh", "sticky" and, if supported, "predicted" (along a trace).
     """
     fresh = _simulate_fresh(release, places, count, seed)
     reports = {"fresh": fresh, "sticky": _repeat_first_report(fresh)}
@@ -93,14 +96,14 @@ def _simulate_fresh(release: MatrixRelease, places: Ints, count: int, seed: int)
 
 
 def _repeat_first_report(fresh: ObservedReports) -> ObservedReports:
-    """Turn fresh reports into sticky ones, which repeat each place's first report at all later times."""
+    """Turn fresh reports into sticky ones by repeating each place's first report at all later times."""
     outputs = np.broadcast_to(fresh.outputs[:, :1], fresh.outputs.shape)
     is_repeated = np.broadcast_to(np.arange(outputs.shape[1]) > 0, outputs.shape)
     return ObservedReports(outputs=outputs, kept=is_repeated)
 
 
 def _simulate_predicted(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
-    """Draw reports along traces, each of which stays at one place.
+    """Draw reports along traces, each of which stays at a single place.
 
     Args:
         release: The release to draw reports from, which must support traces.
@@ -253,9 +256,9 @@ def _last_change(values: Sequence[float]) -> int:
 
 
 def describe_attack(attack: Mapping[str, Any], noun: str = "place") -> str:
-    """Describe the attacker's errors after one report and after many reports in a sentence.
+    """Describe in one sentence the attacker's errors after one report and after many reports.
 
-    The sentence also tells after how many reports the errors no longer change.
+    The sentence also states after how many reports the errors stop changing.
 
     Args:
         attack: The result of :func:`over_time`.
@@ -270,7 +273,7 @@ def describe_attack(attack: Mapping[str, Any], noun: str = "place") -> str:
     half, last = f"{counts[median_step]:,}", f"{counts[max(median_step, p95_step)]:,}"
 
     def describe_miss(error: float) -> str:
-        """Return a phrase for a guess that is at most ``error`` away from the true place."""
+        """Return a phrase which says that a guess is at most ``error`` away from the true place."""
         if error == 0:
             return "exactly right"
         return f"at most {amount_text(f'{error:.3g}', attack['unit'])} off"

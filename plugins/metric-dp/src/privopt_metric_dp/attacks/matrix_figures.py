@@ -53,7 +53,7 @@ MAX_CHOSEN_PAIRS: Final = 20_000
 
 @frozen(kw_only=True)
 class Violations:
-    """Statistics on violated privacy constraints, which LR-Geo calls Geo-Ind violations (Equations (34) and (35)).
+    """Statistics on violated privacy constraints, called Geo-Ind violations in LR-Geo (Equations (34) and (35)).
 
     For an obfuscation matrix z, records i and j at distance d, and an output k, the constraints are ``z_ik <= exp(eps
     d) z_jk`` and, in the other direction, ``z_jk <= exp(eps d) z_ik``.
@@ -76,13 +76,13 @@ class Violations:
 def pair_blocks(
     records: int, distance: Callable[[Ints, Ints], ArrayLike], *, block: int = _PAIRS
 ) -> Iterable[PairBlock]:
-    """Yield all pairs of records i < j in lexicographic order with their distances, block by block.
+    """Yield all pairs of records i < j in lexicographic order with their distances, in blocks.
 
     Args:
         records: The number of records.
         distance: A function that takes two index arrays of the same length and returns the distances between
             corresponding records.
-        block: The maximum number of pairs in a block, unless a single record has more pairs.
+        block: The maximum number of pairs in a block. A record that has more pairs gets a block of its own.
     """
     start = 0
     while start < records - 1:
@@ -109,7 +109,7 @@ def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> floa
     Args:
         probabilities: Array of shape (N, K) with the probabilities z.
         blocks: Blocks of pairs with their distances d. They should include pairs that the guarantee does not cover,
-            because an attacker can compare these, too.
+            because an attacker can compare these as well.
     """
     greatest = 0.0
     for pairs, distances in blocks:
@@ -160,12 +160,12 @@ def count_violations(
 
 
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
-    """Compute the metrics that ``privopt audit`` shows, on what an attacker gains from a matrix and on its loss.
+    """Compute the metrics shown by ``privopt audit``: what an attacker gains from a matrix, and the matrix's loss.
 
     ``epsilon.achieved`` covers all pairs of records, required or not, and is per unit of distance. ``gv``
     (:class:`Violations`) covers the pairs that the certificate checks. If the guarantee covers a region, whose points
-    are snapped to random vertices before reports are drawn, ``epsilon.achieved`` covers any two of its points, and
-    ``gv`` the edges between vertices.
+    are snapped to random vertices before reports are drawn, ``epsilon.achieved`` covers any two points of the region,
+    and ``gv`` covers the edges between vertices.
 
     Args:
         release: The release, with a row for every record.
@@ -199,10 +199,10 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
-    """Estimate a lower bound on epsilon from sampled reports of two records.
+    """Estimate a lower bound on epsilon by comparing sampled reports from two records.
 
-    Out of about ``MAX_CHOSEN_PAIRS`` pairs at most, the attack chooses the one whose rows differ most relative to their
-    distance. If no pair has a positive distance, the result is None.
+    The two records form the pair whose rows differ most relative to their distance, among at most about
+    ``MAX_CHOSEN_PAIRS`` pairs at regular intervals. If no pair has a positive distance, the result is None.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:

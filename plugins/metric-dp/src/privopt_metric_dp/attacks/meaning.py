@@ -56,10 +56,10 @@ RECORDS_NAMED: Final = 3
 
 @frozen(kw_only=True)
 class Interpretation:
-    """An explanation of a guarantee for readers of a report.
+    """An explanation of a guarantee for the readers of a report.
 
     Attributes:
-        sentences: Sentences that explain the guarantee by numbers.
+        sentences: Sentences that explain the guarantee in numbers.
         warnings: Reasons why the guarantee protects little in practice. Empty if there are none.
     """
 
@@ -70,7 +70,9 @@ class Interpretation:
 def interpret_guarantee(
     release: MatrixRelease, data: MetricData, *, by_distance: bool = True, rows_of: Ints | None = None
 ) -> Interpretation:
-    """Explain the guarantee of a release in sentences, with warnings if it protects little.
+    """Explain the guarantee of a release in sentences, and warn if it protects little.
+
+    This takes one pass over the required pairs and one over the matrix.
 
     Args:
         release: The release, with one row for each record or, if given, for each element of ``rows_of``.
@@ -79,9 +81,6 @@ def interpret_guarantee(
             distances.
         rows_of: Array of shape (M,) with the record index of each row, if the rows belong to M equally likely senders.
             If None, there is one row per record, and senders are distributed according to the prior.
-
-    Notes:
-        This takes one pass over the required pairs and one over the matrix.
     """
     noun = noun_of(data.records)
     noun, plural = (noun, f"{noun}s") if data.region is None else ("vertex", "vertices")
@@ -164,7 +163,7 @@ def describe_error(data: MetricData, objective: Objective, kind: str) -> str:
     Args:
         data: The data of the problem.
         objective: The expected loss of the release, and its unit.
-        kind: The kind of loss, as ``utility.kind`` names it, or "" if the problem does not declare this loss.
+        kind: The kind of loss, as given by ``utility.kind``, or "" if the problem does not declare this loss.
     """
     amount = f"{format_digits(objective.value)} {objective.unit}"
     in_words = in_readers_unit(data, objective, objective.value)
@@ -196,12 +195,12 @@ def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
 
 
 def noun_of(space: Space) -> str:
-    """Return the noun for a record in messages, which is "word", "place", "value" or "record"."""
+    """Return the noun used for a record in messages: "word", "place", "value" or "record"."""
     return {"vector": "word", "plain": "record"}.get(space.kind, "place" if space.unit == "km" else "value")
 
 
 def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
-    """Yield a warning if the guarantee does not protect some records because they have no neighbour within reach.
+    """Yield a warning if the guarantee does not protect some records, because they have no required pair.
 
     Args:
         data: The data of the problem.
@@ -229,8 +228,8 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
         rows_of: The record index of each row. If None, there is one row per record, and a record's share is its prior.
 
     Returns:
-        Array of shape (M, K) with the mean rows of the M records that have any, and array of shape (M,) with their
-        shares.
+        Array of shape (M, K) with the mean rows of the M records that have rows, and array of shape (M,) with the
+        shares of these records.
     """
     if rows_of is None:
         return release.probabilities, data.prior
@@ -242,7 +241,9 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
 
 
 def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
-    """Return a sentence with the loss in the unit that ``per_km`` declares, or an empty tuple if there is none.
+    """Return a sentence with the loss in the unit that ``per_km`` declares, as a tuple.
+
+    The tuple is empty if the problem does not declare ``per_km`` or the loss is not in km.
 
     Args:
         data: The data of the problem.
@@ -284,7 +285,9 @@ def _format_factor(exponent: float) -> str:
 
 
 def _times_in_100(rate: float) -> str:
-    """Format a rate as a number of times in 100 with up to three digits. A rate below 1 is never shown as 100.
+    """Format a rate between 0 and 1 as a number of times in 100, with up to three digits.
+
+    A rate below 1 is never shown as 100.
 
     >>> _times_in_100(1 / 3), _times_in_100(0.0003), _times_in_100(0.99996), _times_in_100(1.0)
     ('33.3', '0.03', 'more than 99.9', '100')

@@ -42,7 +42,8 @@ class Moves(Protocol):
     """The dual multipliers of a proof, which turn costs into reduced costs for one output at a time.
 
     Attributes:
-        priced: The indices of the records that the proof uses as outputs. Empty if it uses the release's outputs.
+        priced: The indices of the records that the proof uses as outputs. Empty if the proof uses the release's
+            outputs.
     """
 
     priced: list[int]
@@ -57,7 +58,7 @@ class Moves(Protocol):
 
 
 def required_distances(metric: Metric, limit: float, i: int) -> dict[int, int]:
-    """Return the distances from record i to the other record in each of its required pairs.
+    """Return the distance from record i to every other record with which it forms a required pair.
 
     Args:
         metric: The problem's metric.
@@ -97,8 +98,8 @@ class _Growth:
                 record.
 
         Raises:
-            RefusedError: A pair is neither required nor implied by required pairs, or its factor exceeds every possible
-                ratio of weights.
+            RefusedError: A pair is neither required nor implied by required pairs, or its factor exceeds any ratio that
+                weights can have.
         """
         error, growth = self.metric.room, dict[Row, int]()
         last, reached = -1, dict[int, int]()
@@ -130,7 +131,7 @@ class _Growth:
         return growth
 
     def _required_distances(self, i: int) -> dict[int, int]:
-        """Return the distances from record i to the other records in required pairs, at least to the nearby ones.
+        """Return the distances from record i to other records in required pairs, including at least the nearby ones.
 
         Most constraints in a proof join records that are close to each other. Along roads, the search therefore goes no
         farther than the farthest record that some path from i reaches without passing another record.
@@ -142,9 +143,9 @@ class _Growth:
         return {j: d for j, d in distances.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
-        """Return the neighbours of each record in required pairs, with upper bounds on their distances.
+        """Return, for each record, its neighbours in required pairs, with upper bounds on their distances.
 
-        The lists are computed on the first call and kept.
+        The lists are computed on the first call and cached.
         """
         if not self._adjacency:
             error = self.metric.room
@@ -201,7 +202,7 @@ class _Trees:
 
     Attributes:
         size: The number of records N.
-        trees: For each of K outputs, the code of each record's parent.
+        trees: For each of K outputs, the encoded parent of each record.
         prices: The price of each record, scaled by 2**256.
         parents_by_code: For each record, a mapping from each code that occurs (:meth:`_decode_parent`) to a tuple of
             the parent, whether the tight constraint is (record, parent) rather than (parent, record), and the change in
@@ -346,15 +347,15 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
 
 
 def _check_array(name: str, holds: bool, expectation: str) -> None:
-    """Raise RefusedError if an array in proof.npz does not meet a condition.
+    """Raise RefusedError if an array in proof.npz does not satisfy a condition.
 
     Args:
         name: The name of the array.
-        holds: Whether the array meets the condition.
+        holds: Whether the array satisfies the condition.
         expectation: A description of the condition for the error message.
 
     Raises:
-        RefusedError: The array does not meet the condition.
+        RefusedError: The array does not satisfy the condition.
     """
     need(holds, f"proof.npz: {name}: expected {expectation}, got other numbers", 2)
 
@@ -362,10 +363,10 @@ def _check_array(name: str, holds: bool, expectation: str) -> None:
 def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:
     """Return the smallest reduced cost of each record over all possible reports on the streets.
 
-    Only two kinds of reports have to be considered, because no other point on the streets has a smaller reduced cost
-    (docs/reference/proof.md, "Over all streets"). One kind is a priced record. The other is the record itself, which
-    costs nothing, if it lies on a piece of street between two priced records. The multipliers for this report are
-    interpolated between those of the two priced records.
+    It is enough to consider two kinds of reports, because no other point on the streets has a smaller reduced cost
+    (docs/reference/proof.md, "Over all streets"). The first kind is a report of a priced record. The second is a report
+    of the record itself, whose cost is 0, if it lies on a piece of street between two priced records. Its multipliers
+    are interpolated between those of the two priced records.
 
     Args:
         metric: The metric along roads.
@@ -411,10 +412,10 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
 
 
 def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:
-    """Return the bound as a release must state it.
+    """Return the lower bound in the form in which a release must state it.
 
-    This is the bound rounded down to an odd multiple of ``unit / 2``, or ``min_bound`` if that is larger. Thanks to the
-    rounding, programs with slightly different rounding errors state the same value.
+    This is the bound rounded down to an odd multiple of ``unit / 2``, or ``min_bound`` if that is larger. Because of
+    the rounding, programs with slightly different rounding errors state the same value.
 
     Args:
         proved: The evaluated bound.

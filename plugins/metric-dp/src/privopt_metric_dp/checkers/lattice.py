@@ -38,7 +38,7 @@ def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
 
 
 def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> tuple[list[Point], list[Corners]]:
-    """Cover polygons by a mesh of the equilateral triangles that overlap at least one of them.
+    """Cover polygons by a mesh of equilateral triangles, each of which overlaps at least one polygon.
 
     The triangles belong to a regular lattice over the polygons' bounding box. A triangle overlaps a polygon if a
     boundary segment passes through its interior, or if its centre lies in the polygon.
@@ -110,10 +110,10 @@ def _lattice_triangles(rows: int, cols: int) -> list[Corners]:
 
 
 def _divide_segment(tail: Place, head: Place, max_length: float) -> list[list[float]]:
-    """Divide a segment into as few equal parts as possible that are no longer than ``max_length``.
+    """Divide a segment into the smallest number of equal parts that are no longer than ``max_length``.
 
     Returns:
-        The ends of all parts in order from ``tail`` to ``head``, which are included.
+        The end points of the parts in order, from ``tail`` to ``head`` inclusive.
     """
     parts = max(1, math.ceil(math.hypot(head[0] - tail[0], head[1] - tail[1]) / max_length))
     return [[x + (y - x) * (n / parts) for x, y in zip(tail, head, strict=True)] for n in range(parts + 1)]

@@ -37,7 +37,7 @@ class Losses:
 
     Attributes:
         prior: The prior of each row as an integer weight.
-        whole: The sum of the weights in the prior, by which they are divided.
+        whole: The sum of the prior's weights, by which each weight is divided.
         column: A function that returns the cost of an output for every row, scaled by 2**256. These costs are never too
             high, and at most 2**-80 too low.
         unit: The unit of costs.
@@ -107,7 +107,10 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
 
 
 def _is_price(price: object) -> bool:
-    """Return whether a value is a valid ``per_km`` table, which gives the cost of a km. No claim depends on it."""
+    """Return whether a value is a valid ``per_km`` table, which states what a kilometre costs and in which unit.
+
+    No claim depends on the table.
+    """
     if not isinstance(price, dict) or price.keys() != {"cost", "unit"}:
         return False
     cost = price["cost"]
@@ -117,12 +120,12 @@ def _is_price(price: object) -> bool:
 
 
 def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:
-    """Read weights from a file and scale them to integers.
+    """Read weights from a file, and scale them to integers.
 
     Args:
         problem: The published problem.
         file: The name of a file with the columns "id" and ``name``, or None to give every record the same weight.
-        name: The column with the weights, which is "p" for a prior, whose sum must be 1, or "weight" for targets.
+        name: The column with the weights: "p" for a prior, which must sum to 1, or "weight" for targets.
         ids: The ids of all records.
 
     Returns:
@@ -162,12 +165,12 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
     """Return a function that computes travel costs from the distances of records and outputs to the targets.
 
     The cost of an output for a record is the sum of q_t |d(record, t) - d(output, t)| over all targets t, where q_t is
-    the weight of target t divided by the sum of weights. Costs are reduced by the possible error in both distances, so
-    that they are never too high.
+    the weight of target t divided by the sum of weights. The largest possible error in the two distances is subtracted
+    from each term, so that costs are never too high.
 
     Args:
         problem: The published problem.
-        metric: The problem's metric, which measures the distance d unless ``[utility]`` names a file of other roads.
+        metric: The problem's metric, which measures the distance d unless ``[utility]`` names a file with other roads.
 
     Returns:
         A function that takes the index of an output and returns its cost for every record, scaled by 2**256.
@@ -185,8 +188,8 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
 
         Args:
             distances_from: A function that takes the index of a start and returns its distances to all records. It is
-                used only without roads.
-            starts: The ids of the starts, which are used for searches along roads.
+                used only if distances are not measured along roads.
+            starts: The ids of the starts, which are used to find paths along roads.
         """
         rows: Iterator[Sequence[Any]]
         if travel is None:

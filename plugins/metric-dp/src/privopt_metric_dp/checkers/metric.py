@@ -60,13 +60,14 @@ class Metric:
     Attributes:
         kind: The kind of distance, which is a key of :data:`KEYS`.
         records, outputs: The places between which distances are measured.
-        points: The ids of the obfuscation matrix's rows, which are the records and the vertices that a region adds.
+        points: The ids of the obfuscation matrix's rows: the records, and the vertices that a region adds.
         place: The index of each row by its id. It is set only for distances along roads.
         ready: A function that converts the coordinates of a place to the form that ``way`` takes.
         way: A function that returns the distance between two places, given their coordinates in this form.
         there: The coordinates of the outputs in this form.
         own: A function that takes the index of a row and returns the distances from this row to all rows.
-        held: A function like ``own`` for the distances in privacy constraints, which a region measures along its edges.
+        held: A function like ``own``, but for the distances used in privacy constraints. In a region, these are
+            measured along its edges.
         ends: A function that takes the index of an output and returns the distances from this output to all rows.
         room: The largest amount by which a distance can be too small, scaled by 2**256.
         roads: A function that returns shortest path lengths along the roads, or None for other kinds of distance.
@@ -177,7 +178,9 @@ class Metric:
         self._measure_pairs(ready, way)
 
     def _measure_pairs(self, ready: Callable[[Any], Any], way: Callable[[Any, Any], int]) -> None:
-        """Set ``own`` and ``ends``, given a function of two places. The coordinates of each place are converted once.
+        """Set ``own`` and ``ends``, given a function of two places.
+
+        The coordinates of each place are converted only once.
 
         Args:
             ready: A function that converts the coordinates of a place to the form that ``way`` takes.
@@ -195,7 +198,7 @@ class Metric:
         self.ends = lambda k: row(self.there[k])
 
     def _measure_along(self, streets: list[Road]) -> None:
-        """Measure distances along two-way roads, as lengths of shortest paths.
+        """Set up distances along two-way roads, measured as the lengths of shortest paths.
 
         Args:
             streets: The ids of each road's two ends, and its length in km.
@@ -220,7 +223,7 @@ class Metric:
         self.ends = lambda k: row(self.outputs.ids[k])
 
     def rows_within(self, i: int, max_distance: int) -> dict[int, int]:
-        """Return the distances in privacy constraints from row i to all rows within ``max_distance``.
+        """Return the distances, as used in privacy constraints, from row i to all rows within ``max_distance``.
 
         Args:
             i: The index of the row.
@@ -249,7 +252,7 @@ class Metric:
         return {self.place[name]: d for name, d in lengths.items()}
 
     def _read_matrices(self, problem: Problem, table: dict[str, Any], chosen_ids: list[str] | None) -> None:
-        """Read distances from the problem's matrices. If the two entries for a pair differ, the smaller one counts.
+        """Read distances from the problem's matrices. If the two entries for a pair differ, the smaller one is used.
 
         Args:
             problem: The published problem.
@@ -280,7 +283,7 @@ class Metric:
         """Add a region's vertices to the rows.
 
         Args:
-            ids: The ids of all rows, in which those of the added vertices come last.
+            ids: The ids of all rows, ending with those of the added vertices.
             positions: The coordinates of the added vertices.
         """
         self.points = ids
@@ -301,7 +304,7 @@ class Metric:
     def hold_along(self, factors: list[Factor], epsilon: Fraction) -> None:
         """Measure distances in privacy constraints along the edges of a region.
 
-        An edge along which weights may change by the factor 1 + a gets the length ln(1 + a) / epsilon.
+        If weights may change by the factor 1 + a along an edge, the edge gets the length ln(1 + a) / epsilon.
 
         Args:
             factors: For each piece of street or triangle side, the ids of its two ends and the factor 1 + a.

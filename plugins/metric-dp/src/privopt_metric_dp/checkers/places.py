@@ -124,7 +124,7 @@ class Places:
 
         Args:
             grid: The table with the keys ``rows``, ``cols``, ``cell_km`` and, for a grid on the earth, ``south_west``.
-            max_places: The maximum number of cells, which is how many weights the release's file can contain.
+            max_places: The maximum number of cells, given by the number of weights that the release's file can contain.
             name: The name of the table, for error messages.
 
         Raises:
@@ -153,11 +153,12 @@ class Places:
     def _read_points(self, problem: Problem, table: Mapping[str, Any], name: str) -> None:
         """Read places from a file with one row per place.
 
-        The problem may give other names for the columns id, lat, lon, x and y, and may join several columns into ids.
+        The problem may give different names to the columns id, lat, lon, x and y, and may form ids by joining several
+        columns.
 
         Args:
             problem: The published problem.
-            table: The problem's table, whose key ``points`` names the file and whose optional key ``columns`` names
+            table: The problem's table. Its key ``points`` names the file, and its optional key ``columns`` names the
                 columns.
             name: The name of the table, for error messages.
 
@@ -185,7 +186,7 @@ class Places:
             self.kind, self.at = "planar", list(zip(x, y, strict=True))
 
     def _read_mesh(self, problem: Problem, mesh: Mapping[str, Any], name: str) -> None:
-        """Compute a mesh of equilateral triangles that covers polygons, whose vertices become the places.
+        """Compute a mesh of equilateral triangles that covers polygons. The vertices of the mesh become the places.
 
         Args:
             problem: The published problem, which contains a GeoJSON file of the polygons.
@@ -227,20 +228,20 @@ class Places:
 
 
 def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
-    """Raise RefusedError if the sizes of a grid are invalid or it has too many places.
+    """Check that the numbers of rows and columns of a grid are valid, and that it does not have too many places.
 
     Args:
         name: The name of the table, for the error message.
         sides: The numbers of rows and columns, as read from the problem.
-        max_places: The maximum number of places, which is how many weights the release's file can contain.
+        max_places: The maximum number of places, given by the number of weights that the release's file can contain.
 
     Raises:
-        RefusedError: A size is not a positive integer, or there are too many places.
+        RefusedError: A number is not a positive integer, or there are too many places.
     """
     is_valid = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= max_places
     need(is_valid, f"problem: [{name}]: expected sizes that are integers above 0, and at most {max_places} places", 2)
 
 
 def _column_name(name: str) -> str:
-    """Convert a column name to Unicode's NFC form, which the headers of published files have."""
+    """Convert a column name to Unicode's NFC form, which the headers of published files use."""
     return unicodedata.normalize("NFC", name)

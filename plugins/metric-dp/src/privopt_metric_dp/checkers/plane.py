@@ -48,7 +48,7 @@ MILLION = 10**6
 
 
 class Plane:
-    """A region that is divided into triangles. Each vertex has a row in the obfuscation matrix.
+    """A region that is divided into triangles. Each vertex of the triangles has a row in the obfuscation matrix.
 
     Attributes:
         arrays: The additional array that mechanism.npz contains for a region of triangles, in the format of
@@ -70,8 +70,8 @@ class Plane:
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
         """Refine the triangles, and return the arrays that mechanism.npz must contain.
 
-        All triangles are divided into quarters until no side is longer than ``split``. The arrays are the triangles,
-        the number of snapping steps (always 0) and the vertices.
+        All triangles are repeatedly divided into quarters until no side is longer than ``split``. The arrays returned
+        are the triangles, the number of snapping steps (always 0) and the vertices.
 
         Args:
             epsilon: Epsilon per km.
@@ -112,9 +112,9 @@ class Plane:
         return [triangles, [0], self.at]
 
     def _hold_sides(self, ids: list[str], epsilon: Fraction) -> None:
-        """Limit the ratio between the matrix rows at the two ends of each side.
+        """Limit the ratio between the matrix rows at the two ends of each side of a triangle.
 
-        A side that two triangles share gets the smaller of their limits.
+        A side shared by two triangles gets the smaller of their limits.
 
         Args:
             ids: The id of each vertex.
@@ -223,9 +223,10 @@ class Plane:
         return len(self.triangles), worst
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
-        """Average the losses over people anywhere in the region.
+        """Average the losses over people who are spread evenly over the region.
 
-        Each person is snapped to a random corner of the triangle that contains the person.
+        To report, a person is snapped to a random corner of the triangle that contains the person, and the row of that
+        corner is used.
 
         Args:
             losses: The losses at the vertices.
@@ -238,8 +239,8 @@ class Plane:
         def column(k: int) -> list[int]:
             """Return the cost of output k at every vertex, scaled by 2**256.
 
-            The cost at a vertex is a mean over all people, in which each person's cost is multiplied by the probability
-            of snapping the person to the vertex.
+            The cost at a vertex is the mean, over all people, of a person's cost times the probability that the person
+            is snapped to the vertex.
             """
             costs = [0] * count
             # A loss that is a distance is measured from the person. Any other loss is interpolated between the corners.
@@ -257,11 +258,11 @@ class Plane:
         return replace(losses, prior=[1] * count, whole=1, column=column)
 
     def _spread_people(self) -> Iterator[Person]:
-        """Yield weighted quadrature points that represent people who are spread evenly over the region.
+        """Yield weighted quadrature points that represent people spread evenly over the region.
 
         Radon's seven-point rule, which is exact for polynomials of degree up to 5, is applied to each triangle or, if
-        there are few triangles, to equal parts of it. On the earth, weights are proportional to the projected area
-        times the cosine of the latitude, which is the true area up to a factor.
+        there are few triangles, to equal parts of each one. On the earth, weights are proportional to the projected
+        area times the cosine of the latitude, which is the true area up to a factor.
         """
         parts: list[Part] = [((ONE, 0, 0), (0, ONE, 0), (0, 0, ONE))]
         # All triangles are divided alike, and further the fewer there are.

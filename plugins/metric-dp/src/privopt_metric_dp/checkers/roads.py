@@ -95,9 +95,9 @@ class Network:
         return {name: length for name, length in lengths.items() if length <= max_length}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
-        """Return the length of the shortest path from a node to each stop among the paths that pass no other stop.
+        """Return the length of the shortest path from a node to each stop, over paths that pass no other stop.
 
-        Stops without such a path are omitted, and so is the start node itself.
+        Stops that no such path reaches are omitted, and so is the start node itself.
         """
 
         # A path cannot continue from a stop other than the start, so it ends at the first stop that it reaches.
@@ -149,7 +149,7 @@ class Network:
 
 
 def ways(roads: list[Road], *, one_way: bool = False) -> Lengths:
-    """Return a function that computes shortest path lengths along roads in the way of :meth:`Network.lengths`."""
+    """Return a function that computes shortest path lengths along roads, like :meth:`Network.lengths`."""
     return Network(roads, one_way=one_way).lengths
 
 

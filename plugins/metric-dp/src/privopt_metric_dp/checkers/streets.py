@@ -98,7 +98,7 @@ class Streets:
         return [[piece[:2] for piece in self.pieces], [STEPS_PER_HALF], lengths]
 
     def checked_pairs(self) -> list[tuple[int, int, float, int]]:
-        """Return the pieces as pairs of rows to check.
+        """Return the pieces as pairs of rows that have to be checked.
 
         Returns:
             For each piece, the row indices of its two ends, its length in km, and the largest allowed ratio between
@@ -109,20 +109,20 @@ class Streets:
     def rate(self, excess: float) -> float:
         """Return the smallest product of epsilon and length at which a piece allows the ratio 1 + ``excess``.
 
-        This is the ratio between an output's weights in the rows of the piece's two ends. The result is 2 n t, where n
+        The ratio is that between an output's weights in the rows of the piece's two ends. The result is 2 n t, where n
         is :data:`STEPS_PER_HALF` and t solves ``excess`` = 2 ((1 + t)^n - 1) (docs/guide/everywhere.md).
         """
         return 2 * STEPS_PER_HALF * math.expm1(math.log1p(excess / 2) / STEPS_PER_HALF)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Return (0, 0.0), because streets are checked by means of :meth:`checked_pairs` instead."""
+        """Return (0, 0.0), because streets are checked as pairs of rows instead (:meth:`checked_pairs`)."""
         return 0, 0.0
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
-        """Average the losses over people anywhere on the streets.
+        """Average the losses over people who are spread evenly over the streets.
 
-        A person at the fraction u of a piece is snapped to the second end with probability lambda(u)
-        (:func:`_far_share`), and otherwise to the first end.
+        To report, a person at the fraction u of a piece is snapped to its second end with probability lambda(u)
+        (:func:`_far_share`), and otherwise to its first end. The row of that end is then used.
 
         Args:
             losses: The losses at the vertices.
@@ -134,7 +134,7 @@ class Streets:
         def column(k: int) -> list[int]:
             """Return the cost of output k at every vertex as a sum over people, scaled by 2**256.
 
-            A person's cost is multiplied by the mass and by the probability of being snapped to the vertex.
+            Each person's cost is multiplied by the person's mass and by the probability of being snapped to the vertex.
             """
             d, costs = vertices(k), [0] * count
             for person in people:
@@ -154,7 +154,7 @@ class Streets:
         return replace(losses, prior=[1] * count, whole=total_mass, column=column)
 
     def _place_people(self) -> list[tuple[Piece, int, int]]:
-        """Return weighted Gauss points that represent people who are spread evenly over the streets.
+        """Return weighted Gauss points that represent people spread evenly over the streets.
 
         Returns:
             The piece of each point, the point's position as a fraction of the piece, and its weight, which is the
@@ -204,7 +204,7 @@ class _Person:
 
 
 def _far_share(part: int, step: Fraction, factor: Fraction) -> int:
-    """Return lambda(u), the probability of snapping a person at the fraction u of a piece to its second end.
+    """Return lambda(u), the probability that a person at the fraction u of a piece is snapped to its second end.
 
     The function is S-shaped, so that output probabilities change by at most the factor 1 + ``step`` in each of 16
     steps. Let 16 u = n + r, where n is an integer and 0 <= r < 1. In the first half of the piece, lambda(u) is ((1 +

@@ -50,9 +50,9 @@ def quarters(corners: Corners, middles: Corners) -> list[Corners]:
 def _violates_delaunay(p: Point, q: Point, a: Point, b: Point) -> bool:
     """Return whether triangles pqa and qpb, which share the side pq, violate the Delaunay condition.
 
-    They do if the angles at a and b sum to more than 180 degrees, because a and b then lie in the circumcircle of the
-    opposite triangle. This means that the cotangents of the two angles have a negative sum. To avoid divisions, the sum
-    is multiplied by both areas.
+    They violate it if the angles at a and b sum to more than 180 degrees, because each of a and b then lies in the
+    circumcircle of the opposite triangle. In this case, the cotangents of the two angles have a negative sum. To avoid
+    divisions, the sum is multiplied by both areas.
     """
     return scalar(p, a, q) * turn(q, p, b) + scalar(p, b, q) * turn(p, q, a) < 0
 
@@ -60,8 +60,9 @@ def _violates_delaunay(p: Point, q: Point, a: Point, b: Point) -> bool:
 def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
     """Return whether triangles form a Delaunay triangulation of the points' convex hull, apart from flat notches.
 
-    Flat notches are missing parts of the hull that nearly flat triangles would fill. Once they are filled, the boundary
-    must be a single ring that turns left everywhere and goes around once, which ensures that triangles do not overlap.
+    Flat notches are parts of the hull that are missing from the triangulation, but that nearly flat triangles would
+    fill. Once they are filled, the boundary must be a single ring that turns left everywhere and goes around once,
+    which ensures that triangles do not overlap.
 
     Args:
         points: All vertices, in integer millimetres.
@@ -124,8 +125,8 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
     """Return whether triangles fill the convex hull of their vertices, apart from flat notches.
 
     Flat notches (pockets) are missing parts of the hull that nearly flat triangles would fill. To check a notch, the
-    function fills it with triangles from the hull inwards. The third corner of the triangle at a side is the one for
-    which the circumcircle contains no other corner.
+    function fills it with triangles from the hull inwards. The third corner of the triangle added at a side is chosen
+    so that the circumcircle contains no other corner.
 
     Args:
         points: All vertices, in integer millimetres.
@@ -189,8 +190,8 @@ def side_ratios(corners: list[Point], rate: float) -> list[float]:
     three sides. Bisection finds the largest s for which all such weights satisfy |grad z| <= epsilon min(z) in the
     triangle (docs/guide/everywhere.md, "Triangles").
 
-    The function performs the same floating-point operations as ``solve``, so that both obtain the same numbers. Privacy
-    does not depend on the result, because gradients are checked in integers.
+    The floating-point operations are the same as in ``solve``, so that both obtain the same numbers. Privacy does not
+    depend on the result, because gradients are checked in integers.
 
     Args:
         corners: The triangle's corners in integer millimetres.

@@ -17,15 +17,16 @@ RELATIVE_TOLERANCE = 1e-9
 
 
 def _can_compare(subject: Subject) -> str | None:
-    """Return None if the check applies to a mechanism, or else the reason why it does not."""
+    """Return None if the check applies to a mechanism, and otherwise the reason why it does not."""
     return None if issubclass(subject.mechanism_class.problem_class, MetricProblem) else require_field("alike")(subject)
 
 
 @check("distances", of={"matrix", "odds"}, needs=_can_compare)
 def distances(trial: Trial) -> None:
-    """Check that no required pair of records has too large a distance in the mechanism's data.
+    """Check that no distance in the mechanism's data is too large for a required pair of records.
 
-    Too large a distance d would weaken the guarantee, because the certificate allows ratios up to exp(epsilon d).
+    A distance d that is too large would weaken the guarantee, because the certificate allows ratios up to exp(epsilon
+    d).
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -69,8 +70,8 @@ def _name_pairs(data: MetricData) -> Iterable[tuple[str, str, float]]:
 def _independent_distances(subject: Subject, run: Run) -> Iterable[tuple[str, str, float]]:
     """Return the required pairs as record ids, with distances that do not come from the mechanism under test.
 
-    If the mechanism's profile defines an ``alike`` function, that provides the pairs and distances. Otherwise, the kit
-    reads them from the problem file.
+    If the mechanism's profile defines an ``alike`` function, that function provides the pairs and distances. Otherwise,
+    they are read from the problem file.
     """
     if subject.profile.alike is not None:
         return subject.profile.alike(run.problem)

@@ -70,9 +70,9 @@ KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "p
 def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
     """Return strategies that draw problems of a given kind, in the order in which to try them.
 
-    If the kind defines a strategy, only that is returned. Otherwise, the first strategy draws those of the kit's
-    problems that already use the kind, and the second one changes problems so that they use it, which may make them
-    invalid. For a notion, only the second strategy is returned.
+    If the kind defines its own strategy, only that one is returned. Otherwise, the first strategy draws generated
+    problems and keeps those that use the kind, and the second one changes problems so that they use it, which may make
+    them invalid. For a notion, only the second strategy is returned.
 
     Args:
         role: "distance", "loss" or "notion".
@@ -152,8 +152,8 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
 def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
     """Check a kind of loss on a problem, and describe the first fault found.
 
-    A loss must have a unit and return the same values on every call. That the values are finite and have the right
-    shape was already checked when the problem was loaded.
+    A loss must have a unit and return the same values on every call. The loading of the problem has already checked
+    that the values are finite and have the right shape.
 
     Args:
         instance: The loaded problem, which uses the kind under test.
@@ -312,8 +312,8 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
 def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
     """Replace the places in a problem by four places on a line, keeping its privacy notion.
 
-    Under metric DP, the pairs of neighbouring places on a line imply all other pairs. Under another notion, they may
-    not, so the new problem tests that such a notion is still certified for all pairs.
+    Under metric DP, the pairs of neighbouring places on a line imply all other pairs. Under other notions, they may
+    not, so the new problem tests whether a release is still certified for all pairs.
     """
     line = problem.without_key("outputs").without_key("privacy.neighbours_within")
     line = line.with_key("records", {"grid": {"rows": 1, "cols": 4, "cell_km": 1}})
@@ -321,7 +321,7 @@ def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def _describe_line(tried: GeneratedProblem, original: GeneratedProblem) -> str:
-    """Return an empty string for the original problem, or else a description of the variant with places on a line."""
+    """Return an empty string for the original problem, or a description of the variant with places on a line."""
     return "" if tried is original else f"\nfour places on a line instead:\n{tried.toml}"
 
 
@@ -346,8 +346,8 @@ def _run_kind_check(role: str, check: str, name: str, how: Effort, seed: int) ->
         seed: The seed with which problems are generated.
 
     Returns:
-        The result with the first strategy that yields examples. If none does, nothing was checked, and the check counts
-        as failed. If the kind has no table in problem files, the check is not applicable.
+        The result for the first strategy that yields examples. If none does, the check counts as failed, because
+        nothing was checked. If the kind has no table in problem files, the check is not applicable.
     """
 
     def example(problems: SearchStrategy[GeneratedProblem], data: st.DataObject) -> None:

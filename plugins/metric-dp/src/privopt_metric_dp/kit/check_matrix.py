@@ -19,7 +19,7 @@ __all__: list[str] = []
 def expected_loss(trial: Trial) -> None:
     """Check that the reported expected loss is the sum of prior times cost times probability over all entries.
 
-    The sum is computed in exact rationals. The check does not apply if the mechanism reports its loss in another unit
+    The sum is computed in exact rationals. The check does not apply if the mechanism reports its loss in a unit other
     than the problem's.
 
     Args:

@@ -32,10 +32,11 @@ NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
 
 @frozen(kw_only=True)
 class Excess:
-    """A violation of the guarantee by two points at which the probabilities of an output differ too much.
+    """A violation of the guarantee: two points at which the probabilities of an output differ too much.
 
     Attributes:
-        first, second: The two points, each as the index of a simplex and the weights of its corners.
+        first, second: The two points, each as the index of a simplex (a street or triangle) and the weights of its
+            corners.
         output: The index of the output.
         ratio: The larger probability of the output at the two points divided by the smaller one.
         km: The length in km of a path between the two points.
@@ -51,7 +52,7 @@ class Excess:
 
 
 def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
-    """Return the probability that a position on a street is snapped to the far end.
+    """Return the probability that a position on a street is snapped to the far end rather than the near end.
 
     The probability is an S-shaped, piecewise linear function of the position, with the same number of pieces in each
     half of the street (docs/guide/everywhere.md, "Streets").
@@ -80,8 +81,8 @@ def _piece_share(reach: Fraction, steps: int, piece: int) -> Fraction:
     Args:
         reach: The product of epsilon and the length of the street.
         steps: The number of pieces in the first half of the street.
-        piece: The index of the piece, counted from 0 at the near end. With ``steps``, the middle of the street is
-            meant.
+        piece: The index of the piece, counted from 0 at the near end. Piece ``steps`` starts in the middle of the
+            street.
     """
     t = reach / (2 * steps)
     return ((1 + t) ** piece - 1) / (2 * ((1 + t) ** steps - 1))
@@ -126,7 +127,7 @@ def _mix_rows(
         rows: The integer weights of all outputs, for each vertex of the region.
         region: The region that contains the point.
         simplex: The index of the simplex that contains the point.
-        shares: The probabilities that the point is snapped to each corner of the simplex, which sum to 1.
+        shares: The probability that the point is snapped to each corner of the simplex. They sum to 1.
 
     Returns:
         The weights as integers, and the denominator by which to divide them.
@@ -283,11 +284,11 @@ def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
 
 
 def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
-    """Yield pairs of points on the two sides of a random point, which usually lies on the border of a triangle.
+    """Yield pairs of points on either side of a random point, which usually lies on the border of a triangle.
 
-    Each other triangle that contains the border point can yield two pairs. The first pair consists of the border point
-    as a point of this triangle and of the other one. The second pair consists of one point in each of the two
-    triangles, such that the line between them passes through the border point.
+    Every other triangle that contains this border point can yield two pairs. The first pair represents the border point
+    twice, once as a point of each triangle. The second pair consists of one point in each of the two triangles, such
+    that the line between them passes through the border point.
 
     Args:
         region: The triangulated plane.
@@ -396,7 +397,7 @@ def _draw_part(chance: Random) -> Fraction:
 
 
 def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
-    """Draw the barycentric coordinates of a point in a triangle, which is sometimes very close to a side or corner."""
+    """Draw the barycentric coordinates of a point in a triangle, sometimes very close to a side or corner."""
     # The first part is positive, so the sum is never 0.
     parts = [Fraction(chance.randrange(1, 1000)), *(chance.randrange(1000) * chance.choice(NEARNESS) for _ in range(2))]
     chance.shuffle(parts)
@@ -404,7 +405,7 @@ def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
 
 
 def _takes_regions(subject: Subject) -> str | None:
-    """Return None if a mechanism takes metric problems, or else the reason why :func:`every_point` does not apply."""
+    """Return None if a mechanism takes metric problems, and otherwise why :func:`every_point` does not apply."""
     if issubclass(subject.mechanism_class.problem_class, MetricProblem):
         return None
     return Elsewhere("its problems have no `privacy.everywhere`")
@@ -412,7 +413,7 @@ def _takes_regions(subject: Subject) -> str | None:
 
 @check("every-point", of={"matrix", "odds"}, needs=_takes_regions, min_examples=20)
 def every_point(trial: Trial) -> None:
-    """Check a guarantee that covers every point of a region by comparing random pairs of points.
+    """Check a guarantee that covers every point of a region, by comparing random pairs of points.
 
     The probabilities of an output at two points at distance d may differ by at most a factor of exp(epsilon d). The
     check applies to releases that claim this for a problem with ``privacy.everywhere``.

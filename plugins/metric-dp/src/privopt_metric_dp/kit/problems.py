@@ -41,7 +41,7 @@ class MetricCase:
     """The contents of a generated metric problem, which :meth:`problem` converts to a problem file.
 
     Attributes:
-        space: The metric space. Its points are the records, followed by the outputs unless these are the records.
+        space: The metric space. Its points are the records, followed by the outputs unless the outputs are the records.
         records: The number of records.
         names: The ids of all points in the space. Empty for default ids.
         epsilon: Epsilon as a decimal string.
@@ -87,7 +87,7 @@ class MetricCase:
         return ["abcdefghijklmnop"[n] if n < self.records else f"out-{n}" for n in range(len(self.space))]
 
     def problem(self) -> GeneratedProblem:
-        """Convert the case to a problem file, together with the contents of the files that it names."""
+        """Convert the case to a problem file and the contents of the files that it names."""
         files: dict[str, bytes] = {}
         distance: dict[str, Any] = {"kind": self.space.kind}
         tables: dict[str, Any] = {"records": self._places_table(range(self.records), "points.csv", files)}
@@ -159,13 +159,13 @@ class MetricCase:
 
 @lru_cache
 def _optional_priors(records: int) -> st.SearchStrategy[tuple[float, ...]]:
-    """Draw a prior for the records, where () is the uniform one."""
+    """Return a strategy that draws a prior for the records, where () stands for the uniform prior."""
     return st.one_of(st.just(()), priors(records))
 
 
 @lru_cache
 def _record_counts(points: int) -> st.SearchStrategy[int]:
-    """Draw how many points of a space are records. Examples shrink towards all of them."""
+    """Return a strategy that draws how many points of a space are records. It shrinks towards all of them."""
     return st.integers(1, points).map(lambda n: points + 1 - n)
 
 
@@ -178,7 +178,7 @@ def metric_problems(
     every_pair: bool = False,
     extra: Callable[[MetricCase], Tables] | None = None,
 ) -> GeneratedProblem:
-    """Draw a metric problem on a space of at most 5 points, whose ``facts["case"]`` is its :class:`MetricCase`.
+    """Draw a metric problem on a space of at most 5 points, with its :class:`MetricCase` in ``facts["case"]``.
 
     Args:
         draw: The function that Hypothesis supplies to draw values.
@@ -233,7 +233,7 @@ def metric_problems(
 
 
 def _case_of(problem: GeneratedProblem) -> MetricCase | None:
-    """Return the case from which this kit generated a problem, or None if the problem has another origin."""
+    """Return the case from which the kit generated a problem, or None if the kit did not generate it."""
     case = problem.facts.get("case")
     return case if isinstance(case, MetricCase) else None
 
@@ -351,7 +351,7 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
 
 
 def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Halve a problem's epsilon, which cannot decrease the optimal loss. Return None if there is no epsilon."""
+    """Halve a problem's epsilon, which cannot decrease the optimal loss. Return None if the problem has no epsilon."""
     epsilon = problem.get("privacy.epsilon")
     return None if epsilon is None else problem.with_key("privacy.epsilon", Decimal(str(epsilon)) / 2)
 
@@ -371,14 +371,14 @@ def _without_neighbours(problem: GeneratedProblem) -> GeneratedProblem | None:
 
 
 def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
-    """Return the loss of a mechanism that the kit certified itself, which no valid lower bound exceeds.
+    """Return the loss of a mechanism that the kit has certified itself. No valid lower bound exceeds this loss.
 
     Args:
         problem: The loaded problem.
         result: The result of the mechanism under test.
 
     Returns:
-        The loss, or None if the result has its loss in another unit or its privacy notion does not bound ratios of
+        The loss, or None if the result states its loss in another unit or its privacy notion does not bound ratios of
         probabilities.
     """
     # A mechanism may have a loss of its own, such as a count. The kit's linear program has the constraints of metric
@@ -392,7 +392,7 @@ def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
 
 
 def several_rounds(extra: Callable[[MetricCase], Tables] | None = None) -> GeneratedProblem:
-    """Return a fixed problem whose asymmetric prior makes iterative methods need several rounds.
+    """Return a fixed problem with an asymmetric prior, for which iterative methods need several rounds.
 
     Args:
         extra: A function that takes the case and returns the tables that the mechanism under test requires.
@@ -411,7 +411,7 @@ def metric_profile(
     monotone: str = "always",
     **others: Any,
 ) -> Profile:
-    """Return the kit's profile for metric problems, with the changes that a particular mechanism needs.
+    """Return the kit's profile for metric problems, adapted to a particular mechanism.
 
     Args:
         problems: The strategy for problems, which is usually ``metric_problems(...)`` with some arguments. If None, the
@@ -420,9 +420,9 @@ def metric_profile(
             default strategy.
         lengths: The keys in the mechanism's tables whose values are lengths, such as ``"acme.radius"``. The ``units``
             check scales them together with all distances.
-        monotone: When to check that a larger epsilon does not increase the loss, which is ``"always"`` (for optimal
-            mechanisms), ``"distance"`` (only if the loss is the distance) or ``"never"``.
-        others: Other fields of :class:`Profile` with the values to use instead of the defaults.
+        monotone: When to check that a larger epsilon does not increase the loss: ``"always"`` (for optimal mechanisms),
+            ``"distance"`` (only if the loss is the distance) or ``"never"``.
+        others: Values for other fields of :class:`Profile`, which replace the defaults.
     """
     # The function that makes a problem stricter, so that the losses before and after can be compared.
     stricter = {"always": _halve_epsilon, "distance": _halve_epsilon_of_distance_loss, "never": None}[monotone]
@@ -443,10 +443,10 @@ def metric_profile(
 
 @lru_cache  # so that all methods of a mechanism have the same profile and problems
 def default_profile(problem_class: type) -> Profile | None:
-    """Return the default profile for a problem class, or None if its plugin must define a profile.
+    """Return the default profile for a problem class, or None if there is none and its plugin must define one.
 
-    A plugin must define one for a subclass of MetricProblem that has additional required keys, and for a class that is
-    not a subclass of MetricProblem.
+    There is none for a subclass of MetricProblem that has additional required keys, or for a class that is not a
+    subclass of MetricProblem.
     """
     if not issubclass(problem_class, MetricProblem):
         return None

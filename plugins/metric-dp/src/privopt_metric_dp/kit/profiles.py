@@ -40,9 +40,9 @@ The loss may rise with epsilon, because the linear programs for two values of ep
 def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
     """Add a matrix for the "given" mechanism to a problem.
 
-    The entries in row i are proportional to exp(-d_ik), where d_ik is the distance from record i to output k. Because
-    entries at an infinite distance are 0, the matrix does not satisfy metric DP for any epsilon if the space is
-    disconnected.
+    The entries in row i are proportional to exp(-d_ik), where d_ik is the distance from record i to output k. Entries
+    at an infinite distance are 0. In a disconnected space, the matrix therefore does not satisfy metric DP for any
+    epsilon.
     """
     case: MetricCase = problem.facts["case"]
     distances = case.space.distances[: case.records]

@@ -14,11 +14,11 @@ __all__ = ["best_loss", "optimum"]
 
 
 def best_loss(data: MetricData) -> float:
-    """Return the smallest expected loss of a few mechanisms that satisfy metric DP.
+    """Return the smallest expected loss among a few mechanisms that satisfy metric DP.
 
     These are the constant mechanisms, which always report the same output, and the optimum of a linear program if it
     can be repaired and certified. A mechanism under test may have a smaller loss, but no valid lower bound exceeds the
-    returned one.
+    loss returned here.
 
     Args:
         data: The data of a small problem.

@@ -21,17 +21,17 @@ Edge = tuple[int, int, float]
 
 @frozen(kw_only=True, eq=False)
 class MetricSpace:
-    """A finite metric space, which consists of a few points and the distances between them.
+    """A finite metric space: a few points and the distances between them.
 
     Attributes:
         shape: The name of the shape, which is one of :data:`privopt_metric_dp.kit.strategies.SHAPES`.
         kind: The value of ``distance.kind`` in a problem file that uses these distances.
-        distances: Array of shape (n_points, n_points) with the distances, which are infinite between points that no
-            path connects.
+        distances: Array of shape (n_points, n_points) with the distances, which are infinite between points that are
+            not connected by a path.
         coordinates: Each point's (x, y) in km or (lat, lon) in degrees. Empty if ``kind`` is "graph" or "matrix".
         edges: The roads between points as (from, to, km). Empty unless ``kind`` is "graph".
-        cells: The number of rows, the number of columns and the side length of a cell in km for a regular grid, or else
-            None.
+        cells: For a regular grid, the number of rows, the number of columns and the side length of a cell in km. None
+            for other spaces.
     """
 
     shape: str
@@ -119,7 +119,7 @@ def from_edges(count: int, edges: Sequence[Edge], shape: str) -> MetricSpace:
     Args:
         count: The number of points. A point without roads is infinitely far from all others.
         edges: The two points that each road connects, and its length in km. If several roads connect the same points,
-            the shortest one counts.
+            the shortest one is used.
         shape: The name of the space's shape.
     """
     table = np.full((count, count), math.inf)

@@ -21,7 +21,10 @@ SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "c
 # Strategies are cached by argument, because creating one takes longer than drawing from it.
 @lru_cache
 def sizes(maximum: int) -> st.SearchStrategy[int]:
-    """Draw an integer from 1 to ``maximum``. Examples shrink towards 2, because most faults require two items."""
+    """Return a strategy for integers from 1 to ``maximum``.
+
+    Examples shrink towards 2, because most faults require two items.
+    """
     # Hypothesis shrinks towards the first element. The special case 1 comes last.
     return st.sampled_from([n for n in (2, 3, *range(4, maximum + 1)) if n <= maximum] + [1])
 
@@ -40,7 +43,7 @@ def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
 
     Args:
         draw: The function that Hypothesis supplies to draw values.
-        max_points: The maximum number of points. The shapes "twins" and "coincident" have at least two in any case.
+        max_points: The maximum number of points. The shapes "twins" and "coincident" always have at least two.
         shape: "points", "twins", "coincident" or "globe".
     """
     count = draw(sizes(max_points))
@@ -59,7 +62,7 @@ def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
 
 @lru_cache
 def _lattice_spots(count: int) -> st.SearchStrategy[list[tuple[int, int]]]:
-    """Draw ``count`` different points of a 4 x 4 lattice."""
+    """Return a strategy that draws ``count`` different points of a 4 x 4 lattice."""
     lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
     return st.lists(lattice, min_size=count, max_size=count, unique=True)
 
@@ -113,13 +116,18 @@ def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
 
 
 def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.SearchStrategy[MetricSpace]:
-    """Draw finite metric spaces of various shapes.
+    """Return a strategy that draws finite metric spaces of various shapes.
 
-    Points have coordinates in a regular "grid", as "points" on a lattice in the plane, and on a "globe". In "twins",
-    two points in the plane are only 1e-3 to 1e-9 km apart, and in "coincident", two points are at the same place. Roads
-    connect the points of a "path", and the points within each of two "islands". The other shapes are distance matrices,
-    with equal distances in a "clique", short distances within "clusters" and long ones between them, and small integers
-    that satisfy the triangle inequality in "general".
+    - "grid": the cells of a regular grid.
+    - "points": points of a lattice in the plane.
+    - "twins": points in the plane, two of which are only 1e-3 to 1e-9 km apart.
+    - "coincident": points in the plane, two of which are at the same place.
+    - "globe": points on the globe.
+    - "path": a chain of points that are joined by roads.
+    - "islands": two separate chains of points.
+    - "clique": a matrix in which all distances between different points are equal.
+    - "clusters": a matrix with short distances within clusters, and long ones between them.
+    - "general": a matrix of small integers that satisfy the triangle inequality.
 
     Args:
         max_points: The maximum number of points.
@@ -143,7 +151,7 @@ def _metric_spaces(max_points: int, shapes: tuple[str, ...]) -> st.SearchStrateg
 
 @lru_cache
 def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
-    """Draw the prior probabilities of ``count`` records.
+    """Return a strategy that draws the prior probabilities of ``count`` records.
 
     Probabilities are proportional to small integers. Examples shrink towards a uniform prior.
     """
@@ -152,9 +160,9 @@ def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
 
 
 def costs(records: int, outputs: int) -> st.SearchStrategy[NDArray[np.float64]]:
-    """Draw an array of shape (records, outputs) with non-negative integer losses.
+    """Return a strategy that draws arrays of shape (records, outputs) with non-negative integer losses.
 
-    Examples shrink towards losses that are the absolute difference between the record's and the output's index.
+    Examples shrink towards losses equal to the absolute difference between the record's and the output's index.
     """
     size = records * outputs
     differences = np.abs(np.arange(records)[:, None] - np.arange(outputs)[None, :]).astype(np.float64)

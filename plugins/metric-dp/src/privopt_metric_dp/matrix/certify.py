@@ -61,7 +61,7 @@ def _content_key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fra
 
 @frozen(kw_only=True)
 class Failure:
-    """A violated inequality. Weight (i, k) exceeds exp(epsilon d) times weight (j, k), where d is the pair's distance.
+    """A violated inequality: weight (i, k) exceeds exp(epsilon d) times weight (j, k), where d is the pair's distance.
 
     Attributes:
         i, j: Indices of the two records.
@@ -79,8 +79,8 @@ class Measurements:
 
     Attributes:
         holds: Whether every row sums to 2**63 and every inequality was proved.
-        worst: Largest log-ratio per unit of distance over all pairs and outputs, rounded up. It is too large by at most
-            an ulp or, if more than 64 pairs are equally bad, by up to about 1e-15 / distance. It is infinite if two
+        worst: Largest log-ratio per unit of distance over all pairs and outputs, rounded up. The rounding adds at most
+            an ulp or, if more than 64 pairs are equally bad, up to about 1e-15 / distance. The value is infinite if two
             rows at distance 0 differ, or if a column is 0 in exactly one row of a pair.
         allowed: The double nearest to epsilon.
         checked: The number of pairs times the number of outputs. Each inequality is checked in both directions.
@@ -103,12 +103,12 @@ class Measurements:
 
 
 def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return the largest ratio between two entries in the same column for each pair of rows.
+    """Return, for each pair of rows, the largest ratio between two entries in the same column.
 
     The larger entry is divided by the smaller one, so ratios are at least 1.
 
     Args:
-        weights: Array of shape (N, K), the weights or probabilities. Zeros count as a tiny number (`ZERO`).
+        weights: Array of shape (N, K), the weights or probabilities. Zeros are treated as a tiny number (`ZERO`).
         pairs: Array of shape (P, 2), the row indices of each pair.
 
     Returns:
@@ -149,7 +149,7 @@ def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
 
 
 def max_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return the largest absolute log-ratio in any column for each pair of rows, for plots and statistics.
+    """Return, for each pair of rows, the largest absolute log-ratio in any column, for plots and statistics.
 
     Args:
         rows: Array of shape (N, K), weights, or probabilities that are 0 or at least 2**-64.
@@ -322,7 +322,7 @@ def certify(
     Args:
         weights: Array of shape (N, K) and type uint64. The probability is weight / 2**63.
         pairs: Array of shape (P, 2), the record indices of each required pair, in either order.
-        distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact.
+        distances: Array of shape (P,), the distance of each pair. The doubles are treated as exact.
         epsilon: Exact epsilon per unit of distance, at least 0.
 
     Returns:
@@ -382,7 +382,7 @@ def _judge(
     ratios: Floats,
     bounds: tuple[Floats, Floats],
 ) -> Measurements:
-    """Decide the inequalities of all pairs from their largest ratios and floating-point bounds on exp(epsilon d).
+    """Decide the inequalities of all pairs, given their largest ratios and floating-point bounds on exp(epsilon d).
 
     Row sums are checked as well.
 
@@ -435,7 +435,7 @@ def _judge(
 
 
 def make_failure(weights: Unsigned, i: int, j: int, k: int) -> Failure:
-    """Return the failure of records i and j at output k, in which the record with the larger weight comes first."""
+    """Return the failure of a pair of records at output k, with the record that has the larger weight first."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 
 

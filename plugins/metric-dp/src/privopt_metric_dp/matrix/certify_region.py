@@ -52,8 +52,8 @@ Worst = tuple[float, tuple[int, int] | None]
 def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measurements:
     """Prove or refute that integer weights satisfy metric DP between any two points of a region.
 
-    To draw a report, a position is first snapped to a random vertex of its simplex, and the report is then drawn from
-    that vertex's row.
+    To draw a report, a position is first snapped to a random vertex of its simplex (a street or triangle), and the
+    report is then drawn from that vertex's row.
 
     Args:
         weights: Array of shape (N, K) and type uint64, with one row per vertex. The probability is weight / 2**63.
@@ -63,8 +63,8 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
     Returns:
         The measurements. ``checked`` is the number of simplices times the number of outputs. On a plane, ``worst`` is
         the largest |grad z_k| / min z_k per km, where z_k is the probability of output k. On streets, it is the
-        smallest epsilon at which each street's ratio of weights is at most 1 + a, where a is the street's growth. It is
-        rounded up. If there are not N rows, nothing is checked and ``holds`` is False.
+        smallest epsilon at which each street's ratio of weights is at most 1 + a, where a is the street's growth
+        (:func:`street_growth`). It is rounded up. If there are not N rows, nothing is checked and ``holds`` is False.
 
     Raises:
         UsageError: The weights are not a two-dimensional array of type uint64.
@@ -99,14 +99,16 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
 def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
     """Decide whether z_B <= (1 + a) z_A on each street AB in both directions, for every output.
 
+    Here z is the weight of the output at an end of the street, and a is the street's growth (:func:`street_growth`).
+
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
         region: The street network.
         epsilon: Exact epsilon per km.
 
     Returns:
-        The first few failures, the number of streets that fail, the number of inequalities that needed exact integers,
-        and the largest epsilon that any street requires with the street's ends.
+        The first few failures; the number of streets that fail; the number of inequalities that needed exact integers;
+        and the largest epsilon that any street requires, together with the street's ends.
     """
     ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
@@ -136,14 +138,16 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
 def _streets_with_unequal_ends(weights: Unsigned, region: Streets) -> Ints:
     """Return the indices of the streets whose two ends have different rows of weights.
 
-    All other streets satisfy the condition at every epsilon.
+    All other streets satisfy their privacy constraints at every epsilon.
     """
     tails, heads = region.simplices.T
     return np.flatnonzero((weights[tails] != weights[heads]).any(axis=1))
 
 
 def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
-    """Find the smallest epsilon at which every street's ratio of weights is at most 1 + a, where a is its growth.
+    """Find the smallest epsilon at which every street's ratio of weights is at most 1 + a.
+
+    Here a is the street's growth (:func:`street_growth`).
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
@@ -185,7 +189,7 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 
 
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """Return the epsilon that a release for a region satisfies if points are snapped as the claimed epsilon implies.
+    """Return the epsilon that a release for a region satisfies if points are snapped according to the claimed epsilon.
 
     On a plane, this is the certificate's ``worst``. On streets, positions are snapped along the curve of
     :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
@@ -260,7 +264,7 @@ def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction
 
 
 def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
-    """Estimate in doubles the epsilon at which each street's ratio of weights equals 1 + a.
+    """Estimate, in floating point, the epsilon at which each street's ratio of weights equals 1 + a.
 
     Here a is the street's growth (:func:`street_growth`).
 
@@ -306,8 +310,8 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
         epsilon: Exact epsilon per km.
 
     Returns:
-        The first few failures, the number of triangles that fail, the number of inequalities that needed exact
-        integers, and the largest epsilon that any triangle requires with two of the triangle's corners.
+        The first few failures; the number of triangles that fail; the number of inequalities that needed exact
+        integers; and the largest epsilon that any triangle requires, together with two of the triangle's corners.
     """
     corners = region.vertices[region.simplices]
     sides = np.ascontiguousarray(corners[:, 1:] - corners[:, :1])  # AB and AC

@@ -27,7 +27,7 @@ _BLOCK_COLUMNS = 64
 
 
 class Graph:
-    """The graph of required pairs, which consists of neighbour lists in CSR form.
+    """The graph of required pairs, stored as neighbour lists in CSR form.
 
     Attributes:
         first, second: Arrays of shape (P,), the two records of each pair.
@@ -85,7 +85,7 @@ def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-
 
 @jit()
 def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps):  # type: ignore[no-untyped-def]
-    """Raise the entries in a block of columns to their closure, in sweeps over all rows.
+    """Raise the entries in a block of columns as far as the privacy constraints require, in sweeps over all rows.
 
     A row is updated only from those neighbouring rows that have risen since it was last visited.
 
@@ -95,10 +95,10 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
         factors: Array of shape (2 P,), the factor ``exp(-eps' d)`` for each neighbour. A row must be at least this
             factor times the neighbour's row.
         is_integer: Whether to round raised entries up to integers.
-        max_sweeps: Largest number of sweeps.
+        max_sweeps: Maximum number of sweeps.
 
     Returns:
-        Whether the closure was reached within ``max_sweeps`` sweeps.
+        Whether the entries stopped rising, up to rounding errors, within ``max_sweeps`` sweeps.
     """
     # A relative rise below 2**-50 counts as a rounding error, which the slack tau covers, and is not passed on to
     # neighbours.

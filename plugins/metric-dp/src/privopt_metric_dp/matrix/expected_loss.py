@@ -24,7 +24,7 @@ __all__ = ["ExpectedLoss", "costs_of"]
 
 @frozen(kw_only=True, eq=False)
 class ExpectedLoss(UtilityLoss[MatrixRelease]):
-    """The expected loss under the prior, which is the sum of p_i c_ik z_ik over all records i and outputs k.
+    """The expected loss under the prior: the sum of p_i c_ik z_ik over all records i and outputs k.
 
     Here p_i is the prior of record i, c_ik the cost of reporting k for i, and z_ik the probability of this report.
 
@@ -60,7 +60,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the expected loss of a release's weights in doubles (see :meth:`loss_of_rows`)."""
+        """Return the expected loss of a release's weights, computed in doubles (see :meth:`loss_of_rows`)."""
         return self.loss_of_rows(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
@@ -109,16 +109,16 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
-    """Return a problem's data with the costs that underlie a mechanism's loss, which reports plot.
+    """Return a problem's data with the costs that underlie a mechanism's loss, for use in reports.
 
-    The costs of records whose prior is 0 do not follow from the expected loss, so they are set to 0.
+    The costs of records whose prior is 0 cannot be derived from the expected loss, so they are set to 0.
 
     Args:
         loss: The mechanism's loss.
         data: The problem's data.
 
     Returns:
-        The data, or None if the loss is not an :class:`ExpectedLoss`, because only that has costs.
+        The data, or None if the loss is not an :class:`ExpectedLoss`, because other losses need not be based on costs.
     """
     if not isinstance(loss, ExpectedLoss):
         return None

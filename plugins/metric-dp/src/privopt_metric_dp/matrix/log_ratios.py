@@ -18,7 +18,7 @@ __all__ = ["DOUBLE_LANES", "raise_to_differences", "raise_to_ratios"]
 def raise_to_ratios(
     values: Floats, reciprocals: Floats, width: int, first: Ints, second: Ints, ratios: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Update the largest ratio between two entries in the same column for each pair of rows.
+    """Update, for each pair of rows, the largest ratio between two entries in the same column.
 
     Args:
         values: Flat array of the entries in a block of columns, row by row, all above 0. Each row consists of ``width``
@@ -44,7 +44,7 @@ def raise_to_ratios(
 def raise_to_differences(
     values: Floats, width: int, first: Ints, second: Ints, differences: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Update the largest absolute difference between two entries in the same column for each pair of rows.
+    """Update, for each pair of rows, the largest absolute difference between two entries in the same column.
 
     Args:
         values: Flat array of the entries in a block of columns, row by row. Each row consists of ``width`` vectors.

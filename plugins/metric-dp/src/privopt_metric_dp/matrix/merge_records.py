@@ -20,7 +20,7 @@ MAX_EXPONENT = 200.0
 def merge_records(
     pairs: Ints, distances: Floats, epsilon: Fraction, records: int, merge_distance: float
 ) -> tuple[Ints, Floats]:
-    """Group records that are very close to each other into classes, whose records will share a row.
+    """Group records that are very close to each other into classes whose records will share a row.
 
     The exponent of a pair is epsilon times its distance. A pair is near if its exponent is below a threshold, and the
     classes are the connected components of the graph of near pairs. Pairs between two classes therefore have exponents
@@ -102,7 +102,7 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
 def merge_matrix(
     z: Floats, loss: Floats | None, pairs: Ints, exponents: Floats, label: Ints
 ) -> tuple[Floats, Graph, Floats]:
-    """Set up the problem for classes of merged records, with their rows, pairs and costs.
+    """Set up the problem for classes of merged records, with their rows, required pairs and costs.
 
     Args:
         z: Array of shape (N, K), the matrix.

@@ -30,7 +30,7 @@ class Matrix:
         over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an array
             of shape (S,). None means all required pairs.
         bound: An estimate of the lower bound that the multipliers prove, or None if it is unknown.
-        solver: The name, version and iterations of the solver, for result.json.
+        solver: The solver's name, version and number of iterations, for result.json.
         details: Additional values for result.json.
         stopped: Whether a limit stopped the solver before it finished.
         release: Integer weights to release unchanged if they satisfy the privacy notion. If they do not, or if this is
