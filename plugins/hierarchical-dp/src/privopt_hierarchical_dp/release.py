@@ -67,8 +67,8 @@ class HierarchyRelease(Release):
         counts: For each table and level, an array of shape (regions, ...) with the counts of all cells.
         noisy: For each table and level, an array of shape (regions, ...) with the noisy values. If a table was not
             measured at a level, its values there are derived from other noisy values and exact totals.
-        totals: The totals that are published exactly, as one array of shape (regions,) per level, from the root down.
-            Empty if no totals are published exactly.
+        totals: The totals that are published exactly, as one array of shape (regions,) per level that has them, from
+            the root down. Empty if no totals are published exactly.
         scales: The exact noise scale of each table at each level (a variance for Gaussian noise), or None where a table
             was not measured.
         law: The noise distribution.

@@ -267,8 +267,8 @@ class SizesDesign(Design):
 
         Args:
             noisy: The noisy values for each level of the single table.
-            totals: The totals that are published exactly, as one array of shape (regions,) per level, from the root
-                down. Empty if no totals are published exactly.
+            totals: The totals that are published exactly, as one array of shape (regions,) per level that has them,
+                from the root down. Empty if no totals are published exactly.
             how: The options of the fit.
             root: The total of the whole hierarchy, if it is already known. If None, it is estimated unless it is
                 public.

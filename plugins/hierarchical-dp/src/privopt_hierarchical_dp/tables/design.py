@@ -231,8 +231,8 @@ class TablesDesign(Design):
 
         Args:
             noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
-            totals: The totals that are published exactly, as one array of shape (regions,) per level, from the root
-                down. Empty if no totals are published exactly.
+            totals: The totals that are published exactly, as one array of shape (regions,) per level that has them,
+                from the root down. Empty if no totals are published exactly.
             how: The options of the fit. Only the gap and the progress function are used.
         """
         levels = self.level_weights
