@@ -26,7 +26,7 @@ def conjugate_carry(count: int) -> str:
 
 
 def shorten_list(names: Sequence[str], limit: int = 5) -> str:
-    """Join the first ``limit`` names with commas, and mention how many more there are.
+    """Join at most ``limit`` names with commas, and state how many more there are.
 
     >>> shorten_list(["a.jpg", "b.jpg", "c.jpg"], 2)
     'a.jpg, b.jpg and 1 more'
@@ -37,10 +37,10 @@ def shorten_list(names: Sequence[str], limit: int = 5) -> str:
 
 @frozen(kw_only=True)
 class Task:
-    """The optimisation task, which is either a top-k task or a budget task (AAAI 2020, Equations (3) and (4)).
+    """The optimisation task: either a top-k task or a budget task (AAAI 2020, Equations (3) and (4)).
 
-    A top-k task deletes as few photos as possible such that the true location is not among the k most likely ones. A
-    budget task protects as many locations as possible. A location is protected if it ranks at or above the true one.
+    A location is protected if it ranks at or above the true one. A top-k task deletes as few photos as possible so that
+    the true location is not among the k most likely ones. A budget task protects as many locations as possible.
 
     Attributes:
         top_k: The number k in a top-k task, or None in a budget task.
@@ -64,7 +64,7 @@ def describe_place(names: Sequence[str], column: int) -> str:
     """Describe a place by its column and, if it has one, its name.
 
     Args:
-        names: The places' names, in column order. The list may end early, and names may be empty.
+        names: The places' names in column order. The last places may be missing from it, and a name may be empty.
         column: The column of the place.
 
     >>> describe_place(["Rome", ""], 0), describe_place(["Rome", ""], 1)
@@ -97,7 +97,7 @@ class Album:
         scores: Array of shape (N, M) with the log-probabilities log P(location | photo), which are finite or -inf.
             Adding a constant to a photo's row has no effect.
         true: The column of the true location.
-        keep: Boolean array of shape (N,) that says whether each photo must stay.
+        keep: Boolean array of shape (N,) that says which photos must not be deleted.
         keep_at_least: The smallest number of photos that must remain.
         margin: The margin theta, which is added to the true location's score for each photo (AAAI 2020, section 2,
             black-box protection).
@@ -129,51 +129,51 @@ class Album:
 
     @property
     def photos(self) -> int:
-        """The number N of photos."""
+        """The number of photos, N."""
         return int(self.scores.shape[0])
 
     @property
     def locations(self) -> int:
-        """The number M of locations, including the true one."""
+        """The number of locations, M, including the true one."""
         return int(self.scores.shape[1])
 
     @property
     def required_count(self) -> int:
-        """The smallest number of photos that can be retained under both ``keep_at_least`` and ``keep``."""
+        """The smallest number of photos that can remain, given both ``keep_at_least`` and ``keep``."""
         return max(self.keep_at_least, int(self.keep.sum()))
 
     @cached_property
     def rules_out_true(self) -> bool:
-        """Whether some photo assigns probability 0 to the true location.
+        """Whether any photo assigns probability 0 to the true location.
 
-        If such a photo is posted, every location is protected, because the true location then ranks last.
+        If such a photo is posted, the true location ranks last, so every other location is protected.
         """
         return bool(np.isneginf(self.scores[:, self.true]).any())
 
     @cached_property
     def alternates(self) -> Alternates:
-        """The album in the form that the solvers use, available only if all scores of the true location are finite."""
+        """The scores arranged as the solvers use them. All scores of the true location must be finite."""
         return Alternates.of(self)
 
 
 @frozen(kw_only=True, eq=False)
 class Alternates:
-    """An album's N photos, scored for the m alternates, which are the locations other than the true one.
+    """The scores of an album's N photos for the m alternates, which are the locations other than the true one.
 
     All scores of the true location must be finite.
 
     Attributes:
         location: Array of shape (m,) with the column of each alternate in the album.
-        scores: Array of shape (m, N) with the scores, where 0 replaces -inf.
+        scores: Array of shape (m, N) with the scores, where -inf is replaced by 0.
         true: Array of shape (N,) with the scores of the true location.
         margin: The margin theta, which is added to the true location's score for each photo.
         diff: Array of shape (m, N) with the differences ``scores - true - margin`` in doubles, or 0 where the score is
             -inf. A positive difference means that the photo favours the alternate over the true location.
-        kills: Boolean array of shape (m, N) that says whether the score is -inf. If such a photo is retained, the
-            alternate is ruled out.
-        size: Array of shape (m,) with the scale of rounding errors: the largest absolute score in each row, plus the
-            largest absolute value in ``true``, plus the absolute margin.
-        keep: Boolean array of shape (N,) that says whether each photo must stay.
+        kills: Boolean array of shape (m, N) that says whether the score is -inf. A photo with such a score rules out
+            the alternate if it is retained.
+        size: Array of shape (m,) with a magnitude for bounding rounding errors: the largest absolute score in each row,
+            plus the largest absolute value in ``true``, plus the absolute value of the margin.
+        keep: Boolean array of shape (N,) that says which photos must not be deleted.
     """
 
     location: NDArray[np.int64]
@@ -209,7 +209,7 @@ class Alternates:
 
     @property
     def slack(self) -> Floats:
-        """Bounds of shape (m,) on the rounding errors when rows of ``diff`` are summed over any set of photos."""
+        """Upper bounds on the rounding errors of sums of ``diff`` over any set of photos, as an array of shape (m,)."""
         n = self.diff.shape[1]
         # Each difference is rounded twice, and a sum of n terms is rounded n - 1 more times. Partial sums are at most n
         # * size. The factor 4 is a safety margin.
@@ -218,8 +218,8 @@ class Alternates:
     def gain(self, row: int, photo: int) -> Fraction:
         """Return a photo's exact score for an alternate, minus its score for the true location and the margin.
 
-        A positive result means that the photo favours the alternate over the true location. A score of -inf counts as
-        0.
+        A positive result means that the photo favours the alternate over the true location. A score of -inf is treated
+        as 0.
         """
         return Fraction(self.scores[row, photo]) - Fraction(self.true[photo]) - Fraction(self.margin)
 

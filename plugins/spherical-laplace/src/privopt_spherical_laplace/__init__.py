@@ -13,7 +13,7 @@ __all__ = ["privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the specification of the mechanism and its only method."""
+    """Return the specification of the mechanism ``spherical-laplace`` and of its only method."""
     return [
         MechanismSpec(
             name="spherical-laplace",

@@ -20,7 +20,7 @@ __all__ = ["SphereReporting"]
 
 @use_theme
 def distance_figure(problem: SphereInstance) -> Figure:
-    """Plot the cumulative distribution of the distance between a position and its report, before rounding."""
+    """Plot the cumulative distribution of the distance between a position and its report before it is rounded."""
     # The curve ends at 99.5 %, beyond which it is nearly flat. The point at probability 0 is left out.
     probabilities = np.linspace(0.0, 0.995, 200)[1:]
     figure, axes = axes_of(6.4, 3.0)
@@ -33,14 +33,14 @@ def distance_figure(problem: SphereInstance) -> Figure:
 
 
 class SphereReporting(Reporting[SphereInstance, SphereRelease]):
-    """The report on a spherical-laplace release, which shows how far reports lie from the true position."""
+    """The report on a spherical-laplace release, which shows how far reported positions lie from the true one."""
 
     def figures(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Figure]:
-        """Return the report's only figure, named ``distance``, which shows the distribution of the distance."""
+        """Return the only figure, named ``distance``, which shows how far reports lie from the true position."""
         return {"distance": distance_figure(problem)}
 
     def report(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[Section]:
-        """Return the report's only section, with the figure and the distance's median and 95th percentile in km."""
+        """Return a single section with the figure and the median and 95th percentile of the distance in km."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         lead = (
             f"Around any position half of all reports are drawn within {median:.3g} km and 95 % within {p95:.3g} km. "

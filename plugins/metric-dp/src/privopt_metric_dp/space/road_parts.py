@@ -20,14 +20,14 @@ NAMED_PLACES: Final = 5
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
-    """Return a phrase that says how many places lie outside the largest connected component, and names some of them.
+    """Return a phrase that counts the places outside the largest connected component and names some of them.
 
-    At most `NAMED_PLACES` places are named.
+    At most `NAMED_PLACES` places are named. The largest component is the one that contains the largest number of these
+    places.
 
     Args:
-        roads: The roads. On directed roads, two places are connected only if there are paths in both directions.
-        ids: The ids of the places, which must be nodes of the roads. The largest component is the one with the most of
-            these places.
+        roads: The roads. If they are directed, two places are connected only if each can be reached from the other.
+        ids: The ids of the places, each of which must be a node of the roads.
     """
     names = list(dict.fromkeys(ids))
     labels = components(len(roads), roads.edge_nodes, strong=roads.directed)[roads.positions(names)]

@@ -37,12 +37,12 @@ class Roads:
     >>> roads.travel(["a"], ["c", "b"]).tolist()
     [[3.0, 1.0]]
 
-    Lengths of undirected edges are rounded down to multiples of a common unit, which is small but large enough for
-    every path length to be a double. For a city, the unit is 2^-46 km, or 0.01 nm. Sums along paths are then exact,
-    whatever the direction and the order of the edges, and constraints on neighbouring pairs of records imply the
-    constraints on all other pairs without any rounding error. Rounding down errs on the side of privacy. If rounding
-    would change any length by more than a relative 1e-9, no lengths are rounded, and :class:`RoadMetric` subtracts a
-    bound on the rounding errors from each sum.
+    The lengths of undirected edges are rounded down to multiples of a common unit, chosen so that the length of every
+    shortest path can be represented exactly as a double. For a city, the unit is 2^-46 km, or 0.01 nm. Sums along
+    shortest paths are then exact regardless of the order in which the edges are added, and the privacy constraints on
+    neighbouring pairs of records imply those on all other pairs without any rounding error. Rounding down errs on the
+    side of privacy. If it would change any length by more than a relative 1e-9, no lengths are rounded, and
+    :class:`RoadMetric` subtracts a bound on the rounding errors from each sum instead.
 
     Args:
         tails, heads: The ids of each edge's two nodes, in two sequences of length E.
@@ -50,23 +50,23 @@ class Roads:
             one is used.
         directed: Whether edges can only be followed from tail to head.
         source: The name of the file, for error messages.
-        short: Whether the lengths were rounded down from the decimals in the file. A declared length may then exceed
-            the given one by less than one unit in the last place.
-        written: Two arrays of shape (E,): the doubles nearest to the declared decimals, and the doubles nearest to the
-            differences between the decimals and the first array.
+        short: Whether ``km`` was rounded down from the decimals in the file. A declared length may then exceed the
+            given one by less than one unit in the last place.
+        written: The declared lengths to higher precision, as two arrays of shape (E,): the doubles nearest to the
+            decimals in the file, and the doubles nearest to the differences between those decimals and the first array.
         decimals: Array of shape (E,) with the declared decimals as strings.
 
     Attributes:
         nodes: The ids of the nodes, in the order of their first occurrence in tails, then heads.
-        exact: Whether sums of lengths along paths are exact.
+        exact: Whether sums of lengths along shortest paths are exact.
         stretch: An upper bound on the ratio between a path's declared length and its length after rounding down.
         _graph: A CSR matrix of shape (n, n) with the edge lengths in km.
         _ends: Array of shape (2, E) with the node indices of the edges' tails and heads.
         _number: The index of each node, by id.
 
     Raises:
-        InputError: The arrays differ in length, there are no edges, or some lengths are not between 0 and 1e150 km, in
-            which case each offending row is reported.
+        InputError: The arrays differ in length, there are no edges, or a length is not between 0 and 1e150 km. Every
+            edge with an invalid length is reported.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class Roads:
     def integer_roads(self) -> tuple[Roads, Fraction] | None:
         """The same roads with integer lengths, and the unit of these lengths in km.
 
-        It is None if the declared lengths are unknown or have no suitable common unit.
+        None if the declared lengths are unknown or have no suitable common unit.
 
-        Sums of the integers along paths are exact. Each declared length is known only as a sum of two doubles, so an
-        integer times the unit may differ from it by a relative 2^-100.
+        Sums of the integers along paths are exact. However, each declared length is known only as a sum of two doubles,
+        so an integer times the unit may differ from it by a relative 2^-100.
         """
         counts = None if self._written is None else _count_units(*self._written)
         if counts is None:
@@ -140,15 +140,15 @@ class Roads:
 
     @cached_property
     def meant(self) -> Ways | None:
-        """An exact shortest-path solver for the declared lengths, or None if :attr:`streets` is None."""
+        """A solver that computes exact shortest paths for the declared lengths, or None if :attr:`streets` is None."""
         streets = self.streets
         return None if streets is None else Ways(streets, len(self))
 
     @property
     def streets(self) -> list[tuple[int, int, Fraction]] | None:
-        """Each road as a triple of its two node indices and its exact declared length.
+        """The roads as triples of two node indices and the exact declared length in km.
 
-        It is None if roads are directed, or if a declared decimal is unknown or too long.
+        None if the roads are directed, or if any declared decimal is unknown or too long.
         """
         # decimal_of() returns None for a decimal that is too long. Fewer decimals than roads are then left below.
         lengths = [] if self._decimals is None else [decimal_of(text) for text in self._decimals.tolist()]
@@ -184,17 +184,17 @@ class Roads:
     def lengths(
         self, starts: Ints, *, limit: float = math.inf, backwards: bool = False
     ) -> Iterator[tuple[slice, Floats]]:
-        """Yield the lengths of the shortest paths from the given nodes to all nodes, block by block.
+        """Yield the lengths of the shortest paths from the given nodes to all nodes, one block of nodes at a time.
 
         Args:
             starts: Array of shape (S,) with the indices of the starting nodes.
-            limit: The largest length in km. The search does not go further.
-            backwards: Whether to follow edges backwards, which yields the lengths of paths from all nodes to the
-                starting nodes.
+            limit: The path length in km beyond which the search stops.
+            backwards: Whether to follow edges from head to tail, which yields the lengths of the paths from all nodes
+                to the starting nodes.
 
         Yields:
             For each block of B starting nodes, the slice of ``starts`` that it covers, and an array of shape (B, n)
-            with the lengths in km. A length is infinite if no path is within the limit.
+            with the lengths in km. A length is infinite if there is no path within the limit.
 
         Raises:
             StoppedError: The time limit expired.
@@ -233,8 +233,8 @@ class Roads:
 
         Args:
             starts, stops: Arrays of shape (S,) and (E,) with the indices of the starting nodes and of the end nodes.
-            from_ends: Whether to search backwards from the end nodes. This is ignored if sums along paths are exact,
-                because the faster direction is then used.
+            from_ends: Whether to search backwards from the end nodes. If sums along paths are exact, this is ignored
+                and the faster direction is used.
         """
         result = np.empty((len(starts), len(stops)))
         # Exact sums do not depend on the direction, so the search begins on the side with fewer nodes. Rounded sums may
@@ -248,17 +248,17 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Find the pairs of places connected by a direct path, and the length of each pair's shortest one.
+        """Find all pairs of places connected by a direct path, with the length of the shortest such path for each pair.
 
         A path is direct if it does not pass through a third place.
 
         Args:
-            places: Array of shape (N,), distinct node indices.
-            limit: The largest length of a path in km. Longer paths are ignored.
+            places: Array of shape (N,) with distinct node indices.
+            limit: The largest path length in km. Longer paths are ignored.
 
         Returns:
-            Array of shape (P, 2) with the pairs i < j as indices into ``places``, in lexicographic order, and an array
-            of shape (P,) with the lengths of their shortest direct paths in km.
+            An array of shape (P, 2) with the pairs i < j of indices into ``places``, in lexicographic order, and an
+            array of shape (P,) with the lengths in km.
         """
         from scipy.sparse import csr_array
 
@@ -290,16 +290,15 @@ class Roads:
         return joined[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
-        """Return the roads between pairs of places, and the places that also have roads to other nodes.
+        """Return the roads that connect two places, and the places that also have roads to other nodes.
 
         Args:
             places: Array of shape (N,) with distinct node indices.
 
         Returns:
-            Two items. The first describes the roads that connect pairs of places. It consists of an array of shape (P,
-            2) with the pairs i < j of indices into ``places``, in lexicographic order, and an array of shape (P,) with
-            the lengths in km. The second is a sorted array with the indices into ``places`` of those places that have a
-            road to a node that is not a place.
+            First, the roads that connect two places, as an array of shape (P, 2) with the pairs i < j of indices into
+            ``places``, in lexicographic order, and an array of shape (P,) with the lengths in km. Second, a sorted
+            array with the indices into ``places`` of the places with a road to a node that is not a place.
         """
         graph, number = self._graph, np.full(len(self), -1)
         number[places] = np.arange(len(places))
@@ -312,7 +311,7 @@ class Roads:
 
     @cached_property
     def _reverse_graph(self) -> Any:
-        """CSR matrix of the graph with all edges reversed, used to find paths towards given nodes."""
+        """The CSR matrix of the graph with all edges reversed, for finding paths that lead to given nodes."""
         return self._graph.T.tocsr()
 
 
@@ -324,7 +323,7 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
         directed: Whether each road can only be followed from ``from`` to ``to``.
 
     Raises:
-        InputError: The file has errors. The message gives the rows and columns of the first of them.
+        InputError: The file is invalid. The message gives the rows and columns of the first errors.
     """
     table = road_table(edges)
     # "km" is rounded down, "km nearest" is the nearest double, "km rest" is the declared decimal minus the nearest
@@ -353,8 +352,8 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
         An array of shape (E,) with the multiples, as integer-valued doubles, and the unit in km. The unit is the
         largest power of ten that divides all lengths and is at most 1.
 
-        The result is None if no power of ten down to 1e-15 divides all lengths, or if the multiples sum to 2^50 or
-        more, as sums along paths might then not be exact.
+        The result is None if no power of ten from 1 down to 1e-15 divides all lengths, or if the multiples sum to 2^50
+        or more, in which case sums along paths might not be exact.
     """
     for digits in range(16):
         counts = np.rint(km * 10.0**digits)
@@ -424,10 +423,10 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
 
 
 def _grid_unit(graph: Any) -> float:
-    """Return a power of two that is large enough for every shortest path to be shorter than 2^53 times this power.
+    """Return a power of two such that every shortest path is shorter than 2^53 times this power.
 
-    If all edge lengths are multiples of the result, their sums along shortest paths are exact doubles. A smaller power
-    might do, because the result is derived from upper bounds on path lengths.
+    If all edge lengths are multiples of the result, their sums along shortest paths are exact doubles. The result is
+    not always the smallest suitable power, because it is derived from upper bounds on path lengths.
 
     Args:
         graph: A symmetric SciPy CSR matrix of shape (n, n) with the edge lengths in km.

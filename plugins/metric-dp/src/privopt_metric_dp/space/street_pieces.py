@@ -31,15 +31,15 @@ class Inside:
     a junction.
 
     Attributes:
-        tail, head: Arrays of shape (N,) with the two ends of each record's piece, as indices into the priced records.
-            Both are -1 for a priced record.
+        tail, head: Arrays of shape (N,) with the priced records at the two ends of each record's piece, as indices into
+            the array of priced records. Both are -1 for a priced record.
         share: Array of shape (N,) with each record's distance from its tail as a fraction of the piece's length,
             strictly between 0 and 1. It is 0 for a priced record.
-        rest: Array of shape (N,) with the values 1 - share, rounded from the exact fraction. It is 0 for a priced
+        rest: Array of shape (N,) with the values 1 - share, each rounded from the exact fraction. It is 0 for a priced
             record.
         chord: Array of shape (N,) with ``rest`` times the record's distance to the tail plus ``share`` times its
-            distance to the head. This is the loss for reporting the record itself when it is interpolated linearly
-            between the losses for reporting the tail and the head. The true loss is 0.
+            distance to the head. This is what linear interpolation between the losses for reporting the tail and the
+            head yields as the loss for reporting the record itself, for which the true loss is 0.
     """
 
     tail: Ints
@@ -50,17 +50,17 @@ class Inside:
 
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
-    """Select the records to price so that all other records lie on pieces of street between priced records.
+    """Select the records to price, such that every other record lies on a piece of street between two of them.
 
-    Pricing a record means computing multipliers for it as an output. A piece of street does not pass through a
-    junction.
+    Pricing a record means computing multipliers for it as an output. A piece of street is a path that does not pass
+    through a junction.
 
     Args:
         roads: Undirected roads with lengths in km.
         size: The number of nodes.
         places: Array of shape (N,) with the node of each record.
         longest: The largest distance in km between a record and the previous priced record on its street. A record that
-            is farther away is priced too, which divides the piece.
+            is farther away is priced too, which splits the piece in two.
 
     Returns:
         Array of shape (J,) with the indices of the records to price, in ascending order.
@@ -92,14 +92,14 @@ def _walk_chains(
     """Follow each chain of roads that leaves a node, up to the first priced node, junction or dead end.
 
     Args:
-        neighbours: One mapping per node, from its neighbours to the lengths of the connecting roads in integer units.
+        neighbours: For each node, a mapping from its neighbours to the lengths of the connecting roads in integer
+            units.
         start: The node from which all chains start.
-        priced: The nodes of priced records, at which a chain ends.
+        priced: The nodes of the records for which multipliers are stored. A chain ends at the first of them.
 
     Yields:
-        Two items for each chain. The first is the list of the chain's interior nodes, each with its distance from the
-        start in integer units. The second is the priced node at the end of the chain and its distance, or None if the
-        chain ends elsewhere.
+        For each chain, a list of its interior nodes with their distances from the start in integer units, and the
+        priced node at its end with its distance, or None if the chain does not end at a priced node.
     """
     # The branches are sorted, so that the selection does not depend on the order of the roads.
     for branch in sorted(neighbours[start]):
@@ -113,21 +113,22 @@ def _walk_chains(
 
 
 def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_priced: Floats | None = None) -> Inside:
-    """Find the piece of street on which each record without multipliers lies.
+    """Find the piece of street that each record without multipliers lies on.
 
-    Multipliers for an output inside a piece can be derived from those of the priced records at the two ends of the
-    piece.
+    A piece of street is a path between two priced records, which are those with multipliers, that does not pass through
+    a junction. The multipliers for an output inside a piece can be derived from those of the priced records at its two
+    ends.
 
     Args:
         roads: All roads in the undirected network. If several roads connect two nodes, the shortest one is used.
         size: The number of nodes.
         places: Array of shape (N,) with the node of each record.
-        priced: Array of shape (J,) with the indices of the records that have multipliers, in ascending order.
+        priced: Array of shape (J,) with the indices of the priced records, in ascending order.
         to_priced: Array of shape (N, J) with the distances from records to priced records. If None, ``Inside.chord`` is
             all zeros.
 
     Raises:
-        CertificationError: A record is neither priced nor strictly inside a piece between two priced records.
+        CertificationError: A record is neither priced nor strictly inside a piece.
     """
     # `after` maps each node's neighbours to the length of the shortest connecting road, in integer units.
     neighbours = Ways(roads, size).after

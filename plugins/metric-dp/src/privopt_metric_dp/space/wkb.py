@@ -123,10 +123,10 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
     """Map each geometry column in GeoParquet metadata to the names of the columns that contain its bounding boxes.
 
     Args:
-        geo: The metadata as JSON, or None if the file has none.
+        geo: The metadata as JSON, or None if the file has none. The result is then empty.
 
     Raises:
-        ValueError: The metadata are not in GeoParquet's format.
+        ValueError: The metadata are not valid GeoParquet metadata.
     """
     try:
         # The metadata come from other programs, so they may deviate from the format in any way.
@@ -190,11 +190,11 @@ def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
 
 
 def _name_system(system: object) -> str:
-    """Return the name of a coordinate reference system, such as "EPSG:4326", or a phrase if it has no name.
+    """Return the name of a coordinate reference system, such as "EPSG:4326", or a phrase such as "an unnamed system".
 
     Args:
-        system: The ``crs`` member in GeoParquet metadata: a PROJJSON object, or an empty object if the file specifies
-            no system. Any other value is an unknown system.
+        system: The ``crs`` member in GeoParquet metadata: a PROJJSON object, or an empty object if the file does not
+            specify a system. Any other value is treated as an unknown system.
     """
     if not isinstance(system, Mapping):
         return "an unknown system"

@@ -50,9 +50,9 @@ class State:
         level: Array of shape (S,) with the noisy threshold of the current segment, in the steps of
             :attr:`Prediction.steps`, or -1 if none has been drawn. Tests compare it with the distance from the
             subject's position to the previous report.
-        paid: Boolean array of shape (S,) that says whether the subject has already been charged for what comes next.
-            The first charge pays for the first report. Each later one pays for a segment, including the fresh report
-            that ends it.
+        paid: Boolean array of shape (S,) that says whether the subject has been charged for its first report or its
+            current segment. The first charge pays for the first report. Each later one pays for a segment, including
+            the fresh report that ends it.
         spent: Boolean array of shape (S,) that says whether a charge to the subject has been refused. Such a subject
             gets no more reports.
     """
@@ -63,9 +63,9 @@ class State:
     spent: Bools = field(factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def enlarge(self, subjects: int) -> None:
-        """Extend the arrays to the given number of subjects, if they are shorter.
+        """Extend the arrays to at least the given number of subjects.
 
-        A new subject has no report, threshold or charge.
+        The new subjects have no previous report, no threshold and no charge.
         """
         added = max(0, subjects - len(self.last))
         self.last = np.concatenate([self.last, np.full(added, _NONE)])
@@ -98,7 +98,7 @@ class Limit:
     """
 
     def __init__(self, total: Fraction | None) -> None:
-        """Create accounts that start at zero.
+        """Start with no epsilon charged to any subject.
 
         Args:
             total: The largest total epsilon per subject, or None for no limit.
@@ -248,15 +248,15 @@ class Walker:
         return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
 
     def renewals(self, last: int, noise: Ints) -> Floats:
-        """Return the probability that a test fails, so that a fresh report is drawn, for simulated attacks.
+        """Return the probabilities that a test fails and a fresh report is drawn, for simulated attacks.
 
         Args:
             last: The index of the output that was reported last.
             noise: Array of shape (R,) with values of the threshold's noise in steps.
 
         Returns:
-            Array of shape (N, R) with the probability for each record at which the subject may be and each value of the
-            noise.
+            Array of shape (N, R) with the probability for each record, taken as the subject's position, and each value
+            of the noise. Probabilities are kept slightly away from 0 and 1.
         """
         excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
         # If the distance to the previous report is at least the noisy level, the test always fails.
@@ -285,7 +285,7 @@ def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
 
 @jit()
 def _draw_row(words, position, record, step_row, last, level, steps, cumulated, good_level, rates):  # type: ignore[no-untyped-def]
-    """Draw the report for one row, either by repeating the previous report if the test accepts it, or afresh.
+    """Draw the report for one row, repeating the previous report if the test passes and drawing a fresh one otherwise.
 
     Let d be the distance in steps from the position to the previous report, l the noisy threshold, and r the rate of
     the test's noise. The test fails with probability exp(-r (l - d)) if d < l, and with probability 1 otherwise. The
@@ -305,8 +305,8 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
         rates: Array of shape (4,) with the numerator and denominator of the threshold's rate, then those of the test's.
 
     Returns:
-        Three integers: the index of the output; the segment's noisy threshold, or -1 if a fresh report has ended the
-        segment; and the index of the next unused word. If the words run out, nothing is drawn and the last one is -1.
+        Three integers: the index of the output; the segment's noisy threshold, or -1 if the report is fresh; and the
+            index of the next unused word. If there are too few words, nothing is drawn and the third integer is -1.
     """
     if last >= 0:
         if level < 0:

@@ -54,10 +54,11 @@ class Ways:
 
     @classmethod
     def of(cls, data: MetricData) -> Ways:
-        """Create the distances for a problem whose guarantee covers every point in a region.
+        """Prepare the distances for a problem whose guarantee covers every point in a region.
 
         Raises:
-            InputError: The outputs have no positions on the plane, or paths are too long for the required precision.
+            InputError: The outputs have no positions on the region's plane, or the paths are too long to be measured
+                with the required precision.
         """
         region = data.region
         assert region is not None  # checked by the caller
@@ -94,11 +95,11 @@ class Ways:
         return np.floor(self.from_vertices).astype(np.int64)
 
     def covers(self, steps: Ints) -> bool:
-        """Return whether stored distances agree with those computed here, except for rounding.
+        """Return whether stored distances agree with those computed here, up to rounding.
 
-        The stored distances may come from another machine. Before they are rounded down, both they and the distances
-        computed here have an error of at most :data:`MOST_OFF`. An accepted distance is therefore at most
-        ``1 + 2 * MOST_OFF`` below the exact distance, and at most ``2 * MOST_OFF`` above it.
+        The stored distances may have been computed on another machine. Before being rounded down, both they and the
+        distances computed here have an error of at most :data:`MOST_OFF`. An accepted distance is therefore at most ``1
+        + 2 * MOST_OFF`` below the exact distance and at most ``2 * MOST_OFF`` above it.
 
         Args:
             steps: Array of shape (N, K) with the stored distances in integer steps.

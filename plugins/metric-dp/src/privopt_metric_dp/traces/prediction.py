@@ -60,13 +60,15 @@ _DOUBTFUL_SHARE = 1.0 - 2.0**-40
 
 @frozen(kw_only=True)
 class Terms:
-    """The epsilons for predictive reporting, per unit of distance, and the distance up to which a report is still good.
+    """The privacy budget of predictive reporting, which repeats a report as long as it is still good.
+
+    All epsilons are per unit of distance. A segment is a sequence of repeated reports that ends with a fresh one.
 
     Attributes:
         report: The epsilon of one fresh report.
         threshold: The epsilon of a segment's noisy threshold.
-        test: Half the epsilon of all of a segment's tests together. It sets the scale of the noise in each test.
-        good_within: The largest distance between a place and the previous report at which that report is still good.
+        test: Half the epsilon of all tests in a segment together. It sets the scale of the noise in each test.
+        good_within: The largest distance between a position and the previous report at which that report is still good.
         total: The largest total epsilon that a subject may spend in one table, or None for no limit.
     """
 
@@ -78,7 +80,7 @@ class Terms:
 
     @property
     def segment(self) -> Fraction:
-        """Epsilon of a segment that ends in a fresh report. It is charged before the segment's first test."""
+        """The epsilon of a segment and the fresh report that ends it, charged before the segment's first test."""
         # By the sparse vector technique, all tests of a segment together cost twice `test`, whatever their number.
         return self.threshold + 2 * self.test + self.report
 
@@ -94,7 +96,7 @@ class Prediction:
 
     Attributes:
         steps: Array of shape (N, K) with the distance from each record to each output, in steps.
-        level: ``good_within`` in steps, rounded down.
+        level: The distance :attr:`Terms.good_within` in steps, rounded down.
         threshold: The rate of the threshold's noise per step. The probability of m steps of noise is proportional to
             exp(-threshold m) for m >= 0.
         test: The rate of each test's noise per step.
@@ -107,15 +109,15 @@ class Prediction:
 
     @classmethod
     def of(cls, data: MetricData, terms: Terms) -> Self:
-        """Compute the parameters for a problem, with enough noise to make up for rounding distances to steps.
+        """Compute the parameters for a problem, with enough noise to compensate for rounding distances to steps.
 
         Args:
             data: The problem's data.
             terms: The epsilons for prediction, and the distance within which a report is still good.
 
         Raises:
-            InputError: The distances and epsilons would require noise outside the 64-bit range, or a region's paths or
-                outputs are unsuitable.
+            InputError: The distances and epsilons would require noise outside the 64-bit range, or the problem has a
+                region whose paths are too long or whose outputs have no positions on its plane.
         """
         return (
             cls._on_grid(_choose_grid(data, terms), data, terms)
@@ -125,10 +127,10 @@ class Prediction:
 
     @classmethod
     def _everywhere(cls, data: MetricData, terms: Terms) -> Self:
-        """Compute the parameters for a problem with a region, where a step is a millimetre.
+        """Compute the parameters for a problem with a region, using steps of one millimetre.
 
-        The steps are the distances from the region's vertices. Tests at other points use
-        :class:`privopt_metric_dp.traces.interpolate.Ways`.
+        The distances in steps are those from the region's vertices to the outputs. For tests at other points,
+        :class:`privopt_metric_dp.traces.interpolate.Ways` computes the distances.
 
         Args:
             data: The problem's data, with a region.
@@ -142,7 +144,7 @@ class Prediction:
 
     @classmethod
     def _on_grid(cls, grid: float, data: MetricData, terms: Terms) -> Self:
-        """Compute the parameters for a given step length, with enough noise to make up for rounding distances.
+        """Compute the parameters for a given step length, with enough noise to compensate for rounding distances.
 
         Args:
             grid: The length of a step, in the unit of distance.
@@ -180,14 +182,15 @@ class Prediction:
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
         """Return an error message for each fault in these parameters.
 
-        Too little noise is a fault, because it would break the guarantee. Without a region, this is checked in exact
-        arithmetic for each output and each pair of records that the certificate checks: the rate times the difference,
-        in steps, between the two records' distances to the output must be at most epsilon times the distance between
-        the records. The constraints for the checked pairs imply those for all other required pairs. At most eight
-        violations are reported. With a region, it is enough that the rates are at most the epsilons per step.
+        Too little noise is a fault, because it would break the guarantee. For a problem without a region, this is
+        checked in exact arithmetic for each output and each pair of records that the certificate checks: the rate times
+        the difference, in steps, between the two records' distances to the output must be at most epsilon times the
+        distance between the records. The constraints for these pairs imply those for all other required pairs. At most
+        eight violations are reported. For a problem with a region, it is enough to check that the rates are at most the
+        epsilons per step.
 
         Any other parameter that does not follow from the problem is also a fault. For example, a different
-        ``good_within`` or more noise would be just as private, but is not what the problem declares.
+        ``good_within`` or more noise might be just as private, but it is not what the problem declares.
 
         Args:
             data: The problem's data.
@@ -233,7 +236,7 @@ class Prediction:
     def _describe_differences(self, data: MetricData, terms: Terms) -> list[str]:
         """Return a message for each parameter that differs from the one computed from the problem.
 
-        Differences that can be caused by rounding on another machine are not reported.
+        Differences small enough to be due to rounding on another machine are not reported.
         """
         # A grid's step is a power of two. If the value from which it is computed is close to a power of two, another
         # machine may choose the adjacent power.
@@ -285,14 +288,15 @@ class Prediction:
 
 
 def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Terms) -> None:
-    """Raise InputError if a rate is not strictly between 0 and 1, or if the level exceeds `FARTHEST`.
+    """Check that the rates are strictly between 0 and 1 and that the level is at most `FARTHEST`.
 
-    The sampler accepts no other rates. A larger level could not be compared with steps, which are at most `FARTHEST`.
+    The sampler accepts no other rates. A higher level could not be compared with distances in steps, which are capped
+    at `FARTHEST`.
 
     Args:
         rates: The rates of the threshold's noise and of the test's noise, per step.
-        level: ``good_within`` in steps.
-        data, terms: The problem's data and epsilons, for the message.
+        level: The distance ``good_within`` in steps.
+        data, terms: The problem's data and epsilons, for the error message.
 
     Raises:
         InputError: A rate or the level is out of range.
@@ -318,12 +322,12 @@ def _refuse_rates(data: MetricData, terms: Terms) -> NoReturn:
 
 
 def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
-    """Choose the length of a step, in the unit of distance. It is a power of two.
+    """Choose a power of two as the length of a step, in the unit of distance.
 
     Args:
         data: The problem's data.
         terms: The epsilons for prediction.
-        stretch: A factor near 1 by which to multiply the smallest distance between two records.
+        stretch: A factor near 1 that the smallest distance between two records is multiplied by.
             :meth:`Prediction.failures` varies it to find the step lengths that other machines may choose.
     """
     _, distances = data.standing
@@ -357,9 +361,9 @@ def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
 
 
 def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Fraction:
-    """Return the largest ratio of a pair's difference in steps to the pair's distance, rounded up.
+    """Return the largest ratio, rounded up, of a pair's difference in steps to its distance.
 
-    The difference in steps is the one that :func:`_max_step_difference` computes.
+    The difference in steps is the one computed by :func:`_max_step_difference`.
 
     Args:
         steps: Array of shape (N, K) with the distances to the outputs in steps.
@@ -370,5 +374,5 @@ def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Frac
 
 
 def _round_down(rate: Fraction) -> Fraction:
-    """Round a rate down to a fraction that the sampler accepts. Rounding down errs on the side of more noise."""
+    """Round a rate down to a fraction that the sampler accepts, which errs on the side of more noise."""
     return Fraction(rate.numerator * LARGEST_TERM // rate.denominator, LARGEST_TERM)

@@ -27,9 +27,9 @@ SHOWN_CHARACTERS: Final = 160
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Map photo names to positions, each with a flag that says whether the position is a guess.
+    """Return a dict from photo names to positions, each paired with a flag that says whether the position is a guess.
 
-    Photos whose position is neither known nor can be guessed are omitted.
+    Photos whose position is unknown and cannot be guessed are omitted.
     """
     points_by_name = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
     return points_by_name | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
@@ -40,8 +40,8 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
     """Draw a map of the photos' known and guessed positions.
 
     Args:
-        points: A mapping from photo names to the position (latitude and longitude in degrees) and whether it is a
-            guess.
+        points: A mapping from photo names to pairs of a position (latitude and longitude in degrees) and a flag that
+            says whether the position is a guess.
     """
     figure, axes = axes_of(7.6, 4.6)
     places, labels, latitude = orient_map(np.array([point for point, _ in points.values()]))
@@ -63,14 +63,14 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
 def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
     """Return the figures for the report on a folder without a classifier.
 
-    There is a single figure, a map, which is left out if no position is known or guessed.
+    The only figure is a map, named ``map``. It is omitted if no photo has a known or guessed position.
     """
     points = _locate_photos(problem)
     return {"map": _draw_map(points)} if points else {}
 
 
 def folder_layer(problem: PhotoInstance) -> Layer | None:
-    """Return a map layer with one point per known or guessed position, or None if there are no such positions."""
+    """Return a map layer with a point for each known or guessed position, or None if there are no positions."""
     features = [
         Feature(path=((lon, lat),), properties={"photo": name, "guessed": guessed})
         for name, ((lat, lon), guessed) in _locate_photos(problem).items()
@@ -125,23 +125,23 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
 
 
 def left_out_sections(contents: FolderContents, lead: str) -> list[Section]:
-    """Return a section on the files that were left out, in a list that is empty if there are no such files.
+    """Return a list with one section that names the files left out, or an empty list if there are none.
 
     Args:
         contents: The contents of the folder.
-        lead: The text above the table.
+        lead: The text above the table of names.
     """
     rows = [(name,) for name in contents.left_out]
     return [table_section("Also in the folder", ("name",), rows, lead)] if rows else []
 
 
 def _format_degrees(point: Point) -> str:
-    """Format a position in degrees with five decimals, which is a precision of about a metre."""
+    """Format a position in degrees with five decimal places, which corresponds to a precision of about a metre."""
     return f"{point[0]:.5f}, {point[1]:.5f}"
 
 
 def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
-    """Return phrases that describe what a photo's file reveals, including the beginning of its texts.
+    """Return phrases that say what a photo's file reveals, with the beginning of any texts it contains.
 
     Args:
         photo: The metadata of the photo.

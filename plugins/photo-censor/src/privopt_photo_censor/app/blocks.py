@@ -76,7 +76,7 @@ def _jpeg_blocks(contents: bytes) -> Iterator[Block]:
 def _picture_blocks(contents: bytes, offset: int) -> Generator[Block, None, int]:
     """Yield the comments and application segments of one picture in a JPEG file, and return the offset of its end.
 
-    A segment consists of 0xFF, a kind, a length of two bytes (which counts itself), and the contents.
+    A segment consists of the byte 0xFF, a byte for its kind, a two-byte length that includes itself, and the contents.
 
     Args:
         contents: The contents of the file.

@@ -43,12 +43,18 @@ BATCH_PHOTOS: Final = 16
 
 
 def _check_three(value: tuple[float, ...]) -> str | None:
-    """Return None if there are three values, one per colour, and otherwise a description of valid values."""
+    """Return an error message unless there are exactly three values, one per colour.
+
+    The message describes valid values. The result is None if the values are valid.
+    """
     return None if len(value) == 3 else "three numbers: red, green, blue"
 
 
 def _check_three_positive(value: tuple[float, ...]) -> str | None:
-    """Return None if there are three positive values, one per colour, and otherwise a description of valid values."""
+    """Return an error message unless there are exactly three values, one per colour, all of them positive.
+
+    The message describes valid values. The result is None if the values are valid.
+    """
     return None if len(value) == 3 and min(value) > 0 else "three numbers above 0: red, green, blue"
 
 
@@ -69,7 +75,7 @@ class Input:
 
 @frozen(kw_only=True)
 class Settings:
-    """The contents of the TOML file that describes a model: its ONNX file, its places, its output and its input."""
+    """The contents of the TOML file for a model: its ONNX file, its places, and the formats of its output and input."""
 
     model: File = key(help="ONNX file")
     cells: File = key(help="CSV of the places (lat, lon, name), in the order of the model's outputs")
@@ -80,14 +86,14 @@ class Settings:
 
 @frozen(kw_only=True, eq=False)
 class Classifier:
-    """A loaded classifier, which scores photos over M places.
+    """A loaded classifier, which computes a score for each photo and each of M places.
 
     Attributes:
         settings: The contents of the model's TOML file.
         session: The onnxruntime session.
         centres: Array of shape (M, 2) with the latitude and longitude of each place's centre in degrees, in the order
             of the model's outputs.
-        names: The places' names. Empty if they have none.
+        names: The names of the places, or an empty tuple if they have none.
     """
 
     settings: Settings
@@ -96,7 +102,7 @@ class Classifier:
     names: tuple[str, ...] = ()
 
     def locate(self, latitude: float, longitude: float) -> int:
-        """Return the column of the place whose centre is nearest to a position, given in degrees."""
+        """Return the index of the place whose centre is nearest to a position, given in degrees."""
         # On a sphere, the nearest point is the one whose direction has the largest cosine.
         return int(np.argmax(directions(self.centres) @ directions(np.array([[latitude, longitude]]))[0]))
 
@@ -167,8 +173,8 @@ class Classifier:
     def _find_output(self) -> str:
         """Return the name of the model output that contains the scores.
 
-        This is ``output_name`` if it is set. Otherwise, it is the first output of a floating-point type, or the first
-        output if there is none. Outputs of other types are skipped because some models, such as scikit-learn
+        This is ``output_name`` if it is set. Otherwise, it is the first output of a floating-point type, or simply the
+        first output if there is none of that type. Other types are skipped because some models, such as scikit-learn
         classifiers, return each photo's label first.
 
         Raises:
@@ -188,15 +194,15 @@ class Classifier:
         return score_names[0] if score_names else next(iter(outputs))
 
     def _describe_outputs(self) -> str:
-        """Return a phrase that lists the model's outputs, for error messages, or "" if there is only one."""
+        """Return a phrase for error messages that lists the model's outputs, or "" if there is only one."""
         names = [output.name for output in self.session.get_outputs()]
         return "" if len(names) < 2 else f" (output_name chooses one of {', '.join(map(cut, names))})"
 
     def _run_batch(self, batch: Any, output_name: str) -> Floats:
-        """Run the model on a batch of photos, and return the raw output.
+        """Run the model on a batch of photos and return its raw output.
 
-        If the model's batch axis has length 1, photos are passed one at a time. If the model's input has two axes, each
-        photo is flattened to a row of numbers, as scikit-learn models expect.
+        If the batch axis of the model's input has length 1, photos are passed one at a time. If the input has only two
+        axes, each photo is flattened to a row of numbers, as scikit-learn models expect.
 
         Args:
             batch: Array of shape (B, ...) with the photos, converted by :meth:`tensor`.
@@ -229,10 +235,10 @@ def _to_array(result: Any, names: Sequence[str]) -> Floats:
     """Convert a model's output for a batch of photos to an array with one row per photo.
 
     Args:
-        result: The output. It is either an array or a list with one mapping from labels to probabilities per photo.
-            scikit-learn's converters produce such a list unless ``zipmap`` is off.
+        result: The model's output, either an array or a list with a mapping from labels to probabilities for each
+            photo. Converters for scikit-learn models produce such a list unless ``zipmap`` is off.
         names: The places' names. If the labels are these names, the columns are in the order of ``names``. Otherwise,
-            the columns are in the order of the sorted labels, as in scikit-learn.
+            they are in the order of the sorted labels, as in scikit-learn.
     """
     if isinstance(result, list) and result and isinstance(result[0], dict):
         labels = sorted(result[0])
@@ -256,7 +262,7 @@ def load_classifier(path: Path) -> Classifier:
 
     Raises:
         UsageError: onnxruntime is not installed.
-        InputError: The TOML file, the cells or the model is invalid.
+        InputError: The TOML file, the CSV file of places or the ONNX model is invalid.
     """
     settings = load_problem(Settings, path)
     options = settings.input
@@ -271,11 +277,11 @@ def load_classifier(path: Path) -> Classifier:
 
 
 def _read_cells(file: File) -> tuple[Floats, tuple[str, ...]]:
-    """Read the places from a CSV file.
+    """Read the latitudes, longitudes and names of places from a CSV file.
 
     Returns:
         An array of shape (M, 2) with latitudes and longitudes in degrees, and a tuple with the places' names, which is
-        empty if the file has none.
+        empty if the file has no names.
     """
     degrees = [
         Column(name=axis, least=-limit, most=limit, unit="degrees") for axis, limit in (("lat", 90.0), ("lon", 180.0))

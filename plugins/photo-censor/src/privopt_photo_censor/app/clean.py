@@ -39,9 +39,10 @@ FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def clean(contents: bytes, suffix: str) -> bytes:
-    """Return the contents of a clean copy, which is a photo's first picture re-encoded without any metadata.
+    """Re-encode a photo's first picture without any metadata, and return the contents of this clean copy.
 
-    The size is not limited, because the photo has already been read within the limit ``photos.max_megapixels``.
+    The size of the picture is not limited, because the photo has already been read within the limit
+    ``photos.max_megapixels``.
 
     Args:
         contents: The contents of the photo's file.
@@ -70,7 +71,8 @@ def clean(contents: bytes, suffix: str) -> bytes:
 def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> tuple[Copy, ...]:
     """Write clean copies of photos to a folder, under neutral names such as ``photo-0001.jpg``.
 
-    Copies of HEIC, .jpe and .jfif files are JPEG files with the suffix .jpg.
+    A clean copy contains the picture without metadata. HEIC, .jpe and .jfif files are copied as JPEG files with the
+    suffix .jpg.
 
     Args:
         root: The folder with the photos.
@@ -155,7 +157,7 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
 
 
 def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) -> int:
-    """Return how many locations rank at or above the true one if the clean copies are posted.
+    """Return how many locations rank at or above the true one when the clean copies are posted.
 
     Args:
         problem: The problem, with its margin and true location.

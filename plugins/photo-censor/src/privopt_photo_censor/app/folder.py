@@ -44,19 +44,19 @@ FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
 
 
 class _UnreadableError(Exception):
-    """Raised if a photo cannot be read and must be left out.
+    """Raised when a photo cannot be read and must be left out.
 
     Args:
         name: The name of the photo.
-        cause: The original error. Its text is not repeated, because it may quote bytes of the file.
+        cause: The original error. Its message is not repeated, because it may quote bytes of the file.
 
     Attributes:
         entry: The photo's name and the reason, formatted for the list of files that were left out.
-        fault: The photo's name and the reason, for the error message that is shown if no photo can be read.
+        fault: The photo's name and the reason, for the error message shown if no photo can be read.
     """
 
     def __init__(self, name: str, cause: Exception) -> None:
-        """Create the error and derive the reason from its cause."""
+        """Create the error for a photo, with a reason derived from the original error."""
         super().__init__(name)
         reason = describe_failure(cause)
         self.entry = f"{name}: {'broken' if reason in BROKEN else reason}"
@@ -104,15 +104,15 @@ def _list_entries(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def _escape_name(name: str) -> str:
-    """Return a file name with bytes that are not valid UTF-8 written as backslash escapes."""
+    """Return a file name in which each byte that is not valid UTF-8 is replaced by a backslash escape."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
     """Describe the additional pictures and videos in a photo's file, which are not scored.
 
-    Some phones append a video to a photo ("motion photo"). The description is empty if the file contains only one
-    picture and no video.
+    Some phones append a video to a photo ("motion photo"). If the file contains only one picture and no video, the
+    description is an empty string.
 
     Args:
         photo: The opened photo.
@@ -177,7 +177,7 @@ def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
 def look_at_folder(
     folder: Path, model: Classifier | None = None, max_megapixels: float = MAX_MEGAPIXELS
 ) -> tuple[FolderContents, list[Any]]:
-    """Read all photos in a folder, leaving out and listing those that cannot be read.
+    """Read all photos in a folder, and list those that cannot be read among the files left out.
 
     Args:
         folder: The folder with the photos of one album.
@@ -238,8 +238,7 @@ def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
 def find_album_place(points: Sequence[Point | None], model: Classifier, folder: str) -> int | None:
     """Return the column of the place where most photos with a GPS position were taken.
 
-    Each photo is assigned to the place whose centre is nearest to its position. If no photo has a position, the result
-    is None.
+    Each position is assigned to the place with the nearest centre. The result is None if no photo has a position.
 
     Args:
         points: The latitude and longitude of each photo in degrees, or None for a photo without a GPS position.

@@ -16,11 +16,11 @@ __all__ = ["Guess", "guesses"]
 
 @frozen(kw_only=True)
 class Guess:
-    """A guess of where a photo was taken.
+    """A guess of where a photo was taken, based on photos taken with the same camera on the same day.
 
     Attributes:
         point: The latitude and longitude in degrees.
-        km: The largest distance between this point and any photo taken with the same camera on the same day, in km.
+        km: The largest distance between this point and any of those photos, in km.
         source: A phrase that explains what the guess is based on.
     """
 
@@ -32,13 +32,13 @@ class Guess:
 def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
     """Guess the positions of photos that have none.
 
-    The guess is the position of the photo nearest in time, among those taken with the same camera on the same day.
+    Each guess is the position of the photo nearest in time among those taken with the same camera on the same day.
 
     Args:
         album: The metadata of all photos.
 
     Returns:
-        The guesses, keyed by the photo's name. A photo is omitted if its position is known or cannot be guessed.
+        A dict from photo names to guesses. A photo is omitted if its position is known or cannot be guessed.
     """
     positioned = [photo for photo in album if photo.point is not None]
     candidates = ((photo.photo, _guess_place(photo, positioned)) for photo in album if photo.point is None)

@@ -51,8 +51,8 @@ class Metadata:
         serial: The serial numbers of the camera and lens, and the owner's name.
         thumbnail: Whether the file contains a thumbnail, which may show parts that were cropped from the picture.
         texts: The texts in the file (captions, comments, keywords, names), each preceded by the name of its field.
-        unread: A description of the data in the file that cannot be read, such as a maker note or a film, including its
-            size.
+        unread: A description of any data in the file that could not be read, such as a maker note or a video, including
+            its size.
     """
 
     photo: str
@@ -83,12 +83,12 @@ class FolderContents:
 
     Attributes:
         metadata: The information in each photo's file apart from its picture.
-        left_out: The items that were not examined and are not covered by the guarantee: files in other formats, photos
-            that cannot be read, subfolders (whose names end in ``/``), and further pictures or films in a photo's file.
-        thumbnails: A small upright JPEG of each photo, without metadata. They are smaller if there are many photos, to
-            limit their total size.
-        digests: The SHA-256 of each photo's file when it was read. It is empty if the contents were read from a
-            release.
+        left_out: Descriptions of what was not examined and is not covered by the guarantee: files in other formats,
+            photos that cannot be read, subfolders (whose names end in ``/``), and additional pictures or videos in a
+            photo's file.
+        thumbnails: A small upright JPEG of each photo, without metadata. The more photos there are, the smaller it is,
+            to limit the total size.
+        digests: The SHA-256 of each photo's file when it was read. Empty if the contents were read from a release.
     """
 
     metadata: tuple[Metadata, ...]
@@ -144,8 +144,8 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
 
 
 def _to_line(value: Any) -> str:
-    """Format an Exif field's value as one line of at most :data:`LONGEST_TEXT` characters.
+    """Format an Exif field's value as a single line, cut off after :data:`LONGEST_TEXT` characters.
 
-    If the field has no value, the line is empty.
+    The result is empty if the field has no value.
     """
     return " ".join(str(value or "").replace("\0", " ").split())[:LONGEST_TEXT]

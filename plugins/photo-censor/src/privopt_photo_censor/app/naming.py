@@ -26,7 +26,9 @@ It matches two decimal numbers, numbers with letters for the hemispheres, and th
 
 
 def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
-    """Return what a photo's name reveals ("a date", "coordinates" or "a place"), or None if it reveals nothing.
+    """Return what a photo's name reveals: "a date", "coordinates" or "a place".
+
+    The result is None if the name reveals nothing.
 
     Args:
         name: The photo's name.
@@ -47,7 +49,7 @@ def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
 
 
 def find_revealing_names(names: Sequence[str], places: Collection[str] = ()) -> dict[str, str]:
-    """Map each name that reveals something to what it reveals ("a date", "coordinates" or "a place").
+    """Return a dict from each revealing name to what it reveals ("a date", "coordinates" or "a place").
 
     Args:
         names: The photos' names.
@@ -57,5 +59,5 @@ def find_revealing_names(names: Sequence[str], places: Collection[str] = ()) -> 
 
 
 def _normalize_words(text: str) -> str:
-    """Convert a string to lower-case words separated by single spaces, without digits or punctuation."""
+    """Convert a string to lower case, with digits and punctuation removed and words separated by single spaces."""
     return " ".join(re.findall(r"[^\W\d_]+", text.casefold()))
