@@ -30,7 +30,7 @@ _HOMES = {
 
 # not lazy-loader: docs/adr/0008
 def __getattr__(name: str) -> Any:
-    """Import a name in ``__all__`` from its module, on first use."""
+    """Import a name listed in ``__all__`` from its module on first use."""
     for home, members in _HOMES.items():
         if name in members:
             return getattr(import_module(home), name)

@@ -45,7 +45,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Declare the C functions that python-mip does not declare to cffi, unless this has been done before."""
+    """Declare the C functions that python-mip does not declare to cffi, unless they have already been declared."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -53,17 +53,22 @@ def _declare_functions() -> None:
 
 
 def _pointer(kind: str, buffer: Buffer) -> Any:
-    """Return a pointer to a buffer of C numbers, which keeps the buffer alive. ``kind`` is "int" or "double"."""
+    """Return a pointer to a buffer of C numbers, which keeps the buffer alive.
+
+    Args:
+        kind: The C type of the numbers, "int" or "double".
+        buffer: The buffer.
+    """
     return cbc.ffi.from_buffer(f"{kind}[]", buffer)
 
 
 class CbcModel:
-    """A CBC model that minimises ``c x`` and whose rows and columns are loaded in bulk.
+    """A CBC model that minimises ``c x``, with rows and columns that are loaded in bulk.
 
     Attributes:
-        model: python-mip's model, for options and for the solve.
-        handle: cffi's pointer to the CBC model inside ``model``, which the C functions take.
-        rows, columns: The number of loaded rows and the number of loaded columns.
+        model: python-mip's model, used for setting options and for solving.
+        handle: cffi's pointer to the CBC model inside ``model``, as the C functions expect it.
+        rows, columns: The number of rows and the number of columns that were loaded.
     """
 
     def __init__(self) -> None:
@@ -76,13 +81,13 @@ class CbcModel:
         self.rows = self.columns = 0
 
     def load(self, problem: dict[str, Any]) -> None:
-        """Load a problem in bulk.
+        """Load all rows and columns of a problem at once.
 
         Args:
             problem: The buffers by name, as returned by ``privopt.backends.cbc.problem_arrays``.
 
         Raises:
-            ValueError: CBC has not taken all rows and columns.
+            ValueError: CBC did not accept all rows and columns.
         """
         self.columns, self.rows = len(problem["c"]) // DOUBLE_BYTES, len(problem["row_lower"]) // DOUBLE_BYTES
         # In the order of the C function's parameters.
@@ -113,9 +118,10 @@ class CbcModel:
             raise ValueError(f"CBC holds {got[0]} rows and {got[1]} columns of {self.rows} and {self.columns}")
 
     def optimise(self, options: dict[str, Any]) -> str:
-        """Solve the model and return python-mip's name for the resulting status.
+        """Solve the model and return the name of the resulting status in python-mip.
 
-        ``options`` are those returned by ``privopt.backends.cbc.solver_options``.
+        Args:
+            options: The options returned by ``privopt.backends.cbc.solver_options``.
         """
         model = self.model
         model.infeas_tol = model.opt_tol = float(options["tolerance"])
@@ -144,21 +150,21 @@ class CbcModel:
         return float(self.model.objective_value)
 
     def _copy_array(self, pointer: Any, size: int) -> bytes | None:
-        """Return a copy of an array of ``size`` doubles that CBC owns, or None if the pointer is null."""
+        """Return a copy of an array of ``size`` doubles owned by CBC, or None if the pointer is null."""
         if pointer == cbc.ffi.NULL:
             return None
         return bytes(cbc.ffi.buffer(pointer, size * DOUBLE_BYTES))
 
     def vector(self) -> bytes | None:
-        """Return the values of the columns, as the bytes of an array of doubles, or None if CBC has no solution."""
+        """Return the values of the columns as the bytes of an array of doubles, or None if CBC has no solution."""
         return self._copy_array(cbc.cbclib.Cbc_getColSolution(self.handle), self.columns)
 
     def duals(self) -> bytes | None:
-        """Return the multipliers of the rows, as the bytes of an array of doubles, or None if CBC has none."""
+        """Return the multipliers of the rows as the bytes of an array of doubles, or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getRowPrice(self.handle), self.rows)
 
     def reduced_costs(self) -> bytes | None:
-        """Return the reduced costs of the columns, as the bytes of an array of doubles, or None if CBC has none."""
+        """Return the reduced costs of the columns as the bytes of an array of doubles, or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getReducedCost(self.handle), self.columns)
 
     def bound(self) -> float:
@@ -171,15 +177,15 @@ class CbcModel:
 
 
 def answer(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a problem. This is the function that the worker process calls.
+    """Solve a problem in the worker process.
 
     Args:
         problem: The model's buffers and the options for the solve, by name. The matrix is stored by columns. If the key
             "load_only" is present, the model is loaded but not solved, to measure how long loading takes.
 
     Returns:
-        A dict with "status" and "loaded" (the seconds that loading took). After a solve, it also contains "iterations"
-        and "seconds", and depending on the status "x", "bound", "duals" and "reduced".
+        A dict with "status" and "loaded" (the time taken to load the model, in seconds). After a solve, it also
+        contains "iterations" and "seconds" and, depending on the status, "x", "bound", "duals" and "reduced".
     """
     started = time.monotonic()
     model = CbcModel()
@@ -204,9 +210,12 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_opinion(problem: dict[str, Any]) -> str:
-    """Solve a problem that CBC reports as infeasible without costs, to tell whether it is "INFEASIBLE" or "UNBOUNDED".
+    """Solve a problem that CBC reports as infeasible without its costs, to find out whether it is in fact unbounded.
 
     Without costs, the problem cannot be unbounded. If it then has a feasible point, the original problem is unbounded.
+
+    Returns:
+        "INFEASIBLE" or "UNBOUNDED".
     """
     # This problem has no costs in the first place, so it cannot be unbounded and CBC is right.
     if not any(memoryview(problem["c"]).cast("d")):

@@ -61,7 +61,7 @@ def highspy_module() -> ModuleType:
 def _native_output_dropped() -> Iterator[None]:
     """Discard what native code writes to standard output inside a ``with`` block, by redirecting file descriptor 1.
 
-    All threads share this descriptor, so the output of other threads is discarded too, and the block must be short.
+    All threads share this descriptor, so the output of other threads is discarded too, and the block should be short.
     """
     # printf has a buffer of its own, which must be flushed before and after the redirection.
     c_library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
@@ -84,14 +84,14 @@ def _native_output_dropped() -> Iterator[None]:
 
 
 def create_solver() -> Highs:
-    """Create a HiGHS instance without printing the banner that HiGHS 1.16 prints before any option can be set."""
+    """Create a HiGHS instance, suppressing the banner that HiGHS 1.16 prints before any option can be set."""
     highspy = highspy_module()
     with _native_output_dropped():
         return highspy.Highs()
 
 
 def check_status(status: HighsStatus, action: str) -> None:
-    """Raise a SolverError, "highs refused to" followed by ``action``, if a call to HiGHS returned an error."""
+    """Raise a SolverError with the message "highs refused to" and ``action`` if a call to HiGHS returned an error."""
     if status == highspy_module().HighsStatus.kError:
         raise SolverError(f"highs refused to {action}")
 
@@ -160,7 +160,7 @@ def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[st
 
 
 def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
-    """Pass a model, as :func:`problem_arrays` returns it, to HiGHS.
+    """Pass a model returned by :func:`problem_arrays` to HiGHS.
 
     Raises:
         SolverError: HiGHS did not accept the model, or dropped coefficients.
@@ -182,7 +182,7 @@ def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
 
 
 def outcome_of(solver: Highs) -> Outcome | None:
-    """Return the outcome that HiGHS reports after a run, or None if HiGHS gave up or could not tell."""
+    """Return the outcome that HiGHS reports after a run, or None if HiGHS gave up or could not determine it."""
     kinds = highspy_module().HighsModelStatus
     status = solver.getModelStatus()
     outcomes = {
@@ -220,8 +220,8 @@ class LoadedModel:
 
     Attributes:
         solver: The instance.
-        arrays: The model, as :func:`problem_arrays` returns it.
-        settings: The options that were set.
+        arrays: The model, as returned by :func:`problem_arrays`.
+        settings: The options that were set, by name.
     """
 
     solver: Highs
@@ -245,13 +245,16 @@ class LoadedModel:
         } and all(np.array_equal(self.arrays[name], arrays[name]) for name in names)
 
     def change(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel:
-        """Turn the instance into another model with the same matrix (see :meth:`fits`), and return the updated object.
+        """Change the instance's model to another one with the same matrix (see :meth:`fits`).
 
         Costs and bounds are passed to HiGHS only if they differ. The caller sets the time limit.
 
         Args:
-            arrays: The other model, as :func:`problem_arrays` returns it.
+            arrays: The other model, as returned by :func:`problem_arrays`.
             settings: HiGHS's options for the other model, by name.
+
+        Returns:
+            A new object with the same HiGHS instance and the other model.
         """
         columns, rows = (np.arange(len(arrays[name]), dtype=np.int32) for name in ("c", "row_lower"))
         solver = self.solver
@@ -275,7 +278,7 @@ class HighsBasis(Basis):
     Attributes:
         native: HiGHS's own basis object, which a later solve can use without conversion.
         _shape: The number of rows and the number of columns.
-        _instances: A list that contains the kept :class:`LoadedModel`, or is empty if there is none.
+        _instances: A list with the :class:`LoadedModel` that was kept, or an empty list.
     """
 
     __slots__ = ("_instances", "_shape", "native")
@@ -291,10 +294,9 @@ class HighsBasis(Basis):
             self._instances = [instance]
 
     def take_instance(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel | None:
-        """Return the kept instance if it can be reused for a model (:meth:`LoadedModel.fits`), otherwise None.
+        """Return the kept instance if it can be reused for a model (:meth:`LoadedModel.fits`), or None otherwise.
 
-        Either way, the basis does not keep the instance any longer. The instance is removed atomically, so two solves
-        never get the same one.
+        In either case, the basis no longer keeps the instance. It is removed atomically, so two solves never share it.
         """
         try:
             instance = self._instances.pop()
@@ -318,12 +320,12 @@ class HighsBasis(Basis):
         return np.array([int(status) for status in self.native.row_status], dtype=np.int8)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the basis as a plain :class:`Basis`, whose statuses are arrays."""
+        """Pickle the basis as a plain :class:`Basis`, which stores its statuses in arrays."""
         return _plain_basis, (self.columns, self.rows)
 
 
 def _plain_basis(columns: NDArray[np.int8], rows: NDArray[np.int8]) -> Basis:
-    """Return a plain basis, whose statuses are arrays."""
+    """Create a plain basis, which stores its statuses in arrays."""
     return Basis(columns=columns, rows=rows)
 
 
@@ -348,14 +350,14 @@ def set_start(solver: Highs, start: Floats) -> None:
 
 
 def run_solver(solver: Highs) -> None:
-    """Run HiGHS in another thread, so that an interrupt or the enclosing time limit stops it at its next callback.
+    """Run HiGHS in another thread, so that it stops at its next callback on an interrupt or when a time limit expires.
 
     highspy's own handling of interrupts is not used, because it prints to standard output.
     """
     stop = threading.Event()
 
     def interrupt_if_stopped(event: HighsCallbackEvent) -> None:
-        """End HiGHS's run from within a callback, once the stop event is set."""
+        """End HiGHS's run from within a callback once the stop event is set."""
         if stop.is_set():
             event.interrupt()
 
@@ -384,8 +386,8 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
 
     Args:
         solver: The HiGHS instance.
-        is_mip: Whether its model has integer columns. If so, the answer has no multipliers, and the bound is the one
-            that the search has proved.
+        is_mip: Whether the model has integer columns. If so, the answer contains no multipliers, and the bound is the
+            one that the search has proved.
     """
     status, info, outcome = solver.getModelStatus(), solver.getInfo(), outcome_of(solver)
     x = duals = reduced = basis = None
@@ -420,11 +422,11 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
     """Solve an LP in this process, or an integer program in a worker process that can be killed.
 
     HiGHS checks for interrupts and for its time limit only between the steps of its search, and some steps take
-    minutes. If the worker has to be killed, the best point that it had reported by then is returned, with the bound at
-    that time.
+    minutes. If the worker has to be killed, the best point that it has reported so far is returned, with its latest
+    bound.
 
     Args:
-        arrays: The model, as :func:`problem_arrays` returns it.
+        arrays: The model, as returned by :func:`problem_arrays`.
         settings: HiGHS's options by name, including ``time_limit``, which is infinite if there is no limit.
         basis: The basis from which the simplex method starts. It is used only for LPs.
 
@@ -458,7 +460,7 @@ def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis
     If the basis keeps a solver instance whose model has the same matrix, that instance is reused.
 
     Args:
-        arrays: The model, as :func:`problem_arrays` returns it.
+        arrays: The model, as returned by :func:`problem_arrays`.
         settings: HiGHS's options by name, with ``time_limit`` in seconds.
         basis: The basis to start from, or None to start from scratch.
     """
@@ -490,11 +492,10 @@ def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis
 def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_order: int) -> Raw:
     """Solve a quadratic program, trying several column orders until HiGHS reports an outcome.
 
-    HiGHS's method sometimes ends in NaN if the quadratic part is singular. Whether it does depends on the order of the
-    columns.
+    If the quadratic part is singular, HiGHS's method sometimes ends in NaN, depending on the order of the columns.
 
     Args:
-        arrays: The model, as :func:`problem_arrays` returns it.
+        arrays: The model, as returned by :func:`problem_arrays`.
         settings: HiGHS's options by name, including ``time_limit``, which applies to all orders together.
         first_order: The number of the first order to try. 0 keeps the columns as they are, and any other number is the
             seed of a random order.
@@ -528,10 +529,10 @@ def _solve_here(
     """Solve a model in this process.
 
     Args:
-        arrays: The model, as :func:`problem_arrays` returns it.
+        arrays: The model, as returned by :func:`problem_arrays`.
         settings: HiGHS's options by name, with ``time_limit`` in seconds.
-        prepare: A function that is called with the loaded instance before it runs, for example to set a basis or to
-            subscribe to callbacks, or None.
+        prepare: A function to call with the loaded instance before it runs, for example to set a basis or to subscribe
+            to callbacks, or None.
     """
     started = time.monotonic()
     solver = create_solver()
@@ -546,7 +547,7 @@ def _solve_here(
 
 
 def _append_message(stream: TextIO, event: HighsCallbackEvent) -> None:
-    """Append a message from HiGHS's log to a file, and flush it."""
+    """Append a message from HiGHS's log to a file and flush the file."""
     stream.write(event.message)
     stream.flush()
 
@@ -583,16 +584,16 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """Solve a model in a worker process, and report each better point and bound to the parent process.
 
     :mod:`privopt.backends.workers` calls this function. ``problem`` contains the ``arrays`` and ``settings`` of
-    :func:`solve_arrays`. The returned dict contains the ``Raw`` answer under "raw".
+    :func:`solve_arrays`. The result is a dict with the ``Raw`` answer under "raw".
     """
 
     def report_point(event: HighsCallbackEvent) -> None:
-        """Send an improved point and the current bound to the parent, for use if it has to kill this process."""
+        """Send an improved point and the current bound to the parent process, in case it has to kill this one."""
         progress = event.data_out
         send_progress({"x": np.array(progress.mip_solution, dtype=np.float64), "bound": float(progress.mip_dual_bound)})
 
     def prepare(solver: Highs) -> None:
-        """Subscribe to HiGHS's improved points."""
+        """Subscribe to HiGHS's callback for improved points."""
         solver.cbMipImprovingSolution.subscribe(report_point)
 
     return {"raw": _solve_here(problem["arrays"], problem["settings"], prepare)}

@@ -51,7 +51,7 @@ class Capabilities:
         duals: Whether the solver returns multipliers and reduced costs for LPs.
         warm_start: Whether the solver can start LPs from a basis and returns the optimal basis.
         quadratic: Whether the solver accepts convex quadratic objectives over continuous columns.
-        bearing: The range of coefficients that the solver can cope with.
+        bearing: The range of coefficients that the solver can handle.
     """
 
     mip: bool = True
@@ -87,10 +87,10 @@ class Backend(ABC):
     def solve(self, form: StandardForm, **options: Unpack[BackendOptions]) -> Result:
         """Solve a form and return a checked answer.
 
-        Every answer is checked in the units of the form (:mod:`privopt.backends.checks`). If an answer fails, the
-        solver is tried again with other settings and another cost scale, and then its substitute is tried. The time
-        limit applies to all attempts together. If all of them fail, the best feasible point is returned with the
-        outcome "feasible" and the best proved bound.
+        Every answer is checked in the units of the form (:mod:`privopt.backends.checks`). If an answer fails a check,
+        the solver is tried again with other settings and another cost scale, followed by its substitute. The time limit
+        applies to all attempts together. If none succeeds, the best feasible point is returned with the outcome
+        "feasible" and the best proved bound.
 
         Args:
             form: The model. The bounds of its integer columns are rounded inwards first.
@@ -100,7 +100,7 @@ class Backend(ABC):
         Raises:
             SolverError: The solver crashed, rejected the form, or returned no point that satisfies the rows, bounds and
                 integrality.
-            SolveInterrupt: An interrupt came after the solver had found a feasible point.
+            SolveInterrupt: The solve was interrupted after the solver had found a feasible point.
             UsageError: An option is unknown, or its value is not allowed.
         """
         checked = read_options(options)
@@ -131,9 +131,9 @@ class Backend(ABC):
         """Prepare for an upcoming solve without blocking. :meth:`Model.solve` calls this before it compiles."""
 
     def _check_quadratic(self, form: StandardForm) -> None:
-        """Raise a UsageError if this solver cannot solve a form with a quadratic objective.
+        """Raise a UsageError if this solver cannot handle the quadratic objective of a form.
 
-        Even if the solver supports quadratic objectives, all columns of the form must be continuous.
+        Solvers that support quadratic objectives require all columns of the form to be continuous.
         """
         if not self.capabilities.quadratic:
             raise UsageError(f'{self.name} takes no quadratic objective; "highs" does, if the variables are continuous')
@@ -145,7 +145,7 @@ class Backend(ABC):
             )
 
     def _solve_enlarged(self, form: StandardForm, exponent: int, options: BackendOptions) -> Result:
-        """Solve a form with tiny costs by solving the same form with costs multiplied by 2**exponent."""
+        """Solve a form with tiny costs by solving it with all costs multiplied by 2**exponent."""
         try:
             return shrink_result(form, self.solve(enlarge_costs(form, exponent), **options), exponent)
         except SolveInterrupt as interrupt:
@@ -171,13 +171,13 @@ class Backend(ABC):
     ) -> Session:
         """Return a session, in which an LP is loaded once and can then be changed and solved repeatedly.
 
-        The sessions of this base class solve from scratch each time, and ignore ``tolerance`` and ``options``. Backends
-        that support warm starts override this method.
+        In this base class, a session solves the LP from scratch each time and ignores ``tolerance`` and ``options``.
+        Backends that support warm starts override this method.
 
         Args:
             form: The initial model.
             tolerance: The tolerance on rows and reduced costs.
-            options: The settings under the solver's own names.
+            options: Further options under the solver's own names.
 
         Raises:
             ModelError: The form has semicontinuous columns or a quadratic objective.
@@ -187,10 +187,10 @@ class Backend(ABC):
         return ColdSession(self, form)
 
     def explain(self, form: StandardForm, time_limit: float = 20.0) -> str:
-        """Explain why a form is infeasible, by naming families and rows that cannot all be satisfied together.
+        """Explain why a form is infeasible, by naming rows and families of rows that cannot all be satisfied together.
 
         Raises:
-            SolverError: HiGHS finds a feasible point after all.
+            SolverError: HiGHS found a feasible point, so the form is not infeasible.
         """
         from privopt.backends.diagnose import find_clash
 
@@ -221,7 +221,7 @@ class Backend(ABC):
 
     @abstractmethod
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve the scaled form with the settings for one attempt. The caller checks the answer.
+        """Solve the scaled form with the settings for one attempt. The answer is not checked here.
 
         Args:
             conditioned: The scaled form. Its cost ``c x`` is to be minimised subject to the scaled rows.

@@ -40,7 +40,7 @@ _OUTCOMES = {
 def installed_version() -> str:
     """Return the version of the installed python-mip.
 
-    The version is cached because it is part of every result and takes 5 ms to read from the package's metadata.
+    The version is cached because every result contains it, and reading it from the package's metadata takes 5 ms.
     """
     return version("mip")
 
@@ -49,7 +49,7 @@ def problem_arrays(conditioned: ScaledForm) -> dict[str, bytes]:
     """Convert a scaled form to buffers for the worker, with the matrix stored by columns.
 
     The buffers "start", "index" and "value" describe the matrix, "integers" contains the indices of the integer
-    columns, and the others are named as in the form.
+    columns, and the other buffers are named as in the form.
 
     Rows without entries are dropped from integer models, because CBC's preprocessing aborts on such rows. They are kept
     in linear programs, where dropping them would assign the multipliers to the wrong rows.
@@ -77,12 +77,12 @@ def problem_arrays(conditioned: ScaledForm) -> dict[str, bytes]:
 
 
 def as_buffer(array: Any, dtype: Any) -> bytes:
-    """Convert an array to the given type, and return its elements as bytes that the worker can read without NumPy."""
+    """Convert an array to the given type, and return its elements as bytes that can be read without NumPy."""
     return np.ascontiguousarray(array, dtype=dtype).tobytes()
 
 
 def read_doubles(buffer: Any) -> Floats | None:
-    """Return the doubles in a buffer that the worker sent, or None if ``buffer`` is None."""
+    """Return the doubles in a buffer sent by the worker, or None if ``buffer`` is None."""
     return None if buffer is None else np.frombuffer(buffer, dtype=np.float64)
 
 
@@ -106,7 +106,7 @@ class Cbc(Backend):
         start_worker("cbc", LIBRARY)
 
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve the scaled form in the worker process. The caller checks the answer.
+        """Solve the scaled form in the worker process. The answer is not checked here.
 
         Args:
             conditioned: The scaled form.
@@ -137,12 +137,12 @@ class Cbc(Backend):
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
-    """Return the worker's options for an attempt. The first attempt is 0.
+    """Return the worker's options for an attempt, where 0 is the first attempt.
 
-    A scaled privacy row with exponent L has an entry of ``e^(L/2)``. For L = 20, an error of 1e-9 in a column therefore
-    becomes an error of 1e-5 in the row, so models with such rows need the tightest tolerance that CBC supports. In
-    measurements with a tolerance of 1e-9, CBC violated rows by 1e-5 from L = 20 on. With a tolerance of 1e-12, it
-    violated them by at most 1e-8 up to L = 22.
+    A privacy row ``z_i <= exp(L) z_j`` has an entry of ``e^(L/2)`` after scaling. For L = 20, an error of 1e-9 in a
+    column thus becomes an error of 1e-5 in the row, so models with such rows need the tightest tolerance that CBC
+    supports. In measurements with a tolerance of 1e-9, CBC violated rows by 1e-5 from L = 20 on. With a tolerance of
+    1e-12, it violated them by at most 1e-8 up to L = 22.
     """
     # Only families of privacy rows have a `log_ratio`, which contains the exponent of each row.
     has_privacy_rows = any(len(b) and b.log_ratio is not None for b in conditioned.form.families)

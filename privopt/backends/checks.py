@@ -45,7 +45,7 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
         gap: The relative gap that was requested for a search over integers.
 
     Raises:
-        FailedCheckError: The answer contradicts itself or the model. If the point is feasible, the error contains it.
+        FailedCheckError: The answer contradicts itself or the model. The error contains the point if it is feasible.
         RejectedAnswerError: The solver gave up.
     """
     if raw.outcome is None:
@@ -86,7 +86,7 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
 def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float | None, gap: float) -> Result:
     """Check that an integer program's bound does not contradict the objective, and that it proves a claimed optimum.
 
-    If the solver reports a point as optimal, the bound must be within the requested gap.
+    If the solver reports a point as optimal, the bound must be within the requested gap of its objective.
 
     Args:
         conditioned: The scaled model.
@@ -95,11 +95,11 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
         gap: The requested relative gap.
 
     Returns:
-        The result with the bound, or without a bound if privacy rows were tightened.
+        The result with the bound, or without a bound if privacy rows ``z_i <= exp(L) z_j`` were tightened.
 
     Raises:
-        FailedCheckError: The bound contradicts the point, or the point is reported as optimal without a bound within
-            the gap.
+        FailedCheckError: The bound contradicts the point, or the point is reported as optimal although there is no
+            bound within the gap.
     """
     form, objective, tightening = conditioned.form, float(result.objective or 0.0), result.tightening
     if bound is None:
@@ -185,7 +185,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
 
 
 def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
-    """Return the sum of the absolute values of the objective's terms at ``x``, as a scale for rounding errors.
+    """Return the sum of the absolute values of the objective's terms at ``x``, which sets the scale of rounding errors.
 
     If ``x`` is None, the result is 0.
     """
@@ -195,10 +195,10 @@ def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
 def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
     """Fix very expensive columns at their cheaper bounds.
 
-    A column is fixed if moving it off this bound would make the objective worse than that of a known feasible point.
-    This improves precision: next to a penalty of 1e11, a solver's multipliers have no digits left for costs of 1e-3.
-    For example, if a point with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to
-    the solver's tolerance.
+    A column is fixed if moving it off this bound would make the objective worse than at a known feasible point. This
+    improves precision: next to a penalty of 1e11, a solver's multipliers have no digits left for costs of 1e-3. For
+    example, if a point with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to the
+    solver's tolerance.
 
     Args:
         conditioned: The scaled model.
@@ -238,9 +238,9 @@ def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> Standard
 
 
 def can_be_unbounded(form: StandardForm) -> bool:
-    """Return whether the objective could improve without limit, judging by the bounds of the columns alone.
+    """Return whether the column bounds alone allow the objective to improve without limit.
 
-    This is the case if a column is unbounded in the direction in which it improves the objective.
+    This is the case if some column is unbounded in the direction that improves the objective.
     """
     c = form.c if form.sense == "min" else -form.c
     return bool(((c < 0) & np.isposinf(form.col_upper) | (c > 0) & np.isneginf(form.col_lower)).any())
@@ -249,8 +249,9 @@ def can_be_unbounded(form: StandardForm) -> bool:
 def recession_form(form: StandardForm) -> StandardForm:
     """Return a linear program that looks for a direction in which a form's objective improves without limit.
 
-    Its feasible points are the directions in which a feasible point of the form can move without limit, cut to a box.
-    Its optimum is 0 unless the objective improves along one of them, in which case the form is unbounded or infeasible.
+    Its feasible points are the directions in which a feasible point of the form can move without limit, restricted to a
+    box. Its optimum is 0 unless the objective improves along one of them, in which case the form is unbounded or
+    infeasible.
     """
 
     def replace_finite(sides: Floats, missing_side: float) -> Floats:
@@ -323,10 +324,10 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
 
 
 def _check_rows(form: StandardForm, matrix: Any, lower: Floats, upper: Floats, x: Floats, numbers: Any = None) -> float:
-    """Return the largest violation of a row, or raise a SolverError if a violation exceeds its tolerance.
+    """Return the largest violation of a row, or raise a SolverError if a row is violated by more than its tolerance.
 
     Args:
-        form: The form, which provides names and coefficients for the message.
+        form: The form, which provides names and coefficients for the error message.
         matrix: The rows to check, scaled or in their own units, as a CSR matrix of shape (rows, n).
         lower, upper: The bounds of these rows, as arrays of shape (rows,).
         x: The point, as an array of shape (n,).

@@ -12,7 +12,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Backend:
-    """Create the backend with this name.
+    """Create the backend registered under the given name.
 
     >>> get("cbc").name
     'cbc'

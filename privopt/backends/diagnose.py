@@ -36,8 +36,8 @@ class Clash:
     Attributes:
         families: The names of the families. If ``irreducible`` is true, the model becomes feasible when any of them is
             left out.
-        rows: The names of rows in these families that clash with one another. Leaving out any of them resolves this
-            clash. Empty if HiGHS found no such rows in time, or if the linear relaxation is feasible.
+        rows: The names of rows in these families that contradict one another. Leaving out any of them resolves this
+            contradiction. Empty if HiGHS found no such rows in time, or if the linear relaxation is feasible.
         bounds: The names of columns whose bounds contribute to the clash.
         irreducible: Whether all unnecessary families were removed within the time limit.
         confirmed: Whether HiGHS also found the model infeasible within the time limit, when solving it without costs.
@@ -52,7 +52,7 @@ class Clash:
     contradicted: bool = False
 
     def __str__(self) -> str:
-        """Name the clashing families, rows and bounds in a phrase for error messages."""
+        """Return a phrase that names the clashing families, rows and bounds, for use in error messages."""
         if not self.confirmed:
             return "the solver finds no point that satisfies all rows (a second solver does not confirm it)"
         names = " and ".join(self.families) if self.families else "the bounds of the variables alone"
@@ -65,20 +65,20 @@ class Clash:
 
 
 def _abbreviate_names(names: tuple[str, ...]) -> str:
-    """Join the first names with commas, and mention how many more there are."""
+    """Join the first names with commas, followed by the number of names left out."""
     suffix = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
     return ", ".join(names[:MAX_SHOWN_NAMES]) + suffix
 
 
 def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
-    """Find the families that clash in an infeasible model, by leaving out each one in turn.
+    """Find the families of constraints that clash in an infeasible model, by leaving out one family at a time.
 
     Rows are named only if the linear relaxation is infeasible. They come from HiGHS's irreducible infeasible subsystem.
 
     Args:
         form: The infeasible model.
-        time_limit: The time limit of the search, in seconds. If it is reached, the result may include families that are
-            not needed for the clash.
+        time_limit: The time limit of the search in seconds. If it is reached, the result may include families that do
+            not contribute to the clash.
     """
     result: Clash | None = None
     # If the time is up, the block ends without an error and leaves the result None.
@@ -88,7 +88,7 @@ def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
 
 
 def _find_clash(form: StandardForm) -> Clash:
-    """Find the families, rows and bounds that clash, within the enclosing time limits."""
+    """Find the families, rows and bounds that clash, within the time limits currently in force."""
     # A lower bound above the upper bound is a clash that involves no rows.
     lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
     crossed_columns = np.flatnonzero(lower > upper)
@@ -115,10 +115,12 @@ def _find_clash(form: StandardForm) -> Clash:
 
 
 class _Probe:
-    """A model's linear relaxation without costs, solved repeatedly with infinite bounds that disable some of its rows.
+    """The linear relaxation of a model without costs, solved repeatedly while some of its rows are disabled.
+
+    A row is disabled by setting its bounds to infinity.
 
     Attributes:
-        arrays: The model, as ``problem_arrays`` returns it, with all costs 0.
+        arrays: The model, as returned by ``problem_arrays``, with all costs 0.
         solver: The HiGHS instance. Each solve starts from the result of the previous one.
     """
 
@@ -132,11 +134,11 @@ class _Probe:
 
     @property
     def remaining_seconds(self) -> float:
-        """The seconds left for the next solve within the enclosing time limits, but at least 0.1."""
+        """The time left for the next solve within the time limits in force, in seconds, but at least 0.1."""
         return max(clock().left, 0.1)
 
     def load_solver(self) -> None:
-        """Load the relaxation into a HiGHS instance, to be changed and solved repeatedly."""
+        """Load the relaxation into a HiGHS instance, in which it can be changed and solved repeatedly."""
         self.solver = new_solver()
         load_arrays(self.solver, self.arrays | {"integrality": np.zeros_like(self.arrays["integrality"])})
 
@@ -159,20 +161,20 @@ class _IntegerProbe(_Probe):
         """Do nothing, because each solve loads the model again."""
 
     def set_row_bounds(self, rows: Indices, lower: Floats, upper: Floats) -> None:
-        """Set the bounds of some rows. Infinite bounds disable a row."""
+        """Set the bounds of some rows for the following solves. Infinite bounds disable a row."""
         self.arrays["row_lower"][rows], self.arrays["row_upper"][rows] = lower, upper
 
     def find_outcome(self) -> Outcome | None:
-        """Solve the model in its current state and return the outcome, or None if HiGHS gave up."""
+        """Solve the model in its current state in a worker process. The outcome is None if HiGHS gave up."""
         settings = settings_of(tolerance=ROW_TOLERANCE, threads=1, seed=0) | {"time_limit": self.remaining_seconds}
         return solve_arrays(self.arrays, settings).outcome
 
 
 def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str], bool]:
-    """Disable, one by one, the families that are not needed for the clash, and return the rest (a deletion filter).
+    """Disable the families that are not needed for the clash, one at a time, and return the others (a deletion filter).
 
     Args:
-        probe: The infeasible model. Families that are not needed stay disabled in it.
+        probe: The infeasible model. Families that are not needed remain disabled in it.
         conditioned: The scaled form, which provides the bounds of the rows.
 
     Returns:
@@ -206,7 +208,7 @@ def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple
     """Return the rows and columns of an irreducible infeasible subsystem within families that clash.
 
     A model can be infeasible for several reasons. The rows of all other families are therefore disabled, so that the
-    rows in the result clash for the same reason as the families.
+    rows found are infeasible for the same reason as the families.
 
     Args:
         conditioned: The scaled form, whose linear relaxation is infeasible.

@@ -77,7 +77,12 @@ class Highs(Backend):
         return HighsSession(form, tolerance=tolerance, options=options)
 
     def ranging(self, form: StandardForm, basis: Basis) -> Ranging:
-        """Return the ranges of costs and row bounds within which a linear program's optimal basis remains optimal."""
+        """Return the ranges of costs and row bounds within which a linear program's optimal basis remains optimal.
+
+        Args:
+            form: The linear program.
+            basis: The optimal basis, from which HiGHS computes the ranges.
+        """
         from privopt.backends.ranging import compute_ranging
 
         return compute_ranging(form, basis)
@@ -88,10 +93,10 @@ class Highs(Backend):
         Args:
             conditioned: The scaled form.
             options: The options for the solve.
-            attempt: The number of previous attempts, from 0 to 2, which determines the settings.
+            attempt: The number of earlier attempts, from 0 to 2, which determines the settings.
 
         Raises:
-            RejectedAnswerError: The first attempt reported an LP as infeasible, which the next attempt must confirm.
+            RejectedAnswerError: The first attempt reported an LP as infeasible, which the next attempt has to confirm.
         """
         started = time.monotonic()
         # Presolve reports some feasible models as infeasible and some wrong points as optimal, so the second attempt
@@ -147,7 +152,7 @@ class Highs(Backend):
 
 
 def _highs_limit(seconds: float | None, started: float) -> float:
-    """Return how many seconds are left of a time limit that began at ``started``, or infinity if there is no limit."""
+    """Return the number of seconds left of a time limit that began at ``started``, or infinity if there is no limit."""
     return np.inf if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
 
 
@@ -167,10 +172,10 @@ class HighsSession(Session):
     2.0
 
     Attributes:
-        _form: The initial model, kept for its sense and constant.
+        _form: The initial model, which provides the sense and the constant of the objective.
         _tolerance: The tolerance on scaled rows and reduced costs.
         _is_stale: Whether the model must be passed to HiGHS again before the next solve (see :meth:`_reload_model`).
-        _row_scale: The factor by which each row was multiplied; 1 for rows that were added later.
+        _row_scale: The factor by which each row was multiplied. It is 1 for rows that were added later.
         _flip: 1 if the form minimises, -1 if it maximises.
         _solver: The HiGHS instance.
     """
@@ -209,7 +214,7 @@ class HighsSession(Session):
         return int(self._solver.getNumRow()), int(self._solver.getNumCol())
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective coefficients of some columns to ``values``, which are in the form's sense."""
+        """Change the objective coefficients of some columns to ``values``, given in the form's sense."""
         index = np.asarray(columns, dtype=np.int32)
         # HiGHS minimises, so the costs are negated if the form maximises.
         costs = np.broadcast_to(np.asarray(values, dtype=np.float64), index.shape) * self._flip
@@ -217,7 +222,10 @@ class HighsSession(Session):
             check_status(self._solver.changeColsCost(len(index), index, np.ascontiguousarray(costs)), "change costs")
 
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
-        """Change the bounds of some columns. ``lower`` and ``upper`` are one number per column or one for all."""
+        """Change the bounds of some columns to ``lower`` and ``upper``.
+
+        Either bound can be an array with one number per column or a single number for all columns.
+        """
         index, low, high = _bound_arrays(columns, lower, upper)
         if len(index):
             check_status(self._solver.changeColsBounds(len(index), index, low, high), "change column bounds")
@@ -232,7 +240,7 @@ class HighsSession(Session):
             )
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append sparse rows ``lower <= matrix x <= upper`` that range over all columns."""
+        """Append the rows ``lower <= matrix x <= upper``, where the sparse matrix covers all columns of the model."""
         rows = matrix.tocsr()
         # Rows that are added later are not scaled, so their factor is 1. The model becomes stale because HiGHS would
         # otherwise keep its internal scaling, which was computed from the first rows.
@@ -266,7 +274,7 @@ class HighsSession(Session):
             check_status(status, "add columns")
 
     def delete_rows(self, rows: Ints) -> None:
-        """Delete rows. The rows after them move up to close the gaps."""
+        """Delete rows and renumber the rows that remain, keeping their order."""
         index = np.unique(np.asarray(rows, dtype=np.int32))
         if len(index):
             check_status(self._solver.deleteRows(len(index), index), "delete rows")
@@ -274,23 +282,23 @@ class HighsSession(Session):
             self._is_stale = True
 
     def delete_columns(self, columns: Ints) -> None:
-        """Delete columns. The columns after them move up to close the gaps."""
+        """Delete columns and renumber the columns that remain, keeping their order."""
         index = np.unique(np.asarray(columns, dtype=np.int32))
         if len(index):
             check_status(self._solver.deleteCols(len(index), index), "delete columns")
 
     @property
     def basis(self) -> Basis | None:
-        """The basis after the last solve, or None if there is none."""
+        """The basis after the last solve, or None if HiGHS has none."""
         return read_basis(self._solver)
 
     def _start_from(self, basis: Basis) -> None:
-        """Load a basis and clear the solver's own state, so that answers depend only on the basis."""
+        """Load a basis and clear the rest of HiGHS's state, so that answers depend on nothing but the basis."""
         check_status(self._solver.clearSolver(), "forget")
         set_basis(self._solver, basis)
 
     def _reload_model(self, tolerance: float) -> None:
-        """Pass the model to HiGHS again with the given tolerance, so that HiGHS scales all rows anew."""
+        """Pass the model to HiGHS again with the given tolerance, so that HiGHS scales all of its rows anew."""
         check_status(self._solver.passModel(self._solver.getLp()), "take the model again")
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             check_status(self._solver.setOptionValue(name, tolerance), f"set {name}")
@@ -327,7 +335,7 @@ class HighsSession(Session):
             return self._solve_once(time_limit, started)
 
     def _solve_once(self, time_limit: float | None, started: float) -> Answer:
-        """Run HiGHS, and run it again without presolve if it gives up or reports infeasibility without a Farkas ray.
+        """Run HiGHS, and repeat without presolve if it gives up or reports infeasibility without a Farkas ray.
 
         Args:
             time_limit: The time limit in seconds since ``started``, or None for no limit.
@@ -350,7 +358,12 @@ class HighsSession(Session):
         return self._read_answer(outcome, time.monotonic() - started)
 
     def _read_answer(self, outcome: Outcome, seconds: float) -> Answer:
-        """Return HiGHS's answer in the form's rows, sense and units. ``seconds`` is the duration of the solve."""
+        """Read HiGHS's answer, and convert it to the form's rows, sense and units.
+
+        Args:
+            outcome: How the solve ended.
+            seconds: The duration of the solve.
+        """
         info = self._solver.getInfo()
         # HiGHS returns -1 for a count that does not apply.
         iterations = max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0)
@@ -380,7 +393,7 @@ class HighsSession(Session):
         check_status(self._solver.setOptionValue("presolve", "choose"), "set presolve")
 
     def _read_ray(self) -> Floats | None:
-        """Return Farkas multipliers, which prove that the form is infeasible, or None if HiGHS provides none."""
+        """Return Farkas multipliers, which prove that the form is infeasible, or None if HiGHS does not provide any."""
         _, has_ray, ray = self._solver.getDualRay()
         return np.array(ray, dtype=np.float64) * self._row_scale if has_ray else None
 

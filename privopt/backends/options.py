@@ -25,9 +25,10 @@ class Options:
     """The checked options for one solve. Callers pass them to :meth:`Backend.solve` as keyword arguments.
 
     Attributes:
-        time_limit: The time limit in seconds of wall time, or None for no limit. Enclosing limits may shorten it.
+        time_limit: The time limit in seconds of wall time, or None for no limit. An enclosing time limit may shorten
+            it.
         gap: The relative gap at which a search over integers may stop.
-        method: "auto", "simplex" or "ipm" (interior point), for linear programs.
+        method: The method for linear programs: "auto", "simplex" or "ipm" (interior point).
         threads: The number of threads that the solver may use.
         seed: The seed for the solver's own random choices.
         basis: The basis from which to start a linear program. Solvers without warm starts ignore it.
@@ -50,7 +51,7 @@ class Options:
 
 
 def read_options(options: Mapping[str, Any]) -> Options:
-    """Check the keyword options for a solve, and fill in defaults for missing ones.
+    """Check the keyword options for a solve, and fill in the defaults for missing ones.
 
     Raises:
         UsageError: An option is unknown, or its value is not allowed.
@@ -82,7 +83,7 @@ def read_options(options: Mapping[str, Any]) -> Options:
 
 
 def _read_start(start: Any) -> Floats:
-    """Convert a starting point to a vector of doubles, or raise a UsageError if that is not possible."""
+    """Convert a starting point to a vector of doubles, or raise a UsageError if this is not possible."""
     try:
         values = as_doubles(start)
     except (TypeError, ValueError):

@@ -30,7 +30,7 @@ def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
         basis: The optimal basis.
 
     Raises:
-        SolverError: HiGHS does not find the optimum again, or cannot compute the ranges.
+        SolverError: HiGHS does not reproduce the optimum from the basis, or cannot compute the ranges.
     """
     highspy = highspy_module()
     conditioned = condition(form, BEARING)
@@ -45,7 +45,7 @@ def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
     n = form.shape[1]
 
     def read_records(record: object, count: int) -> tuple[Floats, Floats]:
-        """Return the values in a HiGHS ranging record, and its objectives converted to the form's units."""
+        """Return the values in a HiGHS ranging record, and its objective values converted to the form's units."""
         values = np.array(record.value_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
         objectives = np.array(record.objective_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
         return values, objectives / conditioned.cost_scale + form.c0

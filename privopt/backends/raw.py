@@ -20,11 +20,11 @@ class Raw:
         duals: The multipliers of the scaled rows, as an array of shape (m,), or None.
         reduced: The reduced costs of the scaled form, as an array of shape (n,), or None.
         iterations: The number of simplex and interior-point iterations.
-        seconds: The seconds that the solve took.
+        seconds: The duration of the solve in seconds.
         message: A message from the solver, such as the name of its status.
         interrupted: Whether the solve was interrupted.
         basis: The basis of an optimal linear program, or None.
-        either: Whether the solver found the model to be infeasible or unbounded, without finding out which.
+        either: Whether the solver found that the model is infeasible or unbounded, but not which of the two.
     """
 
     outcome: Outcome | None
@@ -41,15 +41,15 @@ class Raw:
 
 
 class RejectedAnswerError(SolverError):
-    """Raised if a solver gave up or its answer is not valid. Another attempt may succeed."""
+    """Raised when a solver gave up or its answer is not valid. Another attempt may succeed."""
 
 
 class FailedCheckError(RejectedAnswerError):
-    """Raised if a solver's answer contradicts itself or the model.
+    """Raised when a solver's answer contradicts itself or the model.
 
     Attributes:
-        point: A feasible point to keep, usually the answer's vector, or None if there is none, for example because the
-            vector violates a row.
+        point: A feasible point that can still be used, usually the answer's own, or None if there is none, for example
+            because that point violates a row.
     """
 
     def __init__(self, message: str, point: Result | None = None) -> None:

@@ -17,8 +17,9 @@ from privopt.errors import ModelError, UsageError
 def read_mps(path: str | os.PathLike[str]) -> StandardForm:
     """Read a linear, mixed-integer or convex quadratic program from an MPS file in free or fixed format.
 
-    The columns of the file become one variable ``column``, and its rows become one family ``row``. The names in the
-    file serve as labels. Coefficients of at most 1e-12 in absolute value are dropped, and so are rows without bounds.
+    In the model, the columns of the file become a single variable called ``column``, and its rows a single family
+    called ``row``. The names in the file serve as labels. Coefficients of at most 1e-12 in absolute value are dropped,
+    and so are rows without bounds.
 
     Args:
         path: The path of the file, which may be compressed (``.mps.gz``).

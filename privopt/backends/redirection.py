@@ -16,7 +16,7 @@ def output_appended(path: str | None) -> Iterator[None]:
     The redirection affects the whole process, so nothing else in the process should print in the meantime.
 
     Args:
-        path: The path of the file. If None, standard output is left unchanged.
+        path: The path of the file. If None, standard output is not redirected.
     """
     if path is None:
         yield

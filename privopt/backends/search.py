@@ -41,7 +41,7 @@ LARGEST_COST = 2.0**40
 
 
 class Backend(Protocol):
-    """The part of :class:`privopt.backends.Backend` that a search uses. The attributes are documented there."""
+    """The part of :class:`privopt.backends.Backend` that a search uses. Its attributes are documented there."""
 
     name: str
     capabilities: Any
@@ -52,10 +52,10 @@ class Backend(Protocol):
         """Return the name and version of the solver."""
 
     def solve(self, form: StandardForm, **options: Unpack[BackendOptions]) -> Result:
-        """Solve a form, and return a checked answer."""
+        """Solve a form and return a checked answer."""
 
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve a scaled form with the settings for one attempt. The answer has not been checked."""
+        """Solve a scaled form with the settings for one attempt, and return the answer without checking it."""
 
 
 def _load_prover() -> Backend:
@@ -65,7 +65,7 @@ def _load_prover() -> Backend:
 
 
 class Search:
-    """A search for an answer that passes its checks, which tries a backend and then its substitute.
+    """A search for an answer that passes all checks, trying first a backend and then its substitute.
 
     Attributes:
         backend: The backend that was chosen for the solve.
@@ -77,7 +77,7 @@ class Search:
     """
 
     def __init__(self, backend: Backend, form: StandardForm, options: Options) -> None:
-        """Prepare a search for a checked answer to ``form``. The time limit in ``options`` starts now."""
+        """Prepare to search for a checked answer to ``form``. The time limit in ``options`` starts now."""
         self.backend, self.form, self.options = backend, form, options
         self.flip = 1.0 if form.sense == "min" else -1.0
         self.started = time.monotonic()
@@ -86,7 +86,7 @@ class Search:
             self._add_start(options.start)
 
     def _add_start(self, start: Floats) -> None:
-        """Add the caller's starting point to the known points, if it is complete and satisfies the rows and bounds."""
+        """Add the caller's starting point to the known points if it is complete and satisfies all rows and bounds."""
         if np.isnan(start).any():
             return
         conditioned = condition(self.form, self.backend.capabilities.bearing)
@@ -140,10 +140,10 @@ class Search:
         return self._best_point(str(failure))
 
     def _prefer_known_point(self, result: Result) -> Result:
-        """Return the better of the result and the best known point, with the result's bound.
+        """Return the better of a result and the best known point, with the result's bound.
 
-        The result is returned unchanged unless its outcome is "stopped" or "feasible", that is, unless the search ended
-        early.
+        Only results with the outcome "stopped" or "feasible", which come from a search that ended early, are replaced.
+        Any other result is returned unchanged.
         """
         if not self.points or result.outcome not in (Outcome.STOPPED, Outcome.FEASIBLE):
             return result
@@ -155,12 +155,12 @@ class Search:
 
     @property
     def remaining(self) -> float | None:
-        """The seconds until the time limit, or None if there is no limit."""
+        """The seconds left until the time limit, or None if there is no limit."""
         limit = self.options.time_limit
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
     def _list_attempts(self) -> Iterator[tuple[Backend, int]]:
-        """Yield a backend and the number of its earlier attempts, for each attempt. The substitute comes last."""
+        """Yield the backend for each attempt and the number of its earlier attempts. The substitute comes last."""
         for attempt in range(self.backend.attempts):
             yield self.backend, attempt
         substitute = self._load_substitute()
@@ -239,8 +239,8 @@ class Search:
 
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
-            SolveInterrupt: The solve was interrupted, but its answer passed its checks.
-            KeyboardInterrupt: The solve was interrupted without an answer that passes its checks.
+            SolveInterrupt: The solve was interrupted, but its answer passed all checks.
+            KeyboardInterrupt: The solve was interrupted, and no answer passed all checks.
         """
         raw, solver = backend.solve_scaled(conditioned, options, attempt), backend.title()
         is_polished = False
@@ -268,7 +268,7 @@ class Search:
         return result
 
     def _polish_answer(self, backend: Backend, conditioned: ScaledForm, raw: Raw) -> Raw:
-        """Round and fix an answer's integer columns, and solve for the continuous columns again.
+        """Round an answer's integer columns, fix them, and solve for the continuous columns again.
 
         Without this, an error of 1e-6 in an integer column would change a row with a coefficient of 1e6 by 1.
 
@@ -301,14 +301,14 @@ class Search:
         return evolve(raw, x=second.x, seconds=raw.seconds + second.seconds)
 
     def _cost_of(self, result: Result) -> float:
-        """Return a result's objective as a cost to be minimised, which is infinite if the result has no objective."""
+        """Return a result's objective as a cost to be minimised, or infinity if the result has no objective."""
         return math.inf if result.objective is None else self.flip * result.objective
 
     def _scale_costs_up(self, backend: Backend, conditioned: ScaledForm, result: Result) -> ScaledForm:
         """Scale a form's costs up if they are too small for the solver to resolve the requested gap.
 
-        Solvers stop once objective and bound differ by less than a fixed amount in scaled costs. With larger costs,
-        this amount is a smaller fraction of the objective.
+        Solvers stop once the objective and the bound differ by less than a fixed amount in scaled costs. With larger
+        costs, this amount is a smaller fraction of the objective.
 
         Args:
             backend: The backend that will solve the form, which determines the range of coefficients.
@@ -316,8 +316,8 @@ class Search:
             result: A result whose objective indicates the magnitude of the optimum.
 
         Returns:
-            The form with larger costs, or ``conditioned`` itself if its costs are already large enough or cannot be
-            enlarged.
+            The form with larger costs, or ``conditioned`` itself if its costs are already large enough. If they cannot
+            be enlarged, the cost scale is left unchanged.
         """
         # The constant is subtracted because solvers minimise the objective without it.
         size = abs(float(result.objective or 0.0) - self.form.c0)
@@ -354,7 +354,7 @@ class Search:
 
         Returns:
             A result with the better of the two points. If the second solve does not reach the optimum, the bound is
-            that of the first solve, weakened by the difference that the solver may have missed.
+            that of the first solve, weakened by the largest improvement that the solver may have missed.
 
         Raises:
             FailedCheckError: The second answer contradicts the first or fails its own check.
@@ -388,35 +388,38 @@ class Search:
         return evolve(best, bound=bound, seconds=seconds)
 
     def _is_beyond(self, bound: float | None, objective: float | None) -> bool:
-        """Return whether a bound contradicts an objective, by being above it or, if the form maximises, below it.
+        """Return whether a bound contradicts an objective value, which it does if it is the worse of the two.
 
-        If either is None, the result is False.
+        A lower bound contradicts a smaller objective value, and if the form maximises, an upper bound contradicts a
+        larger one. The result is False if either is None.
         """
         return bound is not None and objective is not None and self.flip * (bound - objective) > 0
 
     def _gap_tolerance(self, result: Result) -> float:
-        """Return the absolute difference that the requested relative gap allows at a result's objective."""
+        """Return the requested relative gap as an absolute difference in the objective of a result."""
         return max(self.options.gap, MIN_GAP) * abs(float(result.objective or 0.0))
 
     def _weaken_bound(self, result: Result, resolution: float) -> Result:
         """Weaken a result's bound, and change the outcome to "feasible" if the gap is then larger than requested.
 
-        The bound is moved by ``resolution``, the largest difference in the objective that the solver may have missed,
-        in the objective's units.
+        Args:
+            result: A result with a bound.
+            resolution: The amount to weaken the bound by, which is the largest difference in the objective that the
+                solver may have missed, in the objective's units.
         """
         bound = float(result.bound or 0.0) - self.flip * resolution
         is_near = self.flip * (float(result.objective or 0.0) - bound) <= self._gap_tolerance(result)
         return evolve(result, bound=bound, outcome=Outcome.OPTIMAL if is_near else Outcome.FEASIBLE)
 
     def _prove_optimum(self, backend: Backend, result: Result) -> Result:
-        """Prove that an answer without multipliers is optimal, by means of multipliers from another solver.
+        """Prove that an answer without multipliers is optimal, using the multipliers from another solver.
 
         Args:
             backend: The backend that gave the answer.
             result: The checked answer to a continuous program, with the outcome "optimal".
 
         Returns:
-            The result, with a bound that the other solver's multipliers prove.
+            The result, with the bound that the other solver's multipliers prove.
 
         Raises:
             FailedCheckError: The optimum is not proved. The error contains the point with the outcome "feasible".
@@ -445,8 +448,10 @@ class Search:
     def _has_improving_ray(self, backend: Backend) -> bool:
         """Return whether the objective improves without limit along a feasible direction of the linear relaxation.
 
-        If so, the form is unbounded, provided that it has a feasible point. ``backend`` is used to solve the linear
-        program over these directions.
+        If so, the form is unbounded, provided that it has a feasible point.
+
+        Args:
+            backend: The backend that solves the linear program over these directions.
         """
         result = backend.solve(recession_form(self.form), time_limit=self._remaining_options().time_limit)
         if result.x is None:
@@ -458,16 +463,16 @@ class Search:
     def _check_unbounded(self, backend: Backend, result: Result) -> Result:
         """Check the claim that the model is unbounded.
 
-        The objective must improve along a ray of the linear relaxation, and an integer program must have a feasible
-        point.
+        The objective must improve along a ray of the linear relaxation, and an integer program must also have a
+        feasible point.
 
         Args:
             backend: The backend that gave the answer, which also solves the problems needed for this check.
             result: The answer.
 
         Returns:
-            The result. If the integer program has no feasible point, or none was found in time, the answer that says so
-            is returned instead.
+            The same answer. If the integer program has no feasible point, or none was found in time, the answer that
+            says so is returned instead.
 
         Raises:
             FailedCheckError: The objective does not improve along any ray.
@@ -482,14 +487,14 @@ class Search:
         return feasibility if feasibility.outcome is Outcome.INFEASIBLE else result
 
     def _without_costs(self) -> StandardForm:
-        """Return the form with all costs set to 0, which makes it a feasibility problem."""
+        """Return the form with all costs set to 0, which turns it into a feasibility problem."""
         return evolve(self.form, c=np.zeros_like(self.form.c), c0=0.0, Q=None)
 
     def _check_infeasible(self, backend: Backend, result: Result) -> None:
         """Check the claim that the model is infeasible, by searching for a feasible point with another solver.
 
-        Only integer programs are checked if the backend has a substitute, which then performs the check. If it has
-        none, HiGHS performs the check, unless the backend is HiGHS itself. Claims by the substitute are not checked.
+        If the backend has a substitute, the substitute performs the check, but only for integer programs. Otherwise,
+        HiGHS performs it, unless the backend is HiGHS itself. Claims by the substitute are not checked.
 
         Args:
             backend: The backend that gave the answer.
@@ -525,7 +530,8 @@ class Search:
     def _best_point(self, failure: str) -> Result:
         """Return the best known feasible point, with the best known bound.
 
-        ``failure`` says why no answer passed its checks, and becomes the result's message.
+        Args:
+            failure: The reason why no answer passed its checks, which becomes the result's message.
         """
         best = min(self.points, key=self._cost_of)
         bounds = [point.bound for point in self.points if point.bound is not None]

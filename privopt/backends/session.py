@@ -33,10 +33,10 @@ class Answer:
         reduced: The reduced costs, as an array of shape (n,), if the outcome is optimal.
         ray: Farkas multipliers y of the rows ``A x``, as an array of shape (m,), if the model is infeasible and the
             solver provides them. They prove infeasibility as follows. Let b contain the lower bounds of rows with
-            positive multipliers and the upper bounds of rows with negative ones. A feasible point would satisfy
-            ``y A x >= y b``, but ``y A x < y b`` for every x within the column bounds.
+            positive multipliers and the upper bounds of rows with negative ones. A feasible point would satisfy ``y A x
+            >= y b``, but ``y A x < y b`` for every x within the column bounds.
         iterations: The number of simplex and interior-point iterations in this solve.
-        seconds: The seconds that this solve took.
+        seconds: The duration of this solve in seconds.
     """
 
     outcome: Outcome
@@ -53,12 +53,13 @@ class Session(ABC):
     """A model that stays loaded in a solver, to be changed and solved repeatedly.
 
     Sessions are created by :meth:`privopt.backends.Backend.session`. Answers are not checked against the rows, so code
-    that uses a session must prove bounds itself. The initial rows may be scaled, but rows that are added later are not.
+    that uses a session must prove any bounds it relies on. The initial rows may be scaled, but rows that are added
+    later are not.
     """
 
     @abstractmethod
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective coefficients of some columns to ``values``, which are in the form's sense."""
+        """Change the objective coefficients of some columns to ``values``, given in the form's sense."""
 
     @abstractmethod
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
@@ -70,7 +71,7 @@ class Session(ABC):
 
     @abstractmethod
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append sparse rows ``lower <= matrix x <= upper`` that range over all columns."""
+        """Append the rows ``lower <= matrix x <= upper``, where the sparse matrix covers all columns of the model."""
 
     @abstractmethod
     def add_columns(
@@ -87,11 +88,11 @@ class Session(ABC):
 
     @abstractmethod
     def delete_rows(self, rows: Ints) -> None:
-        """Delete rows. The rows after them move up to close the gaps."""
+        """Delete rows and renumber the rows that remain, keeping their order."""
 
     @abstractmethod
     def delete_columns(self, columns: Ints) -> None:
-        """Delete columns. The columns after them move up to close the gaps."""
+        """Delete columns and renumber the columns that remain, keeping their order."""
 
     @property
     @abstractmethod
@@ -103,9 +104,9 @@ class Session(ABC):
         """Solve the model in its current state.
 
         Args:
-            time_limit: The time limit in seconds of wall time, which enclosing limits may shorten.
+            time_limit: The time limit in seconds of wall time. An enclosing time limit may shorten it.
             basis: The basis to start from, so that the answer does not depend on earlier solves. If None, the solve
-                starts from the last basis if it fits the changed model, and otherwise from scratch.
+                starts from the last basis if that fits the changed model, and otherwise from scratch.
         """
 
 
@@ -116,15 +117,15 @@ class ColdSession(Session):
 
     Attributes:
         form: The model in its current state.
-        _solver: The backend.
+        _solver: The backend that solves it.
     """
 
     def __init__(self, solver: Solver, form: StandardForm) -> None:
-        """Create a session in which ``solver`` solves ``form`` and later versions of it."""
+        """Create a session in which ``solver`` solves ``form`` and any changed versions of it."""
         self._solver, self.form = solver, form
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective coefficients of some columns to ``values``, which are in the form's sense."""
+        """Change the objective coefficients of some columns to ``values``, given in the form's sense."""
         costs = self.form.c.copy()
         costs[columns] = values
         self.form = evolve(self.form, c=costs)
@@ -142,7 +143,10 @@ class ColdSession(Session):
         self.form = evolve(self.form, row_lower=low, row_upper=high)
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append sparse rows ``lower <= matrix x <= upper`` over all columns. A bound may be a single number."""
+        """Append the rows ``lower <= matrix x <= upper``, where the sparse matrix covers all columns of the model.
+
+        Either bound can be an array with one number per row or a single number for all rows.
+        """
         from scipy import sparse
 
         form, count = self.form, matrix.shape[0]
@@ -187,7 +191,7 @@ class ColdSession(Session):
         )
 
     def delete_rows(self, rows: Ints) -> None:
-        """Delete rows. The rows after them move up to close the gaps."""
+        """Delete rows and renumber the rows that remain, keeping their order."""
         form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[0]), rows)
         self.form = evolve(
             form,
@@ -198,7 +202,7 @@ class ColdSession(Session):
         )
 
     def delete_columns(self, columns: Ints) -> None:
-        """Delete columns. The columns after them move up to close the gaps."""
+        """Delete columns and renumber the columns that remain, keeping their order."""
         form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[1]), columns)
         self.form = evolve(
             form,
@@ -214,11 +218,11 @@ class ColdSession(Session):
 
     @property
     def basis(self) -> Basis | None:
-        """Always None, because the backend does not support warm starts."""
+        """The basis after the last solve, which is always None because the backend does not support warm starts."""
         return None
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
-        """Solve the model in its current state from scratch. ``basis`` is ignored.
+        """Solve the model in its current state from scratch, ignoring ``basis``.
 
         Raises:
             SolverError: The solver reports the model as infeasible, but no multipliers prove it.
@@ -244,7 +248,12 @@ class ColdSession(Session):
 
 
 def check_continuous(form: StandardForm, subject: str) -> None:
-    """Raise a ModelError if a form has semicontinuous columns. Its message begins with ``subject``."""
+    """Raise a ModelError if a form has semicontinuous columns.
+
+    Args:
+        form: The form to check.
+        subject: What does not accept such columns, as the beginning of the error message.
+    """
     columns = form.semicontinuous_columns
     if len(columns):
         raise ModelError(f"{subject} takes no semicontinuous columns, got {form.column_name(int(columns[0]))}")
@@ -286,5 +295,5 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
 
 
 def _positive_limit(seconds: float | None) -> float | None:
-    """Raise a time limit to at least 0.01 s, because backends do not accept 0. None is returned unchanged."""
+    """Raise a time limit to at least 0.01 s, because backends do not accept 0. None stays unchanged."""
     return None if seconds is None else max(seconds, 0.01)

@@ -23,7 +23,7 @@ SECONDS_BETWEEN_CHECKS = 0.2
 
 @contextmanager
 def show_log() -> Iterator[str]:
-    """Yield the path of a log file, which is copied to standard error as it grows, until the ``with`` block ends."""
+    """Yield the path of a log file that is copied to standard error as it grows, until the ``with`` block ends."""
     with tempfile.TemporaryDirectory(prefix="privopt-log-") as folder:
         path = os.path.join(folder, "solver.log")
         has_ended = threading.Event()
@@ -37,7 +37,7 @@ def show_log() -> Iterator[str]:
 
 
 def _copy_log(path: str, has_ended: threading.Event) -> None:
-    """Copy text that is appended to the file ``path`` to standard error until ``has_ended`` is set."""
+    """Copy text appended to the file ``path`` to standard error until ``has_ended`` is set."""
     with open(path, encoding="utf-8", errors="replace") as file:
         is_last = False
         while not is_last:

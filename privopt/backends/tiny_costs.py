@@ -22,7 +22,10 @@ TINY: Final = 2.0**-900
 
 
 def cost_exponent(form: StandardForm) -> int:
-    """Return the exponent e for which 2**e scales the largest cost to about 1, or 0 if it is 0 or not tiny."""
+    """Return an exponent e such that 2**e times the largest cost is about 1, if all costs are tiny.
+
+    If the largest cost is 0 or not tiny, the result is 0.
+    """
     coefficients = [form.c, np.array([form.c0]), *([] if form.Q is None else [form.Q.data])]
     largest = max(float(np.abs(values).max(initial=0.0)) for values in coefficients)
     return 0 if largest == 0.0 or largest >= TINY else -math.frexp(largest)[1]
@@ -42,7 +45,7 @@ def shrink_result(form: StandardForm, result: Result, exponent: int) -> Result:
     Args:
         form: The original form, with tiny costs.
         result: The result for the enlarged form.
-        exponent: The exponent by which the costs were enlarged.
+        exponent: The exponent e, where the enlarged costs are 2**e times the original ones.
     """
     objective = None if result.x is None or result.objective is None else form.objective_at(result.x)
     bound, tightening = result.bound, result.tightening
@@ -64,7 +67,7 @@ def shrink_result(form: StandardForm, result: Result, exponent: int) -> Result:
 
 
 def _shrink(value: float, exponent: int, *, towards: float) -> float:
-    """Return value / 2**exponent, rounded in the direction of ``towards`` if inexact, so that bounds stay valid."""
+    """Return value / 2**exponent, rounded towards ``towards`` if it is inexact, so that bounds stay valid."""
     nearest = math.ldexp(value, -exponent)
     back = math.ldexp(nearest, exponent)
     is_beyond = back > value if towards < 0 else back < value

@@ -36,7 +36,7 @@ class Reply:
     """A worker's reply to a problem.
 
     Attributes:
-        answer: The solver's answer, or None if the worker was killed before it had an answer.
+        answer: The solver's answer, or None if the worker was killed before it had one.
         latest: The last progress report that the worker sent before its answer, or None if it sent none.
         interrupted: Whether an interrupt ended the solve.
     """
@@ -51,21 +51,21 @@ class _IdleWorkers:
 
     Attributes:
         lock: A lock that is held while the pool is read or changed.
-        workers: The idle workers for each solver, keyed by the solver's name.
+        workers: The idle workers, keyed by the solver's name.
     """
 
     def __init__(self) -> None:
-        """Create an empty pool. Workers are started when they are needed."""
+        """Create an empty pool. Workers are started as they are needed."""
         self.lock = threading.Lock()
         self.workers: dict[str, list[Worker]] = {}
 
     def has_worker(self, solver: str) -> bool:
-        """Return whether there is an idle worker for a solver that is still alive."""
+        """Return whether the pool has an idle worker for a solver whose process is still alive."""
         with self.lock:
             return any(worker.alive() for worker in self.workers.get(solver, []))
 
     def take_worker(self, solver: str, module: str) -> Worker:
-        """Take an idle worker for a solver from the pool, or start one, which imports ``module`` in the background."""
+        """Take an idle worker for a solver from the pool, or start one that imports ``module`` in the background."""
         with self.lock:
             waiting = self.workers.get(solver, [])
             while waiting:
@@ -76,7 +76,10 @@ class _IdleWorkers:
         return Worker(quiet=True, module=module)
 
     def give_back(self, solver: str, worker: Worker) -> None:
-        """Keep a worker for the solver's next problem, unless it is dead or worn out or too many are idle."""
+        """Return a worker to the pool for the solver's next problem.
+
+        The worker is closed instead if it is dead or has solved many problems, or if too many workers are idle.
+        """
         with self.lock:
             waiting = self.workers.setdefault(solver, [])
             if worker.alive() and worker.answered < MAX_SOLVES_PER_WORKER and len(waiting) < MAX_IDLE_WORKERS:
@@ -132,7 +135,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
         SolverDiedError: The worker process died.
         RejectedAnswerError: The solver aborted its process. Another attempt with other settings may succeed.
         SolverError: The solver rejected the problem.
-        KeyboardInterrupt: The solve was interrupted before the solver had reported anything.
+        KeyboardInterrupt: The solve was interrupted before the solver had reported a point or an answer.
     """
     worker = idle.take_worker(solver, problem["solver"])
     answer: Future[dict[str, Any]] = Future()
