@@ -91,7 +91,7 @@ def __getattr__(name: str) -> object:
     """Import a public name on first use (PEP 562), either from the core or from a plugin's ``privopt_names``.
 
     Raises:
-        AttributeError: There is no such name. The message says which plugins are broken or missing.
+        AttributeError: The name does not exist. The message says which plugins are broken or missing.
     """
     # Python and its tools probe for names such as __path__, which must not load the registry of plugins.
     if name.startswith("_"):

@@ -18,10 +18,10 @@ def _end_at_once(_signal_number: int, _frame: object) -> None:
 
 
 def main() -> None:
-    """Run the ``privopt`` program with the arguments from the command line, and end the process.
+    """Run the ``privopt`` program with the arguments from the command line, and exit.
 
-    An interrupt during imports has the same effect as a later one: the same message and the same exit code. This
-    function never returns. To continue after a command, call :func:`privopt.command.cli.main` instead.
+    An interrupt during imports leads to the same message and exit code as a later one. This function never returns. To
+    continue after a command, call :func:`privopt.command.cli.main` instead.
     """
     # By default, garbage is collected after every 700 new objects. The collector keeps searching imported modules,
     # which are never freed, and took a tenth of the CPU time for solving the example city (2.34 s, against 2.13 s with

@@ -65,8 +65,8 @@ Bools: TypeAlias = NDArray[np.bool_]
 def read_only(array: A) -> A:
     """Make an array read-only and return it.
 
-    A view could still be changed through its base array, so a read-only copy is returned for a writable view. An array
-    that is already read-only is returned unchanged.
+    If the array is a writable view, which could still be changed through its base array, a read-only copy is returned
+    instead. An array that is already read-only is returned unchanged.
     """
     if array.flags.writeable:
         array = array if array.base is None else array.copy()
@@ -100,18 +100,18 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
 
 
 def sum_products(left: Floats, right: Floats) -> float:
-    """Return the inner product of two vectors, with a rounding error that grows with the logarithm of their length.
+    """Return the inner product of two vectors, with a rounding error that grows only logarithmically with their length.
 
-    For vectors of tens of thousands of numbers, this is faster than ``left @ right``, for which starting BLAS threads
+    For vectors of tens of thousands of numbers, this is faster than ``left @ right``, because starting BLAS threads
     takes longer than the product itself.
     """
     return float((left * right).sum())
 
 
 def slices(rows: int, width: int, max_entries: int) -> Iterator[slice]:
-    """Yield consecutive slices of a table's rows, with at most ``max_entries`` entries but at least one row in each.
+    """Yield consecutive slices of a table's rows, each with at most ``max_entries`` entries but at least one row.
 
-    Callers process large tables slice by slice to limit memory use.
+    Processing a large table slice by slice limits memory use.
 
     >>> [(part.start, part.stop) for part in slices(5, 10, 25)]
     [(0, 2), (2, 4), (4, 5)]

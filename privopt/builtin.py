@@ -7,7 +7,7 @@ from privopt.specs import COMMAND_GROUPS, CheckSpec, CommandSpec, KindSpec, Name
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the notion, solver and decomposer roles, for which any plugin can register kinds."""
+    """Return the roles for privacy notions, solvers and decomposers, for which any plugin can register kinds."""
     return [
         RoleSpec(name="notion", base="privopt.interfaces:PrivacyConstraint", summary="a notion of privacy"),
         RoleSpec(name="solver", base="privopt.backends.base:Backend", summary="a solver of compiled models"),
@@ -17,7 +17,7 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Return the kinds that the core registers: notions of privacy, solvers and a decomposer."""
+    """Return the kinds that the core registers: several notions of privacy and solvers, and a decomposer."""
     # The role, name, target and summary of each kind. Users write the names after --solver and in the problem file.
     rows = [
         ("notion", "pure-dp", "privopt.interfaces.notions:PureDP", "epsilon-DP between neighbouring inputs"),
@@ -39,9 +39,9 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the kit's checks for registered solvers and decomposers, and the ``reach`` check for added noise.
+    """Return the checks for registered solvers and decomposers, and the ``reach`` check for added noise.
 
-    The kit lists the other checks for mechanisms itself, so they are not registered here.
+    The kit itself lists the other checks for mechanisms, so they are not registered here.
     """
     # For each role, the module that contains the checks, and the checks' names, which are also their functions' names.
     modules = {
@@ -58,7 +58,7 @@ def privopt_checks() -> Sequence[CheckSpec]:
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the core's names in the ``privopt`` package. Plugins cannot register any of these names."""
+    """Return the names that the core adds to the ``privopt`` package. Plugins cannot register any of them."""
     import privopt
 
     homes = {name: f"privopt.{home}" for name, home in privopt._HOMES.items()}

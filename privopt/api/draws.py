@@ -24,9 +24,9 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
     """Return a function that draws reports for a record.
 
     Args:
-        name: The mechanism's name, for messages.
+        name: The mechanism's name, for error messages.
         release: The release to draw from.
-        input_id: The record's id. An unknown id raises :class:`UnknownNameError` when reports are drawn for it.
+        input_id: The record's id. If it is unknown, :class:`UnknownNameError` is raised only when reports are drawn.
 
     Raises:
         UsageError: The release cannot be sampled.
@@ -37,7 +37,7 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
     record = normal_form(input_id)
 
     def draw(count: int) -> list[str]:
-        """Draw ``count`` reports for the record. Errors do not name the record."""
+        """Draw ``count`` reports for the record. Error messages do not name the record, which is secret."""
         try:
             return release.sample(record, count)
         except UnknownNameError as error:
@@ -50,8 +50,8 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
 def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
     """Return an iterator that draws ``count`` reports in blocks of at most :data:`BLOCK_DRAWS`, to limit memory use.
 
-    The first block is drawn before this function returns, so that the error for an unknown secret is raised before the
-    caller starts to write reports.
+    The first block is drawn before this function returns, so that an unknown secret raises an error before the caller
+    starts to write reports.
     """
     first = draw(min(BLOCK_DRAWS, count))
     # A generator function would draw the first block only when the caller asks for it.

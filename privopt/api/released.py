@@ -63,7 +63,7 @@ class OpenRelease:
     """A certified release, which can be sampled, applied to tables, audited, reported on and saved.
 
     Attributes:
-        opened: The contents of the verified folder.
+        opened: The contents of the verified release folder.
         meaning: Sentences that explain what the guarantee means for this problem.
     """
 
@@ -84,13 +84,13 @@ class OpenRelease:
     def bound(self) -> float | None:
         """The proved lower bound on the loss of every release with this guarantee, or None if no bound is known.
 
-        If the objective is maximised, this is an upper bound instead.
+        If the objective is maximised, it is an upper bound instead.
         """
         return self.result.objective.lower_bound
 
     @property
     def unit(self) -> str:
-        """The unit of :attr:`loss`."""
+        """The unit in which :attr:`loss` is measured."""
         return self.result.objective.unit
 
     @property
@@ -139,7 +139,7 @@ class OpenRelease:
         hash: Sequence[str] = (),
         hash_key: Path | str | None = None,
     ) -> T:
-        """Return a table of the same kind, in which reports replace the secret columns.
+        """Return a table of the same type in which the secret columns are replaced by reports.
 
         If some rows get no report, a :class:`PrivoptWarning` says how many, for each reason. Another warning is issued
         if the release guarantees less than privacy between all records. A position is first replaced by its nearest
@@ -162,35 +162,35 @@ class OpenRelease:
             time: The column of times. A release that reports traces uses it to order a subject's rows; if None, the
                 rows must already be in order. A ledger with a calendar limit uses it to select the period to charge;
                 rows without a usable time get no report.
-            sticky: Whether to store the first report about each place that a subject visits, and to repeat it on later
-                visits at no further charge. Which rows are charged or get no report then reveals which visits were to
-                the same place.
+            sticky: Whether to store the first report about each place that a subject visits and repeat it on later
+                visits at no further charge. An observer of which rows are charged or get no report can then tell which
+                visits were to the same place.
             prefix: The prefix of the added columns, for a table that already has reports: ``"end"`` gives
                 ``end_report``, ``end_report_lat`` and so on. Each report in a row spends epsilon.
-            positions: Several positions in each row, instead of ``id``, ``lat`` and so on: a mapping from the prefix of
+            positions: Several positions per row, instead of ``id``, ``lat`` and so on: a mapping from the prefix of
                 each position's added columns to the columns of that position (two coordinates or one id). A row gets
                 all of its reports or none, and is charged epsilon for each column of reports, whether or not its
                 positions can be used.
             sticky_within: With ``sticky``, a cell's stored report is repeated for positions within this distance, in
                 km, of the cell's centre.
-            time_format: The format of ``time``: ``DD/MM/YYYY HH:MM`` and the like, or ``unix``, ``unix-ms``,
-                ``unix-us``, ``unix-ns``. The default is ISO 8601.
+            time_format: The format of ``time``: a pattern such as ``DD/MM/YYYY HH:MM``, or ``unix``, ``unix-ms``,
+                ``unix-us`` or ``unix-ns``. The default is ISO 8601.
             null_names: Whether to accept NULL, NA, None and the like as names of subjects. If not, rows with such a
                 name have no subject.
             text: The column of sentences. Use it instead of ``id`` and the other columns if records are words.
             keep: Columns to keep although their values state the row's own position or record. Other such columns are
                 dropped, and a :class:`PrivoptWarning` names them.
             drop: Further columns to omit. They may include the columns of subjects and times, which are read first.
-            hash: Columns whose cells are replaced by keyed hashes (HMAC-SHA256). Equal ids have equal hashes, and the
-                ids can be recognised only with the key.
+            hash: Columns whose cells are replaced by keyed hashes (HMAC-SHA256). Equal ids have equal hashes, and a
+                hash can be matched to its id only with the key.
             hash_key: The file that contains the key for ``hash``, which is created if it does not exist. If None, the
                 key is derived from that of ``ledger``, which must then be a :class:`Ledger` with ``key``.
             unknown: Whether to "drop" or "mask" unknown words in sentences.
 
         Raises:
             UsageError: This kind of release cannot draw a report for each row, its records have no such positions,
-                there is no table, no row could be reported, or only one of ``ledger`` and ``subject`` is given.
-            InputError: Columns or a ledger cannot be used.
+                there is no table, no row gets a report, or only one of ``ledger`` and ``subject`` is given.
+            InputError: A column or the ledger is invalid.
         """
         # Subclasses for releases that draw a report for each row override this method.
         raise self._no_rows("apply")
@@ -213,7 +213,7 @@ class OpenRelease:
         """Return the error for an operation that needs a report for each row, which this release cannot draw.
 
         Args:
-            what: The operation that was called, for the message.
+            what: The name of the operation, for the error message.
         """
         reason = f"{what}: no installed plugin draws a report for a row from a release of {self.result.mechanism}"
         return UsageError("; ".join([reason, *registry().describe_absences()]))
@@ -251,18 +251,18 @@ class OpenRelease:
 
         Args:
             input_id: The id of a record.
-            count: The number of draws.
+            count: The number of reports to draw.
             at: A position, given as latitude and longitude in degrees. The nearest record is used, or the exact
                 position if the scope is "everywhere".
             xy: A position, given as x and y in km.
             ledger: The ledger to charge for each draw, regardless of the secret, before anything is drawn. If its limit
                 does not allow all draws, fewer reports are returned and a :class:`PrivoptWarning` is issued.
-            subject: The subject of the draws, if there is a ledger.
+            subject: The subject to charge for the draws. It must be given exactly if ``ledger`` is.
 
         Raises:
             UsageError: This kind of release cannot be sampled, the input is unknown (in which case the draws are
                 charged nevertheless), or only one of ``ledger`` and ``subject`` is given.
-            BudgetSpentError: The ledger's limit allows no draw. Nothing was charged.
+            BudgetSpentError: The ledger's limit does not allow a single draw. Nothing was charged.
             InputError, DoesNotHoldError: The ledger cannot be read, or has been tampered with.
         """
         if sum(option is not None for option in (input_id, at, xy)) != 1:
@@ -362,9 +362,9 @@ class OpenRelease:
     ) -> Flows:
         """Estimate the share of trips from each group of records to each other group, from two reports about each trip.
 
-        Both reports must have been drawn from this release, independently of one another, so together they cost twice
-        its epsilon (:attr:`Flows.pair_guarantee`). Intervals come from a parametric bootstrap. A
-        :class:`PrivoptWarning` says what they assume.
+        The two reports about a trip must have been drawn from this release independently of one another, so together
+        they cost twice its epsilon (:attr:`Flows.pair_guarantee`). The intervals are computed by a parametric
+        bootstrap, whose assumptions are stated in a :class:`PrivoptWarning`.
 
         Args:
             reports: A table of any kind, with a row for each trip.
@@ -394,7 +394,7 @@ class OpenRelease:
         return flows
 
     def _mark_warnings(self) -> list[str]:
-        """Return a warning in a list if the release is marked as not private, or else an empty list."""
+        """Return a list with one warning if the release is marked as not private, and an empty list otherwise."""
         return [f"this release: {self.result.mark}"] if self.result.mark else []
 
     def audit(self, *, over_time: int | None = None) -> Mapping[str, Any]:
@@ -410,12 +410,12 @@ class OpenRelease:
         """Verify the release's checksums and claims again from its files, as ``privopt verify`` does.
 
         Returns:
-            The verdict, in which ``holds`` says whether everything holds, and ``complaints`` lists what does not.
+            The verdict, whose ``holds`` says whether all of them hold. If not, ``complaints`` lists those that do not.
         """
         return verify_folder(self.opened.folder)
 
     def report(self, path: Path | str, *, force: bool = False) -> Path:
-        """Write a page that explains the release to its readers, as ``privopt report`` does.
+        """Write an HTML page that explains the release to readers, as ``privopt report`` does.
 
         Args:
             path: The HTML file to create.
@@ -454,14 +454,14 @@ class OpenRelease:
         raise UsageError(f"map: a release of {self.result.mechanism} has no places to draw")
 
     def save(self, folder: Path | str, *, force: bool = False) -> Path:
-        """Write the release as a folder, as ``privopt solve`` does.
+        """Write the release to a folder, as ``privopt solve`` does.
 
         Args:
             folder: The folder to create.
             force: Whether to replace an existing release folder.
 
         Returns:
-            The folder.
+            The path of the folder.
 
         Raises:
             UsageError: The folder exists, and ``force`` is not set.
@@ -525,19 +525,19 @@ def solve(
     charged: Charge | None = None,
     progress: Progress | None = None,
 ) -> OpenRelease:
-    """Solve a problem and return the certified release, as ``privopt solve`` does, but in a temporary folder.
+    """Solve a problem as ``privopt solve`` does, but in a temporary folder, and return the certified release.
 
     Args:
         mechanism: The mechanism's name.
         problem: A problem in memory, or the path of a problem file.
         method: The name of the method. If None, the mechanism's default is used.
         solver: ``"cbc"``, ``"highs"`` or another registered solver.
-        gap: The relative gap between loss and proved bound at which the search ends, above 0 and below 1. If None, the
-            method's default is used.
+        gap: The relative gap between the loss and the proved bound at which the search ends, above 0 and below 1. If
+            None, the method's default is used.
         time_limit: The time limit of the search in seconds, or None for no limit. It does not cover the certification
             and the writing of files afterwards.
-        memory: The gigabytes (10^9 bytes) of memory that the process may use. If None, all free and permitted memory
-            may be used.
+        memory: The amount of memory that the process may use, in gigabytes (10^9 bytes). If None, all free and
+            permitted memory may be used.
         jobs: The number of processes, and of threads in each. If None, there is one process with one thread per
             processor, up to 8.
         executor: The URL of a cluster (``"dask://host:port"``), or None to use only this machine.
@@ -546,7 +546,7 @@ def solve(
         allow_unsafe: Whether methods without a privacy guarantee are permitted.
         copy_to: The folder to create for clean copies of the released files, if the mechanism can write them.
         charged: The charge to make to a ledger before any noise is drawn.
-        progress: A function that is called from time to time with the phase, the round, and the lower and upper bound.
+        progress: A function that is called from time to time with the phase, the round, and the lower and upper bounds.
 
     Raises:
         PrivoptError: Any error with which ``privopt solve`` would end.

@@ -48,24 +48,25 @@ rejected before they are unpacked.
 
 
 class Array:
-    """The array in an ``.npy`` file.
+    """The array stored in an ``.npy`` file.
 
     Attributes:
-        kind: The type of the values as NumPy writes it, without ``"<"``, or ``"U"`` for strings.
+        kind: The type of the values in NumPy's notation without ``"<"``, or ``"U"`` for strings.
         shape: The length along each axis.
-        flat: The values, row by row.
-        rows: The rows of the array, if it has two axes. Otherwise, this is empty.
+        flat: The values in row-major order.
+        rows: The rows of the array if it has two axes, and an empty list otherwise.
     """
 
     def __init__(self, raw: bytes, name: str) -> None:
-        """Read the array from the bytes of a file.
+        """Read the array from the contents of a file.
 
         Args:
-            raw: The bytes of the file.
-            name: The array's name in messages.
+            raw: The contents of the file.
+            name: The array's name, for error messages.
 
         Raises:
-            RefusedError: The bytes are not an ``.npy`` file, or the checker does not know the type of the values.
+            RefusedError: The contents are not those of an ``.npy`` file, or the checker does not know the type of the
+                values.
         """
         # Only version 1.0 is accepted, in which the header's length takes two bytes. NumPy uses later versions only for
         # longer headers and special types.
@@ -98,7 +99,7 @@ class Array:
 
 
 def _decode_texts(body: bytes, unit: int) -> list[str]:
-    """Decode an array of strings, each of which has ``unit`` 4-byte characters and is padded with zero characters."""
+    """Decode an array of strings, each stored as ``unit`` 4-byte characters and padded with zero characters."""
     letters = body.decode("utf-32-le")
     return [letters[start : start + unit].rstrip("\0") for start in range(0, len(letters), unit)]
 
@@ -117,11 +118,11 @@ def _unpack_numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
 
 
 def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Array]:
-    """Read the arrays of an archive, in the order of ``wanted``, followed by those of ``maybe`` that are present.
+    """Read the arrays of an archive in the order of ``wanted``, followed by those of ``maybe`` that are present.
 
     Args:
         path: The archive.
-        wanted: Regular expressions separated by blanks, one for each required array. Each must match the array's
+        wanted: Regular expressions separated by spaces, one for each required array. Each must match the array's
             ``name:type:dimensions``.
         maybe: The same for optional arrays. The archive must not contain any other arrays.
         more: If positive, the arrays may take eight times the size of the archive plus this number of bytes. If 0, they
@@ -146,7 +147,7 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
 
 
 def _read_arrays(path: Path, more: int) -> dict[str, Array]:
-    """Read all arrays of an archive by name, and check that no two programs could read it differently.
+    """Read all arrays of an archive by name, and reject archives that two programs could read differently.
 
     Args:
         path: The archive.
@@ -178,14 +179,14 @@ def _read_arrays(path: Path, more: int) -> dict[str, Array]:
 
 
 def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
-    """Raise a RefusedError for an archive in which other programs could find members that ``zipfile`` does not.
+    """Check that an archive contains nothing that other programs could read as members but ``zipfile`` does not.
 
-    The members must follow one another from the first byte. Their directory and the end record must follow the last
-    member. Archives above 2 GiB have 76 bytes of zip64 records before the end record.
+    The members must follow one another from the first byte, followed by their directory and the end record. Archives
+    above 2 GiB have 76 bytes of zip64 records before the end record.
 
     Args:
-        path: The archive's file.
-        archive: The same file, opened by ``zipfile``.
+        path: The path of the archive.
+        archive: The same archive, opened by ``zipfile``.
 
     Raises:
         RefusedError: The archive contains any other bytes.
@@ -212,6 +213,10 @@ def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
 
 def read_texts(path: Path, name: str) -> list[str]:
     """Read one array of strings from an archive, without checking the rest of the archive as :func:`read_npz` does.
+
+    Args:
+        path: The archive.
+        name: The name of the array.
 
     Raises:
         RefusedError: The array is missing, occurs twice, is too large, or is not a one-dimensional array of strings.

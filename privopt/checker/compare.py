@@ -39,7 +39,7 @@ def compare(
         value: The required ``objective.value``.
         unit: The required ``objective.unit``.
         gap: The relative gap between the stated value and the stated bound, or None if no bound is stated.
-        over: The required ``objective.bound_over``, or None if the key must be absent.
+        over: The required ``objective.bound_over``, or None if this key must be absent.
         close: The tables (such as ``objective``) whose values may differ by a relative 1e-9. All others must be equal.
 
     Returns:
@@ -80,17 +80,17 @@ def compare(
 
 
 def _compare_figure(name: str, stated: object, expected: object, *, loose: bool) -> None:
-    """Raise a RefusedError if a value in result.json differs from the expected one or has another type.
+    """Check that a value in result.json has the expected value and type.
 
     Args:
-        name: The value's name in messages.
+        name: The value's name, for error messages.
         stated: The value in result.json. It may be an integer where a double is expected, because JSON may write 1.0 as
             1.
-        expected: The value as the checker computed it.
-        loose: Whether the value may differ by :data:`RELATIVE_TOLERANCE`.
+        expected: The value that the checker computed.
+        loose: Whether doubles may differ by a relative :data:`RELATIVE_TOLERANCE`.
 
     Raises:
-        RefusedError: The values differ.
+        RefusedError: The value or its type differs.
     """
     if isinstance(expected, float) and type(stated) in (int, float):
         assert isinstance(stated, int | float)

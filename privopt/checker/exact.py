@@ -56,14 +56,14 @@ TINY = Fraction(1, 10**110)
 
 
 class RefusedError(Exception):
-    """Raised if a claim does not hold, or cannot be checked because the checker does not know its form.
+    """Raised when a claim does not hold, or cannot be checked because the checker does not support its form.
 
     Attributes:
         code: The exit code, which is 1 if a claim does not hold and 2 if it cannot be checked.
     """
 
     def __init__(self, why: str, code: int) -> None:
-        """Create the error with ``why``, the reason that is shown to the user, and an exit code."""
+        """Create the error with the reason to show to the user (``why``) and an exit code."""
         super().__init__(why)
         self.code = code
 
@@ -96,10 +96,10 @@ def down(value: Fraction) -> float:
 
 
 def rational(value: object) -> Fraction:
-    """Convert a string that contains a decimal to an exact rational number.
+    """Convert a string that contains a decimal number to an exact rational number.
 
     Raises:
-        RefusedError: The string is not a decimal, has more than 999 digits before or after the point, or has an
+        RefusedError: The string is not a decimal number, has more than 999 digits before or after the point, or has an
             exponent of more than three digits.
     """
     # The limits keep Fraction from computing a number with millions of digits ("1e999999999").
@@ -137,7 +137,7 @@ def exp_up(x: int) -> int:
 
 
 def _exp(x: int) -> Fraction:
-    """Return exp(x) with a relative error below :data:`TINY`. ``x`` is in units of 2**-256.
+    """Return exp(x) with a relative error below :data:`TINY`, for ``x`` in units of 2**-256.
 
     Raises:
         decimal.Overflow: exp(x) has more than a million digits.
@@ -198,8 +198,8 @@ def arcsine_of_root(h: int) -> int:
     ``h`` and the result are in units of 2**-256.
 
     The angle is halved 8 times with the formula sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)), so that the power series
-    converges fast. An error in h has its largest effect at h = 0 and h = 1, where the angle's error is the square root
-    of the error in h.
+    converges quickly. An error in h has its largest effect at h = 0 and h = 1, where the error of the angle is the
+    square root of the error in h.
     """
     # ``square`` is sin(t)^2 in units of 2**-512, which leaves enough digits for the roots. Because of rounding, h may
     # lie slightly outside [0, 1].

@@ -43,8 +43,8 @@ def check_sums(folder: Path) -> list[str]:
         The names of all files relative to the folder, including files without a checksum (:func:`describe_sums`).
 
     Raises:
-        RefusedError: A file is missing, unlisted or different, an entry is neither a regular file nor a folder with
-            contents, or a name contains a line break or a backslash.
+        RefusedError: A file is missing, unlisted or different, an entry is neither a regular file nor a non-empty
+            folder, or a name contains a line break or a backslash.
     """
     need(folder.is_dir(), f"{folder}: not a folder", 2)
     names: list[str] = []
@@ -66,13 +66,13 @@ def check_sums(folder: Path) -> list[str]:
 
 
 def describe_sums(names: list[str]) -> str:
-    """Return a phrase that says how many files :func:`check_sums` compared, and which files it did not compare.
+    """Return a phrase that says how many files :func:`check_sums` compared, and which files it did not.
 
     >>> describe_sums(["SHA256SUMS", "result.json", "report.html"])
     '1 as SHA256SUMS lists it; not compared, because never listed: report.html'
 
     Args:
-        names: The names that :func:`check_sums` returned.
+        names: The names returned by :func:`check_sums`.
     """
     public_names, private_names = _listed_names(names)
     text = f"{len(public_names)} as SHA256SUMS lists {'it' if len(public_names) == 1 else 'them'}"
@@ -83,14 +83,14 @@ def describe_sums(names: list[str]) -> str:
 
 
 def _listed_names(names: list[str]) -> tuple[list[str], list[str]]:
-    """Return the sorted names that SHA256SUMS must list, and the sorted names that ``private/SHA256SUMS`` must list."""
+    """Return the sorted names that must be listed in SHA256SUMS and those for ``private/SHA256SUMS``."""
     private_names = {name for name in names if name.startswith(PRIVATE)}
     unlisted = {PRIVATE + name for name in PRIVATE_UNLISTED}
     return sorted({*names} - private_names - UNLISTED), sorted(private_names - unlisted)
 
 
 def _compare_sums(folder: Path, prefix: str, listed: list[str]) -> None:
-    """Compare files with a SHA256SUMS, which must list exactly these files.
+    """Compare files with a SHA256SUMS file, which must list exactly these files.
 
     Args:
         folder: The release's folder.
@@ -98,7 +98,7 @@ def _compare_sums(folder: Path, prefix: str, listed: list[str]) -> None:
         listed: The sorted names of the files that must be listed, relative to the release's folder.
 
     Raises:
-        RefusedError: A file is missing, is not listed or differs.
+        RefusedError: A file is missing, is not listed, or differs.
     """
     file = folder / f"{prefix}SHA256SUMS"
     need(file.exists(), f"{folder}: no {prefix}SHA256SUMS, so not a folder that privopt wrote", 2)
@@ -123,13 +123,14 @@ class Problem:
         folder: The folder ``problem/``.
         names: The names of all files in the release's folder.
         tables: The contents of the problem file, with decimals as :class:`~decimal.Decimal`.
-        used: The names of the files that were read. Any other file in ``problem/`` causes an error in the end.
+        used: The names of the files that were read. If ``problem/`` contains any other file, the check fails at its
+            end.
         most_weights: The largest number of weights that the release's mechanism.npz can contain, given its size. Sizes
             stated in the problem are compared with this number before any array of that size is allocated.
     """
 
     def __init__(self, folder: Path, stated: Mapping[str, Any], names: list[str]) -> None:
-        """Read the problem file that result.json names.
+        """Read the problem file named in result.json.
 
         Args:
             folder: The release's folder.
@@ -137,7 +138,7 @@ class Problem:
             names: The names of all files in the folder.
 
         Raises:
-            RefusedError: The file is missing, or its checksum is not the stated one.
+            RefusedError: The file is missing, or its checksum differs from the stated one.
         """
         self.folder, self.names, file = folder / "problem", names, str(stated["file"])
         self.most_weights = sum(p.stat().st_size // 8 for p in folder.glob("mechanism.npz"))
@@ -148,10 +149,13 @@ class Problem:
         self.tables: dict[str, Any] = tomllib.loads(contents.decode("utf-8-sig"), parse_float=Decimal)
 
     def allow(self, tables: set[str]) -> None:
-        """Raise a RefusedError if the problem contains tables other than the given ones.
+        """Check that the problem contains no tables other than the given ones.
 
         A table that the checker does not know could change the meaning of the claim. A title and a purpose are always
-        allowed if they are one line each.
+        allowed if each is a single line.
+
+        Args:
+            tables: The names of the allowed tables.
 
         Raises:
             RefusedError: The problem contains another table.
@@ -164,13 +168,14 @@ class Problem:
         """Accept tables that do not affect any claim, and the files that they name.
 
         Such a table belongs to one mechanism and records how the release was found, for example from which matrix the
-        search started. No check uses its contents. Any string in it may be the name of a file.
+        search started. No check uses its contents. Since any string in it may be a file name, all files named in it
+        count as used.
 
         Args:
             tables: The names of tables in the problem. They may include ``title`` and ``purpose``, which are strings.
 
         Raises:
-            RefusedError: The title or the purpose is not one line of text, or another value is not a table.
+            RefusedError: The title or the purpose is not a single line of text, or another value is not a table.
         """
         for name in sorted(tables):
             value, is_heading = self.tables[name], name in ("title", "purpose")
@@ -187,11 +192,11 @@ class Problem:
                 self.used.add(f"problem/{value}")
 
     def table(self, name: str, keys: str) -> dict[str, Any]:
-        """Return a table from the problem file, which must not have keys other than the given ones.
+        """Return a table from the problem file, and check that it has only the given keys.
 
         Args:
             name: The table's name, such as ``"privacy"``.
-            keys: The known keys, separated by blanks.
+            keys: The allowed keys, separated by spaces.
 
         Raises:
             RefusedError: The table has another key.
@@ -212,7 +217,9 @@ class Problem:
         return (self.folder / str(name)).read_bytes()
 
     def array(self, name: object, *shape: int) -> Array:
-        """Read a matrix of numbers that can be represented exactly as doubles. NaN and plus infinity are not accepted.
+        """Read a matrix of numbers, each of which must be exactly representable as a double.
+
+        NaN and plus infinity are not accepted.
 
         Args:
             name: The name of the ``.npy`` file.
@@ -234,7 +241,7 @@ class Problem:
     def columns(self, file: object) -> dict[Any, list[str]]:
         """Return the columns of a CSV file, keyed by the names in its header.
 
-        A name that occurs twice is ambiguous, so each of its columns is stored under (name, position from 0).
+        A column whose name occurs more than once is stored under (name, position), where positions begin at 0.
 
         Raises:
             RefusedError: The file has no rows below the header, or a row that is not as long as the header.
@@ -251,11 +258,11 @@ class Problem:
 
 
 def is_line(text: object) -> bool:
-    """Return whether a value is one line of at most 200 printable characters, not all of them blanks."""
+    """Return whether a value is a single line of at most 200 printable characters that are not all blanks."""
     return isinstance(text, str) and bool(text.strip()) and text.isprintable() and len(text) <= 200
 
 
 def _strip_blanks(cell: str) -> str:
-    """Strip surrounding blanks from a cell of a CSV file, as privopt does, but keep the characters 0x1C to 0x1F."""
+    """Strip surrounding whitespace from a cell of a CSV file, as privopt does, but keep the characters 0x1C to 0x1F."""
     # str.strip would also remove these separators, which Python counts as blanks.
     return re.sub(r"^[^\S\x1c-\x1f]+|[^\S\x1c-\x1f]+\Z", "", cell)

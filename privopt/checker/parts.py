@@ -30,7 +30,9 @@ Claims = Mapping[str, tuple[EntryPoint, ...]]
 
 
 def find_parts(points: Iterable[EntryPoint] | None = None) -> Claims:
-    """Group the entry points that register parts of the checker by the kind of guarantee that they check.
+    """Group the entry points for parts of the checker by the kind of guarantee that they check.
+
+    A part is the code that a plugin supplies to check its releases.
 
     Args:
         points: The entry points to group. If None, all installed ones are used.
@@ -43,29 +45,37 @@ def find_parts(points: Iterable[EntryPoint] | None = None) -> Claims:
 
 
 def describe(point: EntryPoint) -> str:
-    """Describe an entry point by its distribution's name and version and its value, for messages and sorting."""
+    """Return a description of an entry point with its value and its distribution's name and version.
+
+    It is used in messages and as a sort key.
+    """
     dist = point.dist
     owner = "an unknown distribution" if dist is None else f"{dist.name} {dist.version}"
     return f"{owner} ({point.value})"
 
 
 def normal_name(distribution: object) -> str:
-    """Normalise a distribution's name (PEP 503) so that it can be compared with other names."""
+    """Normalise a distribution's name as in PEP 503, so that it can be compared with other names."""
     return re.sub(r"[-_.]+", "-", str(distribution)).lower()
 
 
 def part_name(parts: Mapping[str, object], kind: str, mechanism: object) -> str:
-    """Return the name under which the part for a release is registered.
+    """Return the name under which the part of the checker for a release is registered.
 
-    The mechanism's name comes from result.json and may be wrong. Every part must therefore prove all claims from the
+    The mechanism's name comes from result.json and may be wrong. Therefore, every part must prove all claims from the
     folder's files regardless of this name, and reject a folder in which these files are missing.
+
+    Args:
+        parts: The registered parts by name.
+        kind: The kind of guarantee.
+        mechanism: The name of the release's mechanism.
     """
     mechanism_part = f"{kind}.{mechanism}"
     return mechanism_part if mechanism_part in parts else kind
 
 
 def choose_part(claims: Claims, kind: str, mechanism: str = "", plugin: object = None) -> str:
-    """Return the ``module:Part`` that checks a kind of guarantee, preferring the mechanism's own part.
+    """Return the ``module:Part`` that checks a kind of guarantee, preferring a part for the mechanism itself.
 
     Args:
         claims: The installed parts (:func:`find_parts`).
@@ -74,9 +84,9 @@ def choose_part(claims: Claims, kind: str, mechanism: str = "", plugin: object =
         plugin: The name, in result.json, of the distribution that supplies this mechanism.
 
     Raises:
-        RefusedError: No distribution claims the kind, several do, the entry point is malformed, or the mechanism's own
-            part and the mechanism belong to different distributions. The error has exit code 2, because nothing can be
-            checked.
+        RefusedError: No distribution or more than one registers a part for this kind, the entry point is malformed, or
+            the mechanism and the part for it belong to different distributions. The error has exit code 2, because
+            nothing can be checked.
     """
     is_own = kind != part_name(claims, kind, mechanism)
     kind = part_name(claims, kind, mechanism)

@@ -21,10 +21,13 @@ __all__ = ["Part", "Release", "check", "main"]
 
 
 class Release(Protocol):
-    """A release, as read by a part of the checker."""
+    """A release as read by a part of the checker, which is the code for one kind of guarantee."""
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the claims to check by name, in order. Each function returns a finding or raises RefusedError."""
+        """Return the claims to check, in order, as a mapping from names to functions.
+
+        Each function returns a description of what it found, or raises RefusedError if the claim fails.
+        """
 
 
 Part = Callable[[Path, Problem, dict[str, Any]], Release]
@@ -42,11 +45,11 @@ def check(
     Args:
         folder: A folder that ``privopt solve`` wrote.
         write_line: The function to call with the line about each claim.
-        parts: The ``module:Part`` for each kind of guarantee or ``KIND.MECHANISM``, where ``Part`` is code that a
-            plugin supplies to check its releases. If None, all installed parts are used.
+        parts: For each kind of guarantee, or ``KIND.MECHANISM``, the ``module:Part`` of the code that checks it, which
+            is supplied by a plugin. If None, all installed parts are used.
 
     Returns:
-        The exit code, which is 0 if all claims hold and the release is private, 1 if a claim does not hold, 2 if the
+        The exit code. It is 0 if all claims hold and the release is private, 1 if a claim does not hold, 2 if the
         folder cannot be read or its kind of guarantee is unknown, and 6 if all claims hold but the noise was seeded, so
         that no privacy is claimed.
     """
@@ -87,12 +90,12 @@ def check(
 
 
 def main(arguments: list[str], parts: Mapping[str, str] | None = None) -> int:
-    """Run the checker with command-line arguments, and return the exit code of :func:`check`.
+    """Run the checker with command-line arguments, and return its exit code (see :func:`check`).
 
     Args:
         arguments: A single argument, the folder to check.
-        parts: The ``module:Part`` for each kind of guarantee, given by a checker that was written as one file. If None,
-            all installed parts are used.
+        parts: The ``module:Part`` for each kind of guarantee, as passed by a checker that was written to a single file.
+            If None, all installed parts are used.
     """
     if len(arguments) != 1:
         print("usage: give one folder that privopt wrote", file=sys.stderr)
@@ -107,21 +110,21 @@ def _plugin_name(result: dict[str, Any]) -> object:
 
 
 def _read_result(file: Path) -> dict[str, Any]:
-    """Read result.json, in which no object may contain a name twice and all numbers must be finite.
+    """Read result.json, and reject objects with repeated names and numbers that are not finite.
 
     Raises:
-        RefusedError: A name occurs twice, or a number is not finite.
+        RefusedError: A name occurs twice in an object, or a number is not finite.
     """
     # If a name occurs twice, json keeps the last value and other readers keep the first, so they would see different
     # claims. parse_constant is called for NaN and Infinity, which rational() rejects.
 
     def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Build the dictionary for a JSON object, or raise RefusedError if one of its names is repeated."""
+        """Build the dictionary for a JSON object, or raise a RefusedError if one of its names is repeated."""
         need(len(dict(pairs)) == len(pairs), "result.json: a name twice in one object", 2)
         return dict(pairs)
 
     def parse_finite(text: str) -> float:
-        """Convert a JSON number with a point or exponent, and reject exponents of four digits or more."""
+        """Convert a JSON number that has a point or an exponent, and reject exponents of four or more digits."""
         return float(rational(text))
 
     result: dict[str, Any] = json.loads(

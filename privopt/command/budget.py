@@ -172,7 +172,8 @@ def budget(
 def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[Account]:
     """Return a subject's accounts in a unit.
 
-    If the limit is per calendar period, there is one account per charged period. Otherwise, there is a single account.
+    If the limit applies per calendar period, there is one account for each period with charges. Otherwise, there is a
+    single account.
 
     Args:
         book: The ledger.
@@ -190,7 +191,7 @@ def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> 
 def _forget_subject(book: Ledger, subject: str) -> None:
     """Remove a subject's stored reports (``--forget``), which ``apply --sticky`` would otherwise repeat.
 
-    Charges are kept, because a report that has been published has used up its part of the budget.
+    Charges are kept, because reports that have already been published have used up part of the budget.
     """
     from privopt.ledger.kept_reports import KeptReports
 
@@ -219,7 +220,7 @@ def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
 
 
 def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
-    """Print the outcome of ``--rotate``, which archived the ledger's open period.
+    """Print the outcome of ``--rotate``, which has archived the ledger's open period.
 
     Args:
         book: The ledger, which now begins with the charges that still count.
@@ -249,9 +250,9 @@ def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
 
 
 def _forget_batch(book: Ledger, name: str) -> None:
-    """Delete the key of an unfinished batch (``--forget-batch``), so that the batch can no longer be continued.
+    """Delete the key of an unfinished batch (``--forget-batch``), so that the batch can no longer be resumed.
 
-    A batch is a named run of ``apply``. As long as its key exists, an interrupted batch can be run again and gives the
+    A batch is a named run of ``apply``. As long as its key exists, an interrupted batch can be run again and yields the
     same reports.
     """
     from privopt.ledger.batches import Batch

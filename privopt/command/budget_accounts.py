@@ -33,10 +33,10 @@ SPENT_AT_DELTA: Final = (
 
 
 def parse_delta(text: str | None) -> Fraction | None:
-    """Parse ``--delta`` as an exact rational, or return None if the option is omitted.
+    """Parse ``--delta`` as an exact rational number, or return None if the option is omitted.
 
     Raises:
-        UsageError: The string is not a number above 0.
+        UsageError: The value is not a number above 0.
     """
     return None if text is None else amount_of(_to_plain_decimal(text), "--delta")
 
@@ -44,11 +44,15 @@ def parse_delta(text: str | None) -> Fraction | None:
 def parse_limit(amount: str, window: str | None) -> dict[str, Any]:
     """Parse ``--set`` (an amount, or epsilon and delta separated by a comma) and ``--window``.
 
+    Args:
+        amount: The value of ``--set``.
+        window: The value of ``--window`` in hours, or None if the option is omitted.
+
     Returns:
         The keyword arguments for :meth:`privopt.ledger.ledger.Ledger.set_limit`.
 
     Raises:
-        UsageError: One of the strings is not an amount.
+        UsageError: One of the values is not an amount.
     """
     epsilon_text, *further_parts = amount.split(",")
     if len(further_parts) > 1:
@@ -61,7 +65,7 @@ def parse_limit(amount: str, window: str | None) -> dict[str, Any]:
 
 
 def _to_plain_decimal(text: str) -> str:
-    """Convert a number in exponent notation, in which deltas are often written, to a plain decimal.
+    """Convert a number in exponent notation, such as ``1e-6``, to a plain decimal.
 
     A number with more digits than an amount can have is returned unchanged, so that :func:`amount_of` rejects it.
     """
@@ -81,15 +85,14 @@ def show_accounts(
     """Print accounts to stdout, and the ledger's head to stderr so that users can keep a copy of it elsewhere.
 
     Args:
-        book: The ledger. Its head is the number and hash of the last entry.
+        book: The ledger. Its head consists of the number and the hash of the last entry.
         units: The accounts to print, by unit (:data:`privopt.interfaces.cost.UNITS`).
         hours: The length in hours, as a string, of the window whose charges count as spent. If None, all charges count.
         delta: The delta at which all accounts of a subject are converted to one epsilon, or None for no conversion.
         as_json: Whether to print a JSON document instead of text.
 
     Raises:
-        UsageError: ``delta`` is given, but some charges belong to a notion of privacy whose amounts cannot be
-            converted.
+        UsageError: ``delta`` is given, but some charges belong to a privacy notion whose amounts cannot be converted.
     """
     checked = "every entry is intact"
     # `checked_from` is the number of the first entry that the last check recomputed. It is 1 after a full check.
@@ -128,9 +131,9 @@ def show_accounts(
 
 
 def _by_distance(charge: Charge) -> str:
-    """Return a charge's notion and unit if it cannot be converted to (epsilon, delta), or else an empty string.
+    """Return the notion and unit of a charge that cannot be converted to (epsilon, delta), or "" for any other charge.
 
-    Charges per unit of distance cannot be converted. If a charge names no notion, its unit decides.
+    Charges per unit of distance cannot be converted. If a charge does not name a notion, its unit is decisive.
     """
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):
@@ -148,7 +151,7 @@ def _say_unit(
     *,
     is_only_unit: bool,
 ) -> None:
-    """Print the accounts in one unit as text, with one line about the limit and then one line per account.
+    """Print the accounts in one unit as text: a line about the limit, followed by one line per account.
 
     Args:
         book: The ledger.
@@ -221,9 +224,9 @@ def _in_json(
 
 
 def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
-    """Return the JSON members for the combined limits of all units: one epsilon at ``delta``, and the common period.
+    """Return the JSON members for the combined limit of all units: one epsilon at ``delta``, and the common period.
 
-    The epsilon is null if a unit has no limit or if the limits have different periods.
+    The epsilon is null if a unit has no limit or if the limits apply to different periods.
     """
     limits = {unit: book.limit_of(unit) for unit in units}
     limits_by_unit = {unit: limit for unit, limit in limits.items() if limit is not None}
@@ -237,7 +240,7 @@ def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dic
 
 
 def _period_of(limit: Limit | None) -> dict[str, Any]:
-    """Return the JSON members that say to which period a limit applies."""
+    """Return the JSON members that describe the period to which a limit applies."""
     if limit is not None and limit.calendar is not None:
         return {"per": limit.calendar.per, "zone": limit.calendar.zone}
     hours = None if limit is None else limit.hours
@@ -249,7 +252,7 @@ def _period_of(limit: Limit | None) -> dict[str, Any]:
 
 
 def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fraction) -> dict[str, Fraction | None]:
-    """Return each subject's total epsilon at ``delta``, over the given accounts in all units and periods.
+    """Return each subject's total epsilon at ``delta`` over the given accounts, in all units and periods.
 
     Args:
         book: The ledger.
@@ -257,7 +260,7 @@ def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: 
         delta: The delta at which amounts are converted to an epsilon.
 
     Returns:
-        The epsilon of each subject, or None if the subject's charges use up all of the delta.
+        A dict from subjects to epsilons. The epsilon is None if the subject's charges use up the entire delta.
     """
     sums: dict[str, dict[str, Sum]] = {}
     for unit, accounts in units.items():
@@ -277,5 +280,5 @@ def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: 
 
 
 def _format_epsilon(epsilon: Fraction | None) -> str | None:
-    """Format an epsilon exactly. None is returned unchanged."""
+    """Format an epsilon as an exact decimal or fraction. None is returned unchanged."""
     return None if epsilon is None else exact_text(epsilon)

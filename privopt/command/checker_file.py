@@ -55,12 +55,14 @@ kind."""
 def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
     """Build an executable zip archive with the sources of the checker and of all installed parts.
 
+    A part is the code that a plugin supplies to check one kind of guarantee.
+
     Args:
-        name: The file's name, which the help text in the archive mentions.
+        name: The file's name, which is mentioned in the help text inside the archive.
 
     Returns:
-        The file's bytes, which are reproducible, and each part's ``module:attribute`` by the kind of guarantee that it
-        checks.
+        The contents of the archive, which are reproducible, and a mapping from each kind of guarantee to the
+        ``module:attribute`` of the part that checks it.
 
     Raises:
         RegistryError: Two entry points claim the same kind of guarantee, an entry point is malformed, a part checks a
@@ -115,7 +117,7 @@ def choose_points(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
 
 
 def _check_owner(point: EntryPoint) -> None:
-    """Check that no other distribution registers the notion or the mechanism that a part is for.
+    """Check that the notion or mechanism that a part is for is not registered by another distribution.
 
     Raises:
         RegistryError: Another distribution registers it. The message names both distributions.
@@ -140,7 +142,7 @@ def _match_target(point: EntryPoint) -> re.Match[str]:
 
 
 def _describe_point(point: EntryPoint) -> str:
-    """Describe an entry point by its distribution's name and version and its value, for use in messages."""
+    """Return a description of an entry point with its value and its distribution's name and version, for messages."""
     owner = "an unknown distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
     return f"{owner} ({point.value})"
 
@@ -148,8 +150,7 @@ def _describe_point(point: EntryPoint) -> str:
 def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
     """Yield the path in the archive and the source of each file that a module needs.
 
-    These are all Python files in the module's package, or only the module's own file if it does not belong to a
-    package.
+    These are all Python files in the module's package, or just the module's own file if it is not part of a package.
 
     Raises:
         ImportError: The module does not exist, or has no Python source.
@@ -183,6 +184,6 @@ def _iter_folder(path: str, folder: Traversable) -> Iterator[tuple[str, bytes]]:
 
 
 def _folders_above(member: str) -> Iterator[str]:
-    """Yield all folders that contain a member of the archive. For ``a/b/c.py``, these are ``a`` and ``a/b``."""
+    """Yield all folders above a member of the archive, such as ``a`` and ``a/b`` for ``a/b/c.py``."""
     parts = member.split("/")[:-1]
     return ("/".join(parts[: count + 1]) for count in range(len(parts)))

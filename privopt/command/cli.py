@@ -56,20 +56,20 @@ WIDE_COLUMNS: Final = 120
 
 
 class _Commands(click.Group):
-    """The core's and the plugins' commands. A plugin's command is imported only when it is needed."""
+    """The commands of the core and of plugins. A plugin's command is imported only when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands of the core and of plugins, for click's help and shell completion."""
+        """Return the names of all commands of the core and of plugins, for help texts and shell completion."""
         from privopt.registry import registry
 
         with divert_prints():
             return sorted({*super().list_commands(ctx), *registry().of("command")})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called ``cmd_name``, with the example and page from its spec as the epilog of its help.
+        """Return the command called ``cmd_name``, with the example and page from its specification below its help text.
 
-        If there is no such command, the result is None. If plugins are broken or missing, a usage error is raised
-        instead, whose message names them, because one of them may provide the command.
+        If there is no such command, the result is None. However, if plugins are broken or missing, one of them may
+        provide the command, so a usage error that names them is raised instead.
         """
         from privopt.registry import registry
 
@@ -105,9 +105,9 @@ class _Commands(click.Group):
         return loaded
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands into the text of ``--help``, grouped under headings.
+        """Write the list of commands for ``--help``, grouped under headings.
 
-        Names and summaries come from the specs, so that plugins' commands need not be imported.
+        Names and summaries come from the commands' specifications, so that plugins' commands need not be imported.
         """
         from privopt.registry import registry
 
@@ -124,7 +124,7 @@ class _Commands(click.Group):
 
 
 def _epilog(spec: CommandSpec) -> str:
-    """Return the text that follows a command's help: an example, and the page that explains the command."""
+    """Return the text shown below a command's help: an example, and the page that explains the command."""
     lines = [f"Example:  {spec.example}"] if spec.example else []
     lines += [f"Read more: {spec.page}"] if spec.page else []
     return "\n\n".join(lines)
@@ -172,7 +172,7 @@ def list_(as_json: bool) -> int:
 def _list_cells(row: dict[str, str]) -> tuple[str, ...]:
     """Return the cells of a mechanism's row in ``privopt list``.
 
-    On a narrow terminal, the distribution is appended to the summary instead of having a column of its own.
+    On a narrow terminal, the distribution is appended to the summary instead of being shown in its own column.
     """
     origin, width = f"{row['plugin']} {row['version']}", line_width()
     if width is not None and width < WIDE_COLUMNS:
@@ -504,5 +504,5 @@ for _command in (sample, audit, report, sign):
 
 
 def main() -> None:
-    """Run the command line. This is what ``privopt`` and ``python -m privopt`` call."""
+    """Run the command line. This is the entry point of ``privopt`` and ``python -m privopt``."""
     run_program(cli, "privopt")

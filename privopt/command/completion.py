@@ -42,7 +42,7 @@ class _MethodName(click.ParamType[str]):
         """Return the methods whose names begin with ``incomplete``, the text typed so far.
 
         If a mechanism was given earlier on the command line, only its methods are considered. Otherwise, the methods of
-        all mechanisms are.
+        all mechanisms are considered.
         """
         from privopt.registry import registry
 
@@ -57,10 +57,10 @@ class _MethodName(click.ParamType[str]):
 
 
 class _FolderPath(click.Path):
-    """A path for which the shell suggests only folders. The path of a file raises an error later, when it is opened."""
+    """A path for which the shell suggests only folders. A path to a file is accepted and fails when it is opened."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return an item that tells the shell to complete the typed text with names of folders."""
+        """Return an item that tells the shell to complete the text typed so far with names of folders."""
         return [CompletionItem(incomplete, type="dir")]
 
 

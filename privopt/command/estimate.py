@@ -164,7 +164,7 @@ def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required
         folder: The release's folder.
         reports: The table of reports.
         result: The estimate.
-        required: What the skipped rows lacked, in words: "a report" or "both reports".
+        required: What was missing from the rows that were skipped: "a report" or "both reports".
         line: The line that says what was written, or None to print no such line.
     """
     warn_of_no_privacy(folder)
@@ -185,7 +185,7 @@ def _check_flow_options(
     geo: Path | None,
     intervals: str | None,
 ) -> tuple[str, str, Path]:
-    """Check the options for flows, and return the required ones: ``start``, ``end`` and ``groups``.
+    """Check the options for estimating flows, and return the required ones: ``start``, ``end`` and ``groups``.
 
     Args:
         start, end, groups: The options ``--from``, ``--to`` and ``--by``, which are required, or None if they are

@@ -75,7 +75,7 @@ SOLVER: Final = click.option(
 
 
 def _keep_quiet(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
-    """Record ``--quiet`` in the command's context, where :func:`privopt.command.terminal.remark` looks for it."""
+    """Click callback that records ``--quiet`` in the context, for :func:`privopt.command.terminal.remark`."""
     context.meta[QUIET_KEY] = value
     return value
 
@@ -88,7 +88,7 @@ QUIET: Final = click.option(
 def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Click callback that accepts only finite numbers above 0.
 
-    A valid value is returned unchanged, and so is None, which means that the option is omitted.
+    A valid value is returned unchanged, and so is None, which means that the option was omitted.
     """
     # NaN fails both comparisons and is therefore rejected, too.
     if value is not None and not (0 < value < float("inf")):
@@ -99,8 +99,8 @@ def positive(context: click.Context, parameter: click.Parameter, value: float | 
 def check_fraction(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Click callback for ``--gap`` that accepts only numbers above 0 and below 1.
 
-    A valid value is returned unchanged, and so is None, which means that the option is omitted. A gap of 1 is rejected,
-    because every release would then count as optimal.
+    A valid value is returned unchanged, and so is None, which means that the option was omitted. A gap of 1 is
+    rejected, because every release would then count as optimal.
     """
     if value is not None and not 0 < value < 1:
         raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")
@@ -126,9 +126,9 @@ TIME_LIMIT: Final = click.option(
 def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
     """Decorate a command so that errors are printed to standard error and the process ends with an exit code.
 
-    privopt's errors have their own codes. Interrupts and nearly all other exceptions have code 5, so that code 1 always
-    means that a claim does not hold. Only text that the command prints through :mod:`privopt.command.terminal` goes to
-    standard output.
+    privopt's errors have their own exit codes. Interrupts and nearly all other exceptions lead to code 5, so that code
+    1 always means that a claim does not hold. Only text that the command prints through :mod:`privopt.command.terminal`
+    goes to standard output.
     """
 
     @wraps(command)
@@ -169,7 +169,7 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
 
 
 def _end(message: str, code: int) -> NoReturn:
-    """Print a message to standard error if possible, and in any case end the process with an exit code."""
+    """Print a message to standard error if possible, and end the process with an exit code in any case."""
     try:
         complain(message)
     except OSError:
@@ -181,12 +181,12 @@ def _end(message: str, code: int) -> NoReturn:
 
 
 def _read_notes(error: BaseException) -> list[str]:
-    """Return the notes attached to an error, which may say, for example, what has already been charged to a ledger."""
+    """Return the notes attached to an error, which may state, for example, what a ledger has already been charged."""
     return getattr(error, "__notes__", [])
 
 
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Click callback that decodes an argument as UTF-8 whatever the locale, because ids and columns in files are UTF-8.
+    """Click callback that decodes an argument as UTF-8 in any locale, because ids and columns in files are UTF-8.
 
     Python decodes arguments with the locale's encoding, and maps bytes that it cannot decode to lone surrogates. An
     argument with such surrogates is converted back to bytes and decoded again.
@@ -217,7 +217,7 @@ def pair(context: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 def warn_of_no_privacy(folder: Path) -> None:
-    """Print a warning if a release's claims hold but it gives no privacy."""
+    """Print a warning if a release's claims hold but it provides no privacy."""
     from privopt.run.build_result import read_result
 
     mark = read_result(folder).mark

@@ -25,7 +25,7 @@ COMMON: Final = resources(__package__) / "templates" / "common"
 
 
 def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
-    """Write a plugin project called ``name`` into the folder ``into``/``name``.
+    """Write a plugin project called ``name`` to the folder ``into``/``name``.
 
     Args:
         name: The name of the distribution and of its mechanism. The package's name is derived from it.
@@ -36,8 +36,8 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         The project's folder.
 
     Raises:
-        UsageError: The kind or the folder ``into`` does not exist, ``into``/``name`` already exists, or the name is in
-            use or is invalid for a distribution, mechanism or package.
+        UsageError: The template or the folder ``into`` does not exist, ``into``/``name`` already exists, or the name is
+            in use or is invalid for a distribution, mechanism or package.
     """
     templates = registry().of("template")
     if kind not in templates:

@@ -25,7 +25,7 @@ JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON doc
 class SecretCommand(click.Command):
     """A command with secret arguments, whose error messages never repeat an argument.
 
-    Messages can end up in the logs of terminals and jobs. Unexpected arguments may be secrets too: a secret that
+    Error messages can end up in the logs of terminals and jobs. Even unexpected arguments may be secret: a secret that
     contains a space or follows a misspelt option is parsed as an extra argument.
     """
 
@@ -35,7 +35,7 @@ class SecretCommand(click.Command):
         """Parse arguments as :meth:`click.Command.parse_args` does, but without quoting them in error messages.
 
         Returns:
-            The remaining arguments, which are always empty.
+            The arguments that remain after parsing, which is always an empty list.
         """
         try:
             remaining_arguments = super().parse_args(ctx, args)
@@ -64,7 +64,7 @@ def _describe_type(kind: click.ParamType[Any]) -> str:
 
 
 class Program(click.Group):
-    """The command group of a plugin's program, in which errors are handled as in ``privopt``.
+    """The command group of a plugin's program, which handles errors as ``privopt`` does.
 
     A command returns its exit code, or None for 0. privopt's own errors are turned into messages and exit codes, such
     as 2 for faults in the input, 3 for infeasible problems, and 5 if the run stopped without a result. Interrupts have
@@ -105,10 +105,15 @@ def program(name: str, about: str) -> Program:
 
 
 def say_result(document: object, text: str, *, as_json: bool) -> None:
-    """Print a command's result to standard output, as the JSON ``document`` if ``as_json`` is set, or else as ``text``.
+    """Print a command's result to standard output, as a JSON document if ``as_json`` is set and as text otherwise.
 
-    Text is not printed if it is empty or if ``--quiet`` was given. A document is always printed, because the user asked
-    for it.
+    Text is omitted if it is empty or if ``--quiet`` was given. A document is always printed, because the user asked for
+    it.
+
+    Args:
+        document: The result as a value that can be written as JSON.
+        text: The result as text.
+        as_json: Whether to print the document instead of the text.
     """
     from privopt.files.release_folder import dump_json
 
