@@ -104,15 +104,15 @@ def sample(
 
 
 def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> Iterator[list[str]]:
-    """Charge as many draws as the ledger's limit allows, and return an iterator over their reports in blocks.
+    """Charge as many draws as the ledger's limit allows, and return an iterator over the reports in blocks.
 
-    Notes, and a message if the limit does not allow all draws, are printed to standard error.
+    Notes are printed to standard error, and so is a message if the limit does not allow all draws.
 
     Args:
         draw: A function that draws a given number of reports.
         count: The number of draws that the user requested.
         charge: The ledger and the subject to charge.
-        opened: The verified release, whose guarantee determines what a draw costs.
+        opened: The verified release, whose guarantee determines the cost of a draw.
     """
     from privopt.api.draws import in_blocks
 

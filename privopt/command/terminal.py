@@ -119,7 +119,7 @@ def divert_prints() -> Iterator[None]:
 
 
 def _result_stream() -> IO[str]:
-    """Return the stream for results, which is the real standard output even inside a :func:`divert_prints` block."""
+    """Return the stream for results, which is the real standard output even in a :func:`divert_prints` block."""
     return _result_streams[-1] if _result_streams else sys.stdout
 
 
@@ -129,15 +129,15 @@ def print_result(text: object) -> None:
 
 
 def complain(text: object) -> None:
-    """Print an error, or another message that ``--quiet`` must not suppress, to standard error."""
+    """Print a message that ``--quiet`` must not suppress, such as an error, to standard error."""
     click.echo(printable(str(text)), err=True)
 
 
 def remark(text: object) -> None:
     """Print a note or a warning to standard error, unless ``--quiet`` was given.
 
-    With ``--quiet``, a command that succeeds prints nothing, so that cron sends no mail. Everything important about a
-    release is also in its result.json and its report.
+    With ``--quiet``, a command that succeeds prints nothing, so that cron does not send mail. Everything important
+    about a release is also in its result.json and its report.
     """
     if not is_quiet():
         complain(text)
@@ -150,7 +150,7 @@ def is_quiet() -> bool:
 
 
 def line_width() -> int | None:
-    """Return the width in characters to which text is wrapped: COLUMNS if it is set, otherwise the terminal's width.
+    """Return the number of characters at which text is wrapped: COLUMNS if it is set, else the terminal's width.
 
     If COLUMNS is not set and the output does not go to a terminal, the result is None and text is not wrapped.
     """
@@ -162,7 +162,7 @@ def line_width() -> int | None:
 def align_columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
     """Format rows as text in aligned columns.
 
-    On a terminal, the last column is wrapped between words, and the wrapped lines are aligned with the column.
+    On a terminal, the text in the last column is wrapped between words and stays within the column.
 
     Args:
         rows: The cells of each row. All rows must have the same number of cells.
@@ -198,8 +198,8 @@ def say_json(document: str) -> None:
 def say_ids(ids: Sequence[str]) -> None:
     """Print ids to standard output, one per line. Control characters are escaped only on a terminal.
 
-    A line break inside an id is always escaped, so that one id never looks like two. Lines are written in batches that
-    are small enough for an interrupt not to cut them off in the middle of a line.
+    A line break inside an id is always escaped, so that one id never looks like two. Lines are written in batches small
+    enough that an interrupt does not cut off a line in the middle.
     """
     stream = _result_stream()
     # As many lines are written at a time as fit into one atomic write to a pipe, assuming that all are as long as the
@@ -212,7 +212,7 @@ def say_ids(ids: Sequence[str]) -> None:
 
 
 def _format_clock(seconds: float) -> str:
-    """Format a duration in seconds, minutes or hours, whichever suits its length."""
+    """Format a duration in seconds, minutes or hours, depending on its length."""
     # Minutes are used from 1.5 minutes (90 s) on, and hours from 1.5 hours (5,400 s) on.
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -243,7 +243,7 @@ def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
 
 
 def _describe_best(report: Report) -> str:
-    """Describe the best release so far, for the second part of a progress message, or return "" if none is known."""
+    """Describe the best release so far for the second part of a progress message, or return "" if none is known."""
     _, _, lower, upper = report
     parts = []
     if upper is not None:
@@ -260,9 +260,9 @@ def _describe_best(report: Report) -> str:
 
 
 class _Display:
-    """A display that draws the latest progress report from a separate thread.
+    """A display that shows the latest progress report, drawn by a thread of its own.
 
-    With a thread of its own, it can show the elapsed time even if there are no new reports.
+    The thread also keeps the elapsed time up to date while there are no new reports.
 
     Attributes:
         start: The time at which the display was created, in seconds on the monotonic clock.
@@ -270,7 +270,7 @@ class _Display:
         last: The latest report.
         has_report: Whether any report has arrived. Until then, no line is printed to a log.
         ended: An event that is set when the work is over, which ends the thread.
-        thread: The thread that draws.
+        thread: The thread that draws the display.
     """
 
     def __init__(self, limit: float | None) -> None:
@@ -283,13 +283,13 @@ class _Display:
         self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def update(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Store the latest progress report, which the thread then draws. See :data:`privopt.interfaces.Progress`."""
+        """Store the latest progress report, to be drawn by the thread. See :data:`privopt.interfaces.Progress`."""
         # Assigning a tuple needs no lock, because the thread can never see parts of two reports.
         self.last = phase, iteration, lower, upper
         self.has_report = True
 
     def _run(self) -> None:
-        """Show progress until :attr:`ended` is set, live on a terminal and elsewhere as a line every few seconds."""
+        """Show progress until :attr:`ended` is set: live on a terminal, and as a line every few seconds elsewhere."""
         if self.ended.wait(SECONDS_BEFORE_PROGRESS):
             return
         # Imported here because short commands never need it.
@@ -312,8 +312,8 @@ class _Display:
     def _animate(self, console: Console) -> None:
         """Redraw the display on a terminal until :attr:`ended` is set.
 
-        It shows a spinner, the step and a bar. The best release so far is shown on a separate line, so that nothing is
-        cut off at 80 columns.
+        It shows a spinner, the current step and, if there is a time limit, a bar. The best release so far is shown on a
+        separate line, so that nothing is cut off at 80 columns.
         """
         from rich.console import Group
         from rich.live import Live
@@ -329,7 +329,7 @@ class _Display:
         task = bars.add_task("", total=self.limit)
 
         def frame() -> Group:
-            """Return the lines to draw now."""
+            """Return the lines that the display currently consists of."""
             report, seconds = self.last, time.monotonic() - self.start
             completed = min(seconds, self.limit or math.inf)
             bars.update(task, description=escape(self._step(report, seconds)), completed=completed)
@@ -340,20 +340,20 @@ class _Display:
             self.ended.wait()
 
     def _step(self, report: Report, seconds: float) -> str:
-        """Return the first part of a progress message, which says after an interrupt that the work is ending."""
+        """Return the first part of a progress message. After an interrupt, it says that the work is ending."""
         if asked_to_end():
             return f"{seconds:6.1f} s  interrupted: ending with what was found"
         return _describe_step(report, seconds, self.limit)
 
     def _text(self) -> str:
-        """Return the line to print if standard error is not a terminal."""
+        """Return the progress line to print when standard error is not a terminal."""
         report, seconds = self.last, time.monotonic() - self.start
         best = "" if asked_to_end() else _describe_best(report)
         return "  ".join(filter(None, [self._step(report, seconds), best]))
 
 
 def show_step(progress: Progress | None, step: str) -> None:
-    """Show which step a command has begun. If ``progress`` is None, nothing is shown."""
+    """Report that a command has begun a step, unless ``progress`` is None."""
     if progress is not None:
         progress(step, 0, None, None)
 
@@ -363,8 +363,8 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
     """Yield a function that shows progress once the work has taken two seconds, or None if ``quiet`` is set.
 
     On a terminal, up to two lines are shown and updated in place. Otherwise, a line is printed every five seconds. If
-    ``limit`` (in seconds) is given, the remaining time is shown. While code is being compiled, a line says so and adds
-    that later runs reuse the compiled code.
+    ``limit`` (in seconds) is given, the remaining time is shown. When code has to be compiled, a message says so and
+    adds that later runs reuse the compiled code.
     """
     if quiet:
         yield None
@@ -381,7 +381,7 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
 
 
 def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tuple[str, str]:
-    """Return the summary's row, as label and text, that says which of the problem's files are published.
+    """Return the label and text of the row in the summary that says which of the problem's files are published.
 
     Args:
         solved: The outcome of the solve.
@@ -400,7 +400,7 @@ def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tup
 
 
 def summary(solved: SolveOutcome) -> None:
-    """Print a short table to standard error that shows what a solve has released, and suggest the next commands."""
+    """Print a short table about a solve and its release to standard error, and suggest the next commands."""
     from rich import markup
     from rich.console import Console
     from rich.table import Table
@@ -408,7 +408,7 @@ def summary(solved: SolveOutcome) -> None:
     from privopt.files.release_folder import PROBLEM
 
     def escape(text: str) -> str:
-        """Escape control characters and also square brackets, which rich would interpret as markup."""
+        """Escape control characters, as well as square brackets, which rich would interpret as markup."""
         return markup.escape(printable(text))
 
     result = solved.result

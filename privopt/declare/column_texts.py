@@ -47,9 +47,10 @@ def prefix_name(prefix: str | None, name: str) -> str:
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Insert a file name into the faults of errors that are raised in a ``with`` block.
+    """Insert a file name into the faults of errors raised inside a ``with`` block.
 
-    Code that sees only a table's columns uses :data:`TABLE` instead of a file name in its faults. It is replaced here.
+    Code that only has access to a table's columns uses the placeholder :data:`TABLE` in its faults, which is replaced
+    here by the name of the file.
     """
     try:
         yield
@@ -60,9 +61,9 @@ def naming(file: str) -> Iterator[None]:
 
 
 def texts_of(column: nw.Series[Any]) -> Series:
-    """Convert a column to strings in normal form, without surrounding blanks. Missing and blank cells become null.
+    """Convert a column to strings in normal form, without surrounding blanks.
 
-    Whole numbers are written without a decimal point.
+    Missing and blank cells become null. Whole numbers are written without a decimal point.
 
     Raises:
         InputError: The column has values that cannot be names, such as lists or bytes.
@@ -94,16 +95,21 @@ def texts_of(column: nw.Series[Any]) -> Series:
 
 
 def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
-    """Return the index of each of B strings among the ids, or -1 if it is not an id, as an array of shape (B,).
-
-    ``numbers`` maps each id to its index.
+    """Return the index of each string among known ids, or -1 for a string that is not an id.
 
     In a column with missing cells, pandas writes the whole number 132 as 132.0. This string is therefore read as the id
-    132, unless ``numbers`` contains the id 132.0.
+    132, unless there is an id 132.0.
 
     >>> import polars as pl
     >>> number_ids(pl.Series(["132.0", "7", None, "7.5"]), {"132": 0, "7": 1}).tolist()
     [0, 1, -1, -1]
+
+    Args:
+        texts: The B strings to look up.
+        numbers: A mapping from each id to its index.
+
+    Returns:
+        Array of shape (B,) with the indices.
     """
     import polars as pl
 
@@ -116,7 +122,7 @@ def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
 
 
 def subjects_of(column: nw.Series[Any]) -> Series:
-    """Convert a column to subjects' names in normal form (:func:`fold_subject_name`). Missing names become null.
+    """Convert a column to names of subjects in normal form (:func:`fold_subject_name`). Missing names become null.
 
     Raises:
         InputError: Some names are too long or contain forbidden characters. The message does not quote them.

@@ -17,7 +17,7 @@ __all__ = ["read_columns", "write_columns"]
 
 
 def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
-    """Write columns as a CSV table (UTF-8, line feeds), from which :func:`read_columns` recovers the exact numbers.
+    """Write columns to a CSV table (UTF-8, line feeds) from which :func:`read_columns` recovers the exact numbers.
 
     Args:
         path: The path of the file to create.
@@ -31,7 +31,7 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
-    """Read a CSV table that :func:`write_columns` wrote, and check all cells and the order of the columns.
+    """Read a CSV table written by :func:`write_columns`, and check all cells and the order of the columns.
 
     Args:
         path: The path of the table, which must be a regular file and not a link.
@@ -41,8 +41,8 @@ def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
         A frame with the columns that the file contains, in order, as strings, doubles or int64.
 
     Raises:
-        InputError: The file is missing, or is not a table with these columns. The error gives the row and column of the
-            first faults.
+        InputError: The file is missing, or is not a table with these columns. The error gives the rows and columns of
+            the first faults.
     """
     import polars as pl
 

@@ -18,13 +18,13 @@ from privopt.registry import registry
 
 @frozen(kw_only=True)
 class KeyRow:
-    """A line of ``privopt describe``, as strings.
+    """A line of ``privopt describe``, which describes one key of a problem file.
 
     Attributes:
         key: The key, preceded by the tables that contain it, such as ``privacy.epsilon``.
         type: The type of its value, such as ``number``.
         unit: The unit of its value, or an empty string if the value has no unit.
-        default: The key's default, "required" for a required key, or "left out" for one that may be absent.
+        default: The key's default, "required" for a required key, or "left out" for an optional key without a default.
         help: A one-line explanation.
     """
 
@@ -48,12 +48,12 @@ def _type_name(type_: Any) -> str:
 
 
 def _is_composite(default: Any) -> bool:
-    """Return whether a default cannot be shown as a single value, because it is a table or created by a factory."""
+    """Return whether a default is a table or created by a factory, so that it cannot be shown as a single value."""
     return isinstance(default, attrs.Factory) or attrs.has(type(default))  # type: ignore[arg-type]
 
 
 def _tables_in(type_: Any) -> list[type]:
-    """Return the tables (attrs classes) among the members of a union type, or the type itself if it is a table."""
+    """Return the tables (attrs classes) in a union type, or the type itself if it is a table."""
     members = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
     return [member for member in members if attrs.has(member) and member not in (File, Folder)]
 
@@ -63,7 +63,7 @@ Takes = Callable[[str, str], bool]
 
 
 def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, name: True) -> list[KeyRow]:
-    """Return one row for each key in a problem class, in order. A table's row is followed by the rows of its keys.
+    """Return one row for each key in a problem class, in order, with the keys of a table after the table itself.
 
     Args:
         cls: The problem class.
@@ -107,9 +107,10 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
 
 
 def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
-    """Return the rows for a table whose ``kind`` key determines its class: ``kind`` first, then the keys of all kinds.
+    """Return the rows for a table whose ``kind`` key determines which other keys it has.
 
-    If only some of the kinds have a key, the key's help names them.
+    The row for ``kind`` comes first, followed by the keys of all kinds. If only some of the kinds have a key, the key's
+    help names them.
 
     Args:
         declared: The declaration of the table.

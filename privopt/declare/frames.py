@@ -88,9 +88,9 @@ def describe_binary_format(head: bytes) -> str | None:
 
 
 def find_header_fault(head: bytes, file: str) -> Fault | None:
-    """Return a fault if the first line of a file cannot be the header of a CSV table, or else None.
+    """Return a fault if the first line of a file cannot be the header of a CSV table, or None otherwise.
 
-    The fault does not quote column names, because the line may be a row of secrets.
+    The fault does not quote the line, because it may be a row of secrets.
 
     Args:
         head: The first bytes of the file, without a BOM. They must include the whole first line.
@@ -113,15 +113,15 @@ def find_header_fault(head: bytes, file: str) -> Fault | None:
 
 
 def type_name(dtype: object) -> str:
-    """Return the name of a column's type, without its fields or categories, which are part of the data."""
+    """Return the name of a column's type, leaving out fields and categories, which are part of the data."""
     return dtype.__name__ if isinstance(dtype, type) else type(dtype).__name__
 
 
 def text_of(file: File) -> bytes:
-    """Return the bytes of a text file without a byte order mark, after checking that they are UTF-8.
+    """Return the bytes of a text file without its byte order mark, after checking that they are valid UTF-8.
 
     Raises:
-        InputError: The file has another format or encoding, a second byte order mark or a zero byte.
+        InputError: The file has another format or encoding, a second byte order mark, or a zero byte.
     """
     raw = file.contents
     if (other_format := describe_binary_format(raw[:16])) is not None:
@@ -144,12 +144,12 @@ def text_of(file: File) -> bytes:
 
 
 def is_parquet(file: File) -> bool:
-    """Return whether a table's first bytes are those of a Parquet file. Any other table is assumed to be CSV."""
+    """Return whether a table is a Parquet file, judging by its first bytes. Any other table is assumed to be CSV."""
     return file.contents.startswith(PARQUET)
 
 
 def table_text(file: File) -> bytes:
-    """Return a CSV file's text without a byte order mark, after checking its header and its end.
+    """Return a CSV file's text without its byte order mark, after checking the header and the end of the file.
 
     Raises:
         InputError: The file is not UTF-8 text, is empty, ends with an empty line, or has no valid header.
@@ -168,9 +168,10 @@ def table_text(file: File) -> bytes:
 
 
 def table_of(file: File) -> DataFrame:
-    """Read a whole table. The cells of a CSV file are strings, whereas those of a Parquet file keep their types.
+    """Read a whole table from a CSV or Parquet file.
 
-    Surrounding blanks are stripped from column names. Column names and text cells are in :func:`normal_form`.
+    The cells of a CSV file are returned as strings, whereas those of a Parquet file keep their types. Column names and
+    text cells are converted to :func:`normal_form`, and column names are stripped of surrounding blanks.
 
     Raises:
         InputError: The file is not a table, or a row has more or fewer fields than the header.
@@ -201,8 +202,8 @@ def table_of(file: File) -> DataFrame:
 def normalize_texts(texts: Series) -> Series:
     """Return a column of strings in :func:`normal_form`.
 
-    A column of ASCII text is already in normal form and returned unchanged. It is recognised quickly, because its
-    number of bytes equals its number of characters.
+    A column of ASCII text is already in normal form and is returned unchanged. Such a column is recognised quickly,
+    because it has as many bytes as characters.
     """
     # Looking at a few texts is faster than calling polars.
     if texts.len() <= MAX_SCANNED_TEXTS and all(text is None or text.isascii() for text in texts.to_list()):
@@ -230,9 +231,10 @@ _cached_cells = lru_cache(maxsize=32)(_read_cells)
 
 
 def find_repeated_names(file: File) -> frozenset[str]:
-    """Return the names that occur more than once in a CSV header, in normal form. For a Parquet file, there are none.
+    """Return the names that occur more than once in the header of a CSV file, in normal form.
 
-    The header is parsed from the file's bytes, because polars renames duplicates.
+    For a Parquet file, the result is empty. The header is parsed from the file's bytes, because polars renames
+    duplicates.
 
     Args:
         file: A file that :func:`table_of` has read.
@@ -251,7 +253,9 @@ def find_repeated_names(file: File) -> frozenset[str]:
 
 
 def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
-    """Read a Parquet file, skipping columns whose types cannot be read. Their names are recorded in ``file.seen``.
+    """Read a Parquet file, skipping columns whose types cannot be read.
+
+    The names of the skipped columns are recorded in ``file.seen``.
 
     Args:
         file: The file.
@@ -293,9 +297,9 @@ def find_unreadable_columns(lazy: LazyFrame) -> tuple[str, ...]:
 
 
 def _has_wide_decimal(dtype: DataType) -> bool:
-    """Return whether a type is, or contains, a decimal with more digits than polars supports.
+    """Return whether a type is or contains a decimal with more digits than polars supports.
 
-    A list of such decimals cannot be detected by reading a row, because polars panics only when the values are used.
+    Reading a row is not enough to detect a list of such decimals, because polars panics only when the values are used.
     """
     import polars as pl
 
@@ -310,7 +314,7 @@ def _has_wide_decimal(dtype: DataType) -> bool:
 def _is_readable(lazy: LazyFrame) -> bool:
     """Return whether the first row of a lazy frame can be read.
 
-    It is not enough to look at the schema, which may contain types that polars cannot read.
+    Looking at the schema is not enough, because it may contain types that polars cannot read.
     """
     import polars as pl
 
@@ -330,7 +334,7 @@ def as_csv(file: File) -> bytes | None:
 
 
 def csv_bytes(frame: DataFrame) -> bytes:
-    """Write a table as CSV text that all readers interpret alike and that survives a round trip unchanged.
+    """Write a table as CSV text that all readers interpret in the same way and that survives a round trip unchanged.
 
     Text is in normal form, and each number has the fewest digits from which its double can be recovered
     (:func:`plain_texts`). Columns that cannot be written as text are omitted.
@@ -375,7 +379,7 @@ def plain_texts(series: Series) -> Series:
 
 
 def without_far_dates(series: Series) -> Series:
-    """Replace dates that are too far in the past or future for polars to write by null."""
+    """Replace dates that polars cannot write, because they are too far in the past or future, by null."""
     import polars as pl
 
     if series.dtype not in (pl.Date, pl.Datetime):
@@ -390,7 +394,7 @@ def without_far_dates(series: Series) -> Series:
 
 
 def _date_texts(series: Series) -> Series:
-    """Convert a column of dates or times to strings. Dates that polars cannot write become :data:`FAR_DATE`."""
+    """Convert a column of dates or times to strings, with :data:`FAR_DATE` for those that polars cannot write."""
     import polars as pl
 
     near_dates = without_far_dates(series)
@@ -400,7 +404,7 @@ def _date_texts(series: Series) -> Series:
 
 
 def _uneven_row(file: File) -> Fault | None:
-    """Return a fault for the first row of a CSV file that has too few or too many fields, or None if no row has."""
+    """Return a fault for the first row of a CSV file with too few or too many fields, or None if there is none."""
     # As in polars, only a line feed ends a row. A carriage return inside a name is part of the name.
     rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline="\n"))
     with suppress(csv.Error):  # a cell that is too long, or a carriage return outside quotes
@@ -412,7 +416,7 @@ def _uneven_row(file: File) -> Fault | None:
 
 
 def find_ragged_row(file: File) -> Fault:
-    """Return a fault for the first row that has too few or too many fields, or for the file as a whole.
+    """Return a fault for the first row with too few or too many fields, or else for the file as a whole.
 
     The fault does not quote cells, because they may be secret.
     """
@@ -420,10 +424,10 @@ def find_ragged_row(file: File) -> Fault:
 
 
 def list_columns(names: Sequence[str]) -> str:
-    """List the first names in a header for messages, unless one of the names looks like data.
+    """List the first names in a header for error messages, unless one of the names looks like data.
 
-    If a file has no header, it begins with a row of data, which may be secret. :data:`NO_HEADER` is returned instead of
-    such a row.
+    A file without a header begins with a row of data, which may be secret. In this case, :data:`NO_HEADER` is returned
+    instead.
 
     >>> list_columns(["id", "lat"]), list_columns(["ann", "45.01"])
     ('id, lat', 'a first row that looks like data, not like a header')
@@ -440,7 +444,7 @@ def list_columns(names: Sequence[str]) -> str:
 def strip_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return column names in normal form and without surrounding blanks.
 
-    If two names would become equal, all names are returned unchanged.
+    All names are returned unchanged if this would make two of them equal.
     """
     bare = tuple(normal_form(name.strip()) for name in names)
     return bare if len(set(bare)) == len(set(names)) else tuple(names)

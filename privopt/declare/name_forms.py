@@ -52,7 +52,7 @@ def normal_form(text: str) -> str:
 
 
 def normal_column(name: Any) -> Any:
-    """Return a column's name in :func:`normal_form`. A value that is not a string is returned unchanged."""
+    """Return a column name in :func:`normal_form`. A name that is not a string is returned unchanged."""
     return normal_form(name) if isinstance(name, str) else name
 
 
@@ -60,7 +60,7 @@ def check_distinct_columns(columns: Mapping[str, str | None]) -> None:
     """Check that no two options name the same column.
 
     Args:
-        columns: The column that each option names, or None for an option that is not given.
+        columns: The column that each option names, or None for an option that was omitted.
 
     Raises:
         UsageError: Two options name the same column.
@@ -101,7 +101,8 @@ def fold_subject_name(name: str) -> str:
 def fault_of(name: str) -> str | None:
     """Return the reason why a name is not allowed for a subject, or None if it is allowed.
 
-    ``name`` must be in the form that :func:`fold_subject_name` returns.
+    Args:
+        name: The name, in the form returned by :func:`fold_subject_name`.
     """
     if len(name) > MAX_TEXT_CHARACTERS:
         return f"a name of {len(name):,} characters"
@@ -166,7 +167,7 @@ def _is_invisible(character: str) -> bool:
 
 
 def visible_text(name: str) -> str:
-    """Return a name without invisible characters, in which each run of blanks is replaced by a single space."""
+    """Return a name without invisible characters, in which each run of blanks becomes a single space."""
     if name.isascii():
         return " ".join(name.split())
     return normal_form(" ".join("".join(c for c in name if not _is_invisible(c)).split()))

@@ -19,7 +19,8 @@ def format_text(value: object, digits: int = 9) -> str:
     """Format a value as plain text for readers.
 
     Args:
-        value: Any value. None becomes "none", True becomes "yes", and the items of a list are separated by commas.
+        value: Any value. None becomes "none", booleans become "yes" or "no", and the items of a list are separated by
+            commas.
         digits: The number of significant digits of a double. Thousands are separated by commas.
     """
     if value is None:
@@ -43,7 +44,7 @@ def format_text(value: object, digits: int = 9) -> str:
 def format_digits(value: float, digits: int = 3) -> str:
     """Format a number with ``digits`` significant digits and commas between thousands.
 
-    Only numbers that are below a millionth, or at least 10^15, in magnitude are written with an exponent.
+    An exponent is used only for numbers below one millionth or of at least 10^15 in magnitude.
 
     >>> format_digits(68282.4), format_digits(0.274893), format_digits(3.0), format_digits(0.00002)
     ('68,300', '0.275', '3', '0.00002')

@@ -42,11 +42,11 @@ NAME: Final = "problem.toml"
 
 @frozen(kw_only=True, eq=False)
 class Part:
-    """A table for a problem file, together with the files that the table names.
+    """A table for a problem file, together with the files that it names.
 
     Attributes:
         values: The values by key. If a key names a file, its value is the file's name.
-        files: The bytes of the files, by name.
+        files: The contents of the files, by name.
     """
 
     values: Mapping[str, object]
@@ -55,7 +55,7 @@ class Part:
 
 @frozen(kw_only=True, eq=False)
 class Problem:
-    """A problem, which consists of the text of a problem file and the files that the text names.
+    """A problem, consisting of the text of a problem file and the files named in it.
 
     Attributes:
         source: The problem file, together with the contents of the files that it names.
@@ -70,6 +70,9 @@ class Problem:
 
     def write(self, folder: Path | str) -> Path:
         """Write the problem file and the files that it names to a folder, which is created if necessary.
+
+        Args:
+            folder: The folder to write to.
 
         Returns:
             The path of the problem file.
@@ -99,7 +102,7 @@ class Problem:
         return folder / NAME
 
     def __repr__(self) -> str:
-        """Return a single line with the problem's kinds, its epsilon and the files that it names."""
+        """Return a line with the kinds that the problem declares, its epsilon and the files that it names."""
         tables = tomllib.loads(self.toml)
         parts = [
             f"{name} {table['kind']}" for name, table in tables.items() if isinstance(table, dict) and "kind" in table
@@ -118,7 +121,7 @@ class Problem:
 
 
 def read_problem(path: Path | str) -> Problem:
-    """Read a problem file and the files in its folder that it names, so that :meth:`Problem.write` can copy them.
+    """Read a problem file and those files in its folder that it names, so that :meth:`Problem.write` can copy them.
 
     Args:
         path: The problem file, in TOML.
@@ -148,7 +151,7 @@ def _list_named_files(source: File) -> list[str]:
 
 
 def _is_file(folder: Path, name: str) -> bool:
-    """Return whether a string, which may not be a valid file name at all, names a file in a folder."""
+    """Return whether a string, which need not be a valid file name, names a file in a folder."""
     try:
         return (folder / name).is_file()
     except (OSError, ValueError):  # the text is too long for a name, or contains a zero byte
@@ -178,8 +181,8 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
         po.problem(answers=["yes", "no"], privacy={"epsilon": 1.0})  # a key outside any table
 
     Underscores in table names become hyphens. A mapping becomes a table in the problem file; any other value becomes a
-    top-level key. Values can be TOML values, rationals or the contents of files. File contents are tables (from pandas,
-    polars or pyarrow), arrays for .npy files, or bytes for any other kind of file. Pass a dict of columns as
+    top-level key. Values can be TOML values, rationals or data to be stored in files: tables (from pandas, polars or
+    pyarrow), arrays for .npy files, or bytes for any other kind of file. Pass a dict of columns as
     ``po.table(columns)``.
 
     Raises:
@@ -210,7 +213,7 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
 def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
     """Convert a value to one that a problem file can contain.
 
-    A table, an array or bytes are added to ``files`` as a new file, and the file's name is returned.
+    Tables, arrays and bytes are added to ``files`` as new files and replaced by the name of the file.
 
     Args:
         where: The key, preceded by the names of the tables that contain it. File names are derived from it.
@@ -235,7 +238,7 @@ def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
 
 
 def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
-    """Add a file with the contents ``raw`` to ``files``, and return its name for use in the problem file."""
+    """Add a file with the contents ``raw`` to ``files``, and return its name, to be used in the problem file."""
     files[name] = raw
     return name
 
@@ -245,7 +248,7 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
 
     Args:
         data: A table from pandas, polars, pyarrow or narwhals, or a dict that maps names to lists or arrays.
-        what: The name of the table in messages.
+        what: The name of the table in error messages.
 
     Raises:
         UsageError: ``data`` is not a table, its columns differ in length, a name is not a string, or two columns have
@@ -328,7 +331,7 @@ def _to_series(name: str, column: nw.Series[Any]) -> Series:
 def _make_column(name: str, values: list[Any]) -> Series:
     """Convert values to a polars series.
 
-    If polars cannot store them, because they have mixed types or are integers that are too large, they become strings.
+    Values that polars cannot store together, such as mixed types or very large integers, become strings.
     """
     import polars as pl
 

@@ -39,7 +39,7 @@ KEY: Final = "privopt.key"
 
 
 class RefusedValueError(ValueError):
-    """Raised if the value of a key is invalid. The reader of the table turns it into a fault with file and key.
+    """Raised when the value of a key is invalid. The reader of the table adds the file and the key to form a fault.
 
     Attributes:
         actual: The value, in words.
@@ -55,7 +55,7 @@ class RefusedValueError(ValueError):
 
 @frozen(kw_only=True)
 class Key:
-    """The declaration of a key in a problem class. The attributes are the arguments of :func:`key`."""
+    """The declaration of a key in a problem class, whose attributes are the arguments of :func:`key`."""
 
     help: str
     unit: str
@@ -71,7 +71,7 @@ class Key:
 
 @define
 class FileUse:
-    """The parts of a file that have been read so far. ``solve`` publishes only these parts of a public file.
+    """The parts of a file that have been read so far. Of a public file, ``solve`` publishes only these parts.
 
     Attributes:
         columns: The columns that were read from a table, as named in its header. Empty for files of other kinds.
@@ -87,14 +87,14 @@ class FileUse:
 
 @frozen(kw_only=True)
 class File:
-    """A file that a problem file names.
+    """A file named in a problem file.
 
     Attributes:
         name: The name in the problem file.
         path: The path of the file, or None if the file was never on disk or is a secret file that was not published.
         secret: Whether the file is secret. A secret file is written only to ``private/``.
-        kept: The bytes of the file when the problem was read, or None if they were not read. All later steps use these
-            bytes, even if the file is edited in the meantime.
+        kept: The contents of the file when the problem was read, or None if they were not read. All later steps use
+            these contents, even if the file is edited in the meantime.
         in_memory: The contents of files that this file may name, by name. They take precedence over files on disk.
         seen: The parts of the file that have been read so far.
     """
@@ -108,7 +108,7 @@ class File:
 
     @classmethod
     def read(cls, path: Path, name: str | None = None, *, expectation: str = "a file") -> File:
-        """Read a file from disk, and return it with its bytes.
+        """Read a file from disk, and return it together with its contents.
 
         Args:
             path: The path of the file.
@@ -156,7 +156,7 @@ class File:
 
 @frozen(kw_only=True)
 class Folder:
-    """A folder that a problem file names. It belongs to the problem's owner and is not part of the release folder.
+    """A folder named in a problem file. It belongs to the problem's owner and is not part of the release folder.
 
     Attributes:
         name: The name in the problem file.
@@ -190,8 +190,8 @@ def key(
         unit: The unit of the value, shown by ``describe`` and in faults.
         secret: Whether the file that the key names is secret. A secret file is written only to ``private/``.
         name: The key as written in files, if it is not a valid Python name (``"lr-geo"``).
-        check: A further condition. See :func:`positive` and the functions after it.
-        factory: A function that creates the default. It is called anew each time.
+        check: A further condition that the value must meet, such as :func:`positive` or another check in this module.
+        factory: A function that creates the default. It is called for each new instance.
         kinds: For a table with a ``kind`` key, the role (:class:`privopt.specs.RoleSpec`) under which the possible
             kinds are registered. The kind determines the table's other keys.
         kind: The default for the ``kind`` key. If None, the ``kind`` key is required.
@@ -214,7 +214,7 @@ def key(
 
     # As a validator, the check also applies to instances that Python code creates without reading a file.
     def validate(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        """Apply the key's check as an attrs validator, except to None, which stands for an omitted key."""
+        """Apply the key's check as an attrs validator, skipping None, which stands for an omitted key."""
         expectation = check(value) if check is not None and value is not None else None
         if expectation:
             raise InputError([Fault("problem", name or attribute.name, show(value), expectation)])
@@ -228,13 +228,13 @@ def key(
 def positive(value: float | Fraction) -> str | None:
     """Check that a number is above 0.
 
-    Like every check, this returns None if the value passes, and otherwise a description of the expected value.
+    Like every check, this returns None if the value is valid, and a description of valid values otherwise.
     """
     return None if value > 0 else "a number above 0"
 
 
 def non_negative(value: float | Fraction) -> str | None:
-    """Check that a number is at least 0. See :func:`positive`."""
+    """Check that a number is at least 0, in the same way as :func:`positive`."""
     return None if value >= 0 else "a number of at least 0"
 
 
@@ -269,7 +269,7 @@ def one_line(value: str) -> str | None:
 
 @frozen(kw_only=True)
 class ProblemHeading:
-    """The title and purpose of a problem, two public keys that may precede the tables of every problem file."""
+    """The title and purpose of a problem, two public keys that can precede the tables in any problem file."""
 
     title: str | None = key(None, help="the report's heading; public", check=one_line)
     purpose: str | None = key(None, help="what the release is for: a line under the heading; public", check=one_line)
@@ -292,7 +292,7 @@ def show(value: object) -> str:
 
 
 def document(value: AttrsInstance) -> dict[str, Any]:
-    """Return an instance's keys and values, in order and in a form that :func:`structure` can read back."""
+    """Return the keys and values of an instance, in order and in a form that :func:`structure` can read back."""
     values: dict[str, Any] = {}
     for attribute in attrs.fields(type(value)):
         declared: Key | None = attribute.metadata.get(KEY)

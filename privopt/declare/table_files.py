@@ -48,11 +48,11 @@ SAMPLE_ROWS: Final = 1_000
 
 
 def ending_of(path: Path, option: str) -> str:
-    """Return the extension of a table file, ``".csv"`` or ``".parquet"``, in lower case.
+    """Return the extension of a table file in lower case, which must be ``".csv"`` or ``".parquet"``.
 
     Args:
         path: The path of the file.
-        option: The option or argument that names the file, for the message.
+        option: The option or argument that names the file, for the error message.
 
     Raises:
         UsageError: The file has another extension.
@@ -81,9 +81,13 @@ class TableSource:
 
     @classmethod
     def of_frame(cls, frame: nw.DataFrame[Any], name: str) -> Self:
-        """Create a source for a table in memory, which is read as a single batch. ``name`` is used in faults.
+        """Create a source for a table in memory, which is read as a single batch.
 
-        Column names are converted to normal form, unless two names would become equal.
+        Column names are converted to normal form, unless this would make two of them equal.
+
+        Args:
+            frame: The table.
+            name: The name of the table in faults.
         """
         forms = {column: normal_form(column) for column in frame.columns}
         if len({*forms.values()}) == len(forms):
@@ -92,7 +96,7 @@ class TableSource:
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Create a source for a table in a file. Only the header is read at this point.
+        """Create a source for a table in a file. Only the header or the schema is read at this point.
 
         Raises:
             UsageError: The file's extension is neither ``.csv`` nor ``.parquet``.
@@ -153,7 +157,7 @@ def _iter_batches(
 def _is_small(path: Path, ending: str) -> bool:
     """Return whether a table is small enough to be read in one piece.
 
-    A Parquet file never counts as small, because a few bytes may represent a billion equal rows.
+    A Parquet file is never considered small, because a few bytes may represent a billion equal rows.
     """
     return ending == ".csv" and path.stat().st_size <= WHOLE
 
@@ -168,7 +172,7 @@ def _stream_batches(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
 
 
 def _scan_file(path: Path, ending: str, columns: tuple[str, ...], unreadable: tuple[str, ...]) -> pl.LazyFrame:
-    """Return a lazy frame for a file with the given column names, without reading any rows.
+    """Create a lazy frame for a file with the given column names, without reading any rows.
 
     Args:
         path: The path of the file.
@@ -188,16 +192,16 @@ def _scan_file(path: Path, ending: str, columns: tuple[str, ...], unreadable: tu
 
 
 def _scan_parquet(path: Path) -> pl.LazyFrame:
-    """Return a lazy frame for the Parquet file at a path, in which ``*``, ``[`` and ``~`` are taken literally."""
+    """Create a lazy frame for a Parquet file, treating ``*``, ``[`` and ``~`` in its path literally."""
     return pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
 
 
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Remove rows that are blank lines in the file from a CSV file's batches.
+    """Remove rows from a CSV file's batches that are blank lines in the file.
 
-    polars reads a blank line as a row of empty cells, like the line ``,,``. To tell the two apart, a second reader
-    parses the file alongside the batches, skipping batches in which no row has an empty last cell. Lines that cannot be
-    classified remain rows.
+    polars reads a blank line as a row of empty cells, just like the line ``,,``. To tell the two apart, a second reader
+    parses the file alongside the batches, skipping batches in which every row has a last cell that is not empty. Lines
+    that cannot be classified remain rows.
 
     Raises:
         InputError: A row has fewer fields than the header. (polars would fill up the row with empty cells.)
@@ -234,7 +238,7 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
 
 
 def refuse_table(path: Path, got: str, expectation: str) -> NoReturn:
-    """Raise an InputError about a file as a whole, which contains ``got`` instead of ``expectation``."""
+    """Raise an InputError about a whole file, which contains ``got`` instead of ``expectation``."""
     raise InputError([Fault(path.name, "", got, expectation)])
 
 
@@ -270,7 +274,7 @@ def _read_header(path: Path, head: bytes) -> tuple[str, ...]:
 
 
 def _csv_fault(path: Path) -> Fault:
-    """Return a fault for the first invalid row of a CSV file, found by reading the file again with a slower parser.
+    """Return a fault for the first invalid row of a CSV file, by reading the file again with a slower parser.
 
     The function first looks for bytes that are not UTF-8, then for a column name that occurs twice, and finally for the
     first row that has too many fields or unclosed quotes.

@@ -25,7 +25,7 @@ _CAMEL_CASE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def is_total_name(name: str) -> bool:
-    """Return whether a name means "total" in any of the known languages.
+    """Return whether a name denotes a total in any of the known languages.
 
     >>> [is_total_name(name) for name in ("Total", "_T", "Both sexes", "Iš viso", "Ogółem", "North", "18-64")]
     [True, True, True, True, True, False, False]
@@ -38,9 +38,9 @@ def is_total_name(name: str) -> bool:
 
 
 def may_be_totals(names: Series) -> Series:
-    """Return a mask of the names that could denote totals and must be examined with :func:`is_total_name`.
+    """Return a mask of the names that may denote totals and have to be examined with :func:`is_total_name`.
 
-    This fast test excludes most names: those with digits, and ASCII names that contain no word for a total.
+    This fast test excludes names with digits and ASCII names that contain no word for a total, which are most names.
     """
     words = sorted({word for name in _words_of("totals") for word in name.split() if word.isascii()})
     # Names with non-ASCII letters may turn into known words when their accents are removed.
@@ -52,13 +52,13 @@ def may_be_totals(names: Series) -> Series:
 def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -> list[str]:
     """Return the values whose names mark them as totals of the other values.
 
-    A total needs other values to sum over. The list is therefore empty if all values have such names, including the
-    case of a single value.
+    A total needs other values to sum over. If all values have such names, or if there is only one value, the list is
+    therefore empty.
 
     Args:
         siblings: All values of an attribute, or all regions with the same parent.
-        allow_letters: Whether a single letter, such as ``T``, may mark a total. If S and U are also values, it never
-            does, because the letters are then evidently codes.
+        allow_letters: Whether a single letter, such as ``T``, may mark a total. It never does if S and U are also among
+            the values, because the letters are then evidently codes.
     """
     letters = {name.casefold() for name in siblings if len(name) == 1}
     is_alphabet = {"s", "u"} <= letters
@@ -94,7 +94,7 @@ def is_id_name(name: str) -> bool:
 
 @cache
 def _words_of(table: str) -> frozenset[str]:
-    """Return the words of one table in ``table_words.toml`` in all languages, normalised by :func:`_split_words`.
+    """Return the words in one table of ``table_words.toml`` in all languages, normalised by :func:`_split_words`.
 
     Args:
         table: The name of the table: ``totals``, ``counts``, ``nouns`` or ``ids``.

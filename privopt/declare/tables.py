@@ -68,13 +68,13 @@ _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 
 
 def _to_tuple(values: Iterable[str | float]) -> tuple[str | float, ...]:
-    """Convert values to a tuple. Unlike ``tuple``, this attrs converter has type annotations."""
+    """Convert values to a tuple. As an attrs converter, unlike ``tuple``, this function has type annotations."""
     return tuple(values)
 
 
 @frozen(kw_only=True)
 class Column:
-    """A column that a table must or may have.
+    """The declaration of a column that a table must or may have.
 
     Attributes:
         name: The name of the column in the result and, by default, in the header.
@@ -83,9 +83,8 @@ class Column:
         optional: Whether the column may be missing from the header.
         least: The smallest allowed number.
         most: The largest allowed number.
-        one_of: The allowed strings or numbers, if they can be listed.
-        whole: Whether numbers must be whole. If so, they are returned as int64. By default, this is the case for
-            ``"count"``.
+        one_of: The allowed strings or numbers, if only certain ones are allowed.
+        whole: Whether numbers must be whole and are returned as int64. By default, this is the case for ``"count"``.
         unit: The unit to show in faults.
         rests: For numbers, whether to return two further columns. ``NAME written`` contains the decimals as text, and
             ``NAME rest`` contains each decimal minus its nearest double, rounded to a double.
@@ -123,9 +122,11 @@ Table = dict[str, NDArray[Any]]
 
 
 def _describe_absence(file: File, label: str) -> str:
-    """Explain in a fault why a required column was not read: it is missing, or its type cannot be read.
+    """Explain why a required column was not read, either because it is missing or because its type cannot be read.
 
-    ``label`` is the column's name in the header.
+    Args:
+        file: The file.
+        label: The column's name in the header.
     """
     is_unreadable = label in file.seen.unreadable
     return f"column {label!r} of a type that cannot be read" if is_unreadable else f"no column {label!r}"
@@ -137,7 +138,7 @@ def read_table(
     """Read a CSV file with a header (UTF-8, with or without BOM, LF or CRLF), or a Parquet file.
 
     Args:
-        file: The file, as the problem names it.
+        file: The file, as named in the problem.
         columns: The columns to read. Other columns in the file are ignored and not published by ``solve``.
         any_of: Sets of optional columns, such as ``[("lat", "lon"), ("x", "y")]``. The table must contain all columns
             of exactly one set.
@@ -200,7 +201,7 @@ def read_table(
 
 
 def _check_faults(file: File, faults: Faults) -> None:
-    """Raise the faults collected for a file, if there are any. Values from a secret file are omitted."""
+    """Raise the faults collected for a file, if there are any. Values from a secret file are not quoted."""
     (Faults(conceal(faults.listed), faults.count) if file.secret else faults).check()
 
 
@@ -270,9 +271,14 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
 
 
 def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str) -> Fault:
-    """Return a fault with a cell's position and contents and what was expected.
+    """Return a fault that states where a cell is, what it contains and what was expected.
 
-    ``row`` is counted from 0 and does not include the header. In the fault, the header is row 1.
+    Args:
+        name: The name of the file.
+        column: The declaration of the cell's column.
+        row: The index of the row, counted from 0 without the header. In the fault, the header counts as row 1.
+        text: The contents of the cell.
+        expectation: A description of what the cell should contain.
     """
     hint = point_hint(text) if column.kind in ("number", "count") else ""
     where = f"row {row + 2}, column {column.label}"
@@ -280,7 +286,7 @@ def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str
 
 
 def _decimal_texts(series: Series) -> NDArray[np.str_]:
-    """Return numbers as they were written, as an array of strings without surrounding blanks."""
+    """Return the cells of a column as they were written, as an array of strings without surrounding blanks."""
     return np.asarray(plain_texts(series).str.strip_chars().to_list(), dtype=np.str_)
 
 
@@ -297,7 +303,7 @@ def _decimal_rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> ND
 def _to_integers(text: Expr) -> Expr:
     """Return an expression that parses strings as whole numbers and turns all other strings into null.
 
-    3.0 is accepted as 3, because programs export whole numbers in this form.
+    Strings such as 3.0 are accepted as 3, because programs export whole numbers in this form.
     """
     import polars as pl
 
@@ -309,14 +315,14 @@ def _to_integers(text: Expr) -> Expr:
 
 
 def point_hint(text: str) -> str:
-    """Return a hint to use a decimal point if ``text`` is a number with a decimal comma, or else an empty string."""
+    """Return a hint to use a decimal point if ``text`` is a number with a decimal comma, and "" otherwise."""
     return POINT if _COMMA.fullmatch(text) else ""
 
 
 def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_secret: bool = False) -> list[Fault]:
     """Return a fault for each id that also occurs in an earlier row. Ids from secret files are not quoted.
 
-    At most the first few of many faults are returned.
+    If there are many such rows, only the first few faults are returned.
 
     Args:
         file: The name of the file, for faults.
@@ -347,7 +353,7 @@ def check_ids(
         expectation: A description of the expected kind of id, for faults.
 
     Raises:
-        InputError: Some ids are unknown. There is a fault for each of them.
+        InputError: Some ids are unknown. Each row with an unknown id is a fault.
     """
     # Ids are found by binary search, because tables can have millions of rows.
     order = np.argsort(known_ids, kind="stable")
@@ -364,11 +370,14 @@ def check_ids(
 
 
 def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
-    """Read the ids in a text file with one id per line, as an array of strings. No line may be empty.
+    """Read ids from a text file with one id per line. No line may be empty.
 
     Args:
         file: The file.
-        min_rows: The smallest number of ids, which should be 0 for a secret file, because that may be empty.
+        min_rows: The smallest number of ids. Use 0 for a secret file, which may be empty.
+
+    Returns:
+        The ids, as an array of strings.
 
     Raises:
         InputError: A line is empty, an id occurs twice, or there are too few ids.
@@ -403,10 +412,12 @@ def read_array(
     maximum: float = math.inf,
     infinite: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = None,
 ) -> NDArray[np.float64]:
-    """Read an ``.npy`` matrix of numbers as doubles. Integers that doubles cannot represent exactly are faults.
+    """Read a matrix of numbers from an ``.npy`` file as doubles.
+
+    Integers that cannot be represented exactly as doubles are faults.
 
     Args:
-        file: The file, as the problem names it.
+        file: The file, as named in the problem.
         shape: The required shape, with None for an axis of any length.
         what: The name of the array in faults (``"distances (km)"``).
         minimum: The smallest allowed value.
@@ -473,10 +484,10 @@ def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
 
 
 def _osmnx_roads(edges: File) -> File:
-    """Return a table of roads with the columns ``from``, ``to`` and ``km``.
+    """Return a table of roads with the columns ``from``, ``to`` and ``km``, converting tables written by OSMnx.
 
-    A table written by OSMnx, with the columns ``u``, ``v`` and ``length`` (in metres), is converted. Each of its rows
-    is one direction of a street. Any other table is returned unchanged.
+    A table written by OSMnx has the columns ``u``, ``v`` and ``length`` (in metres), and each of its rows is one
+    direction of a street. Any other table is returned unchanged.
     """
     from polars import Series as PolarsSeries
 
@@ -501,17 +512,17 @@ MAX_ROAD_KM: Final = 1e150
 
 
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns ``from``, ``to`` and ``km`` of a table of roads. Lengths are rounded down to doubles.
+    """Return the columns ``from``, ``to`` and ``km`` of a table of roads, with lengths rounded down to doubles.
 
     Tables written by OSMnx (with columns ``u``, ``v`` and ``length`` in metres) are also accepted. Three more columns
-    describe the lengths: ``km nearest`` contains the nearest doubles, ``km written`` the decimals as text, and
-    ``km rest`` each decimal minus its nearest double.
+    describe the lengths: ``km nearest`` contains the nearest doubles, ``km written`` the decimals as text, and ``km
+    rest`` each decimal minus its nearest double.
 
     Args:
         edges: The file of roads.
 
     Raises:
-        InputError: Cells are invalid. The faults give row and column.
+        InputError: Some cells are invalid. The faults give their rows and columns.
     """
     columns = [Column(name="from", kind="id"), Column(name="to", kind="id")]
     edges = _osmnx_roads(edges)

@@ -37,7 +37,7 @@ UNKNOWN_KEY: Final = "an unknown key"
 
 @frozen
 class _Scope:
-    """The rules for resolving file names in one problem and for opening its files.
+    """The rules for resolving the file names in one problem and for opening its files.
 
     Attributes:
         base: The folder of the problem file.
@@ -97,7 +97,7 @@ def _read_float(value: Any) -> float:
 
 
 def _read_fraction(value: object) -> Fraction:
-    """Convert a number to an exact rational that remembers the decimal string in which it was written."""
+    """Convert a number to an exact rational that remembers the decimal in which it was written."""
     number = value if isinstance(value, Fraction) else _read_number(value)
     # The size is checked before the conversion, because 1e999999999 would become a rational with that many digits.
     if isinstance(number, Decimal):
@@ -127,12 +127,12 @@ def _read_bool(value: Any) -> bool:
 
 
 def _read_text(value: Any) -> str:
-    """Convert a string to Unicode's normal form C, in which names are compared, and reject any other value."""
+    """Convert a string to Unicode's normal form C, the form in which names are compared, and reject any other value."""
     return normal_form(_read_path_text(value))
 
 
 def _read_path_text(value: Any) -> str:
-    """Return the name of a file or folder unchanged, and reject any value other than a string.
+    """Return the name of a file or folder unchanged, and reject any value that is not a string.
 
     The name is not normalised, because file systems may distinguish Unicode's normal forms.
     """
@@ -142,7 +142,7 @@ def _read_path_text(value: Any) -> str:
 
 
 def _read_literal(value: Any, choices: tuple[Any, ...]) -> Any:
-    """Return a value that is one of ``choices`` (words or numbers), and reject any other value."""
+    """Return a value (a word or a number) unchanged if it is one of ``choices``, and reject any other value."""
     # In Python, True equals 1, but a key that accepts 1 does not accept true.
     if value not in choices or isinstance(value, bool):
         raise RefusedValueError(value, "one of " + ", ".join(map(str, choices)))
@@ -150,7 +150,7 @@ def _read_literal(value: Any, choices: tuple[Any, ...]) -> Any:
 
 
 def _read_file(value: Any) -> File:
-    """Return the file that a key names relative to the problem file, with its contents."""
+    """Return the file that a key names, with its contents. The name is relative to the problem file."""
     name = _read_path_text(value)
     if not name:
         raise RefusedValueError(value, "the name of a file")
@@ -174,7 +174,7 @@ def _read_file(value: Any) -> File:
 
 
 def _read_folder(value: Any) -> Folder:
-    """Return the folder that a key names relative to the problem file. In a published copy, the path is None."""
+    """Return the folder that a key names relative to the problem file. Its path is None in a published copy."""
     name = _read_path_text(value)
     scope = _scope.get()
     if scope.public:
@@ -187,7 +187,7 @@ def _read_folder(value: Any) -> Folder:
 
 
 def _is_within(base: Path, name: str) -> bool:
-    """Return whether a name leads to a path inside the ``base`` folder once links are resolved."""
+    """Return whether a name leads to a path inside the ``base`` folder once symbolic links are resolved."""
     # Absolute names and ".." are not accepted even if they would lead back into the folder.
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
@@ -198,8 +198,7 @@ def _is_within(base: Path, name: str) -> bool:
 def _read_secret_file(value: Any) -> File:
     """Return the secret file that a key names.
 
-    In a published copy, the file may be absent. It then has no contents, as is the case if secret files must not be
-    opened.
+    The file has no contents if secret files must not be opened, or if it is missing from a published copy.
     """
     name = _read_path_text(value)
     scope = _scope.get()
@@ -225,9 +224,9 @@ def _read_value(value: Any, type_: Any) -> Any:
     """Convert a TOML or JSON value to a type.
 
     Raises:
-        RefusedValueError: The value does not have the type.
-        InputError: Keys inside the value are invalid. In the faults, "problem" stands for the file's name, which is not
-            known here.
+        RefusedValueError: The value does not have this type.
+        InputError: Keys inside the value are invalid. The faults give "problem" as the file's name, which is not known
+            here.
     """
     if type_ in _PLAIN:
         return _PLAIN[type_](value)
@@ -249,7 +248,13 @@ def _is_optional(type_: Any) -> bool:
 def _read_union(value: Any, members: list[Any]) -> Any:
     """Convert a value to the first member of a union that accepts it.
 
-    ``members`` do not include None, because TOML has no null.
+    Args:
+        value: The value.
+        members: The types in the union, except None, because TOML has no null.
+
+    Raises:
+        RefusedValueError: No member accepts the value.
+        InputError: Keys inside the value are invalid.
     """
     expectations = []
     for member in members:
@@ -309,7 +314,7 @@ def _read_table(value: Any, cls: Any) -> Any:
 
 
 def _suggest(name: str, key_names: Sequence[str]) -> str:
-    """Return a question that suggests the key most similar to an unknown one, or "" if there is no similar key."""
+    """Return a question that suggests the key most similar to an unknown one, or "" if none is similar."""
     nearest = get_close_matches(name, key_names, n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
@@ -317,8 +322,11 @@ def _suggest(name: str, key_names: Sequence[str]) -> str:
 def _add_line(fault: Fault, text: str) -> Fault:
     """Add the line number to a fault about an unknown key in a problem file.
 
-    ``text`` is the text of the problem file. The fault is returned unchanged if it is about something else or if the
-    line cannot be determined.
+    The fault is returned unchanged if it is about something else or if the line cannot be determined.
+
+    Args:
+        fault: The fault.
+        text: The text of the problem file.
     """
     line = find_line(text, fault.where) if fault.actual.startswith(UNKNOWN_KEY) else None
     if line is None:
@@ -328,7 +336,7 @@ def _add_line(fault: Fault, text: str) -> Fault:
 
 @contextmanager
 def _gather_faults(faults: list[Fault], name: str) -> Iterator[None]:
-    """Catch errors raised in a ``with`` block, and add their faults to ``faults``.
+    """Catch errors raised inside a ``with`` block, and add their faults to ``faults``.
 
     Faults in the problem file are attributed to the key ``name`` or to keys inside its value.
     """
@@ -375,7 +383,7 @@ def _read_key(value: object, type_: Any, declared: Key) -> Any:
 
 
 def _read_mapping(value: object, member: Any) -> Mapping[str, Any]:
-    """Convert the values of a table, whose keys are chosen by the user, to the type ``member``.
+    """Convert a table whose keys are chosen by the user, with values of the type ``member``.
 
     Raises:
         RefusedValueError: The value is not a table.
@@ -409,7 +417,7 @@ def find_kind_class(declared: Key, name: str) -> type | None:
 
 
 def list_kind_classes(declared: Key) -> dict[str, type | None]:
-    """Return the possible classes of a table with a ``kind`` key, by kind, or None for a kind that cannot be loaded."""
+    """Return the possible classes of a table with a ``kind`` key, by kind. The class of a broken kind is None."""
     classes: dict[str, type | None] = {}
     for name in registry().names(declared.kinds) if declared.kinds else ():
         try:
@@ -423,7 +431,7 @@ def list_kind_classes(declared: Key) -> dict[str, type | None]:
 
 
 def _read_kind(declared: Key, value: Any) -> Any:
-    """Convert a table to an instance of the class determined by its ``kind`` key. The class declares the other keys.
+    """Convert a table to an instance of the class that its ``kind`` key determines and that declares the other keys.
 
     Raises:
         RefusedValueError: The value is not a table.
@@ -465,12 +473,12 @@ def load_problem(
 ) -> T:
     """Read a problem file, and every file that it names, as an instance of a problem class.
 
-    Each file is read only once, so :attr:`File.contents` does not change later. The title and the purpose are only
-    checked here, and can be read with :func:`read_heading`.
+    Each file is read only once, so :attr:`File.contents` does not change later. The title and the purpose are checked
+    but not returned; use :func:`read_heading` to read them.
 
     Args:
         cls: An attrs class declared with :func:`key`.
-        source: The TOML file. File names in a problem in memory are relative to the working folder.
+        source: The TOML file. File names in a problem in memory are relative to the working directory.
         public: Whether the problem is a published copy, in which secret files may be absent and all files must lie in
             the folder of the problem file.
         closed: Whether secret files must not be opened, even if they exist.
@@ -494,15 +502,20 @@ def load_problem(
 
 
 def read_heading(cls: type, source: File) -> ProblemHeading:
-    """Read the title and the purpose in a problem file of class ``cls``."""
+    """Read the title and the purpose from a problem file.
+
+    Args:
+        cls: The problem class. A key called title or purpose that it declares itself is not part of the heading.
+        source: The problem file.
+    """
     heading, _ = _split_heading(cls, source)
     return structure(ProblemHeading, heading, source.name)
 
 
 def _split_heading(cls: type, source: File) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the top-level keys of a problem file into its heading (title and purpose) and all others.
+    """Split the top-level keys of a problem file into its heading (title and purpose) and all other keys.
 
-    If the problem class itself declares a key called title or purpose, this key is not part of the heading.
+    A title or purpose that the problem class declares as a key of its own is not part of the heading.
     """
     tables = read_toml(source)
     heading = {
@@ -522,7 +535,7 @@ def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
     Args:
         cls: The class to create an instance of.
         data: The values by key.
-        file: The name of the file that the data come from, for faults.
+        file: The name of the file that the data comes from, for faults.
 
     Raises:
         InputError: Keys are invalid. The error contains all faults, each with its key in the file.

@@ -33,7 +33,7 @@ class StatedFraction(Fraction):
     def __new__(cls, written: Any, denominator: int | None = None) -> Any:
         """Create an instance from a decimal string.
 
-        If called with numbers instead, as Fraction's own methods do, this creates a plain Fraction.
+        When called with numbers, as Fraction's own methods do, this creates a plain Fraction instead.
         """
         if not isinstance(written, str):
             return Fraction(written, denominator)
@@ -52,7 +52,9 @@ class StatedFraction(Fraction):
 
 
 def exact_text(value: Fraction) -> str:
-    """Format a rational exactly: as it was written if that is known, else as a finite decimal, else as a quotient.
+    """Format a rational exactly, as it was written, as a finite decimal or as a quotient.
+
+    The first of these forms that is available is used.
 
     >>> exact_text(Fraction(1, 8)), exact_text(Fraction(1, 3))
     ('0.125', '1/3')
@@ -85,7 +87,7 @@ def _read_decimal(text: str) -> Decimal:
 
 
 def _check_lengths(tables: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables unchanged, or raise a ValueError if an integer has too many digits.
+    """Return the tables unchanged, or raise a ValueError if they contain an integer with too many digits.
 
     Python parses hexadecimal integers of any length, but does not print integers of more than a few thousand digits.
     """
@@ -112,7 +114,7 @@ def read_toml(source: File) -> dict[str, Any]:
     raw = source.contents
 
     def refuse(got: str, expectation: str) -> NoReturn:
-        """Raise an InputError that says what the file contains and what was expected."""
+        """Raise an InputError that says what the file contains and what was expected instead."""
         raise InputError([Fault(source.name, "", got, expectation)])
 
     if len(raw) > LARGEST_TOML:
@@ -164,7 +166,7 @@ def find_line(text: str, key: str) -> int | None:
 
 
 def _plain_key(text: str) -> str:
-    """Return a dotted key without blanks and quotes."""
+    """Return a dotted key without quotes and without blanks around its parts."""
     return ".".join(part.strip().strip("\"'") for part in text.split("."))
 
 
@@ -182,7 +184,11 @@ def to_toml(tables: Mapping[str, object]) -> str:
 
 
 def _to_plain(value: object, where: str) -> object:
-    """Convert a value to a type that TOML can express. ``where`` is the name of the value in error messages.
+    """Convert a value to a type that TOML can express.
+
+    Args:
+        value: The value.
+        where: The name of the value, for the error message.
 
     Raises:
         UsageError: TOML cannot express the value.

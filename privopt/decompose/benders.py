@@ -112,16 +112,16 @@ class Benders(Decomposer):
                 (|Y|,). It returns valid rows that these values violate, with their proof, or None if it finds no such
                 rows. A row over the complicating columns is valid if the form implies it.
             improve: A function that is called once per round with the multipliers that prove the best bound and with
-                the best point. The point and multipliers that it returns are checked and used.
+                the best point. Any point and multipliers that it returns are checked and used.
 
         Returns:
-            The best point and its objective, the proved bound and its multipliers, and counts and times of the run.
+            The best point and its objective, the proved bound and its multipliers, and statistics about the run.
 
         Raises:
             InfeasibleError, UnboundedError: The form has no feasible point, or its objective is unbounded.
             StoppedError: A limit was reached before a feasible point was found.
             ModelError: The form cannot be split into these blocks, or has integer columns or a quadratic objective.
-            UsageError: The point of ``start`` or ``improve`` violates a row.
+            UsageError: The point given by ``start`` or ``improve`` violates a row.
             InputError: The checkpoint to resume from belongs to another problem or is damaged.
             SolverError: A solver failed, or the bounds contradict each other.
         """
@@ -179,7 +179,7 @@ class _Run:
     # --- bounds -------------------------------------------------------------------------------------
 
     def has_reached_gap(self) -> bool:
-        """Return whether the relative gap between the best point and the proved bound is at most the requested one."""
+        """Return whether the relative gap between the best point and the proved bound is at most the requested gap."""
         state = self.state
         if not (np.isfinite(state.upper) and np.isfinite(state.lower)):
             return False
@@ -190,14 +190,14 @@ class _Run:
         return bool(state.upper - state.lower <= self.context.gap * size)
 
     def use_start(self, start: Start, *, cuts: bool = True) -> bool:
-        """Use a feasible point and multipliers of the whole form, which come from the caller's start or hook.
+        """Use a feasible point and multipliers of the whole form, supplied by the caller's start or hook.
 
         Args:
             start: A feasible point, and multipliers in the user's units.
-            cuts: Whether to derive a cut for each block from the multipliers, too.
+            cuts: Whether to derive a cut for each block from the multipliers as well.
 
         Returns:
-            Whether the point or the bound is better than the known one.
+            Whether the point or the bound is better than the best known one.
 
         Raises:
             UsageError: The point violates a row.
@@ -230,7 +230,7 @@ class _Run:
     # --- the run ------------------------------------------------------------------------------------
 
     def solve(self, form: StandardForm, start: Start | None) -> Decomposed:
-        """Run the decomposition to its end, from a checkpoint if one is to be resumed, and return the result.
+        """Run the decomposition to its end, starting from a checkpoint if one is to be resumed, and return the result.
 
         Args:
             form: The form as the user gave it.
@@ -261,8 +261,8 @@ class _Run:
     def run_rounds(self) -> str:
         """Run rounds until a stopping condition is met, and return the status: "optimal", "feasible" or "stopped".
 
-        "Stopped" means that time ran out. "Feasible" means that the run ended before the gap was reached, because
-        rounds made no progress or because the limit on rounds or memory was reached.
+        "Stopped" means that time ran out. "Feasible" means that the run ended without reaching the gap, because rounds
+        no longer made progress or because the limit on rounds or memory was reached.
         """
         # The number of successive rounds without any progress. In self.stalled_rounds, by contrast, new cuts do not
         # count as progress.
@@ -299,7 +299,7 @@ class _Run:
         return "feasible"
 
     def log_round(self) -> None:
-        """Append the time and both bounds to the trajectory, in the user's units, and report the progress."""
+        """Append the elapsed time and both bounds, in the user's units, to the trajectory, and report the progress."""
         state = self.state
         # If the user maximises, the scale is negative, so that the two bounds are swapped.
         first, second = self.to_user_units(state.lower), self.to_user_units(state.upper)
@@ -319,12 +319,12 @@ class _Run:
         """Run one round: solve the master, choose a query, solve the blocks, and add their cuts.
 
         The master proposes values z for the complicating columns (those that join the blocks) and an estimate w of each
-        block's cost. The query is the point at which the blocks are solved. The blocks' multipliers give cuts, which
-        raise the master's estimates or exclude its point.
+        block's cost. The query is the point at which the blocks are solved. The multipliers of the blocks yield cuts,
+        which raise the master's estimates or exclude its point.
 
         Returns:
             Whether the round made progress, that is, improved a bound, moved the query or the box, or cut off the
-            master's point. If time ran out, the result is None.
+            master's point. The result is None if time ran out.
         """
         state = self.state
         answer = self.solve_master()
@@ -372,10 +372,10 @@ class _Run:
         return has_moved or is_separated
 
     def choose_query(self, z: Floats) -> Floats:
-        """Choose, by an in-out step, the values of the complicating columns at which to solve the blocks.
+        """Choose the values of the complicating columns at which to solve the blocks, by an in-out step.
 
         The query lies on the line from the best known point (the centre) to the master's point. :attr:`State.share` is
-        its position: 0 at the centre, and 1 at the master's point.
+        its position on this line, from 0 at the centre to 1 at the master's point.
 
         Args:
             z: The master's values for the complicating columns, as an array of shape (|Y|,).
@@ -413,7 +413,7 @@ class _Run:
         finds those that the master's point violates.
 
         Raises:
-            InfeasibleError: The master is infeasible, and therefore the whole form is too.
+            InfeasibleError: The master is infeasible, and therefore so is the whole form.
             UnboundedError: The whole form is unbounded.
             SolverError: The solver reports the master as infeasible although a feasible point is known, or as unbounded
                 although the form has an optimum.
@@ -472,9 +472,10 @@ class _Run:
         return True
 
     def raise_unbounded(self, part: str) -> NoReturn:
-        """Raise the error that fits the whole form, given that one part of it is unbounded.
+        """Raise the error that applies to the whole form, given that one part of it is unbounded.
 
-        ``part`` names that part in the message: "the master", or a block.
+        Args:
+            part: The name of that part in the error message: "the master", or a block.
 
         Raises:
             UnboundedError: The form is unbounded.
@@ -488,7 +489,7 @@ class _Run:
     def save_checkpoint(self, *, always: bool = False) -> None:
         """Write a checkpoint if the context has a folder for it and the last one is old enough.
 
-        If ``always`` is set, a checkpoint is written however recent the last one is.
+        If ``always`` is set, the age of the last checkpoint does not matter.
         """
         folder = self.context.checkpoint
         if folder is None or (not always and time.monotonic() - self.last_save_time < self.options.checkpoint_every):
@@ -497,7 +498,7 @@ class _Run:
         self.last_save_time = time.monotonic()
 
     def resume_from_checkpoint(self) -> bool:
-        """Load the checkpoint, if the context asks to resume and there is one.
+        """Load the checkpoint, if there is one and the context asks to resume from it.
 
         Returns:
             Whether a checkpoint was loaded.

@@ -35,7 +35,7 @@ class BlockAnswer:
         cuts: The cuts that the multipliers prove.
         basis: The basis from which the block's next solve can start.
         seconds: The time spent in the solver, in seconds.
-        iterations: The number of the solver's iterations.
+        iterations: The number of iterations that the solver made.
     """
 
     outcome: Outcome
@@ -50,7 +50,10 @@ class BlockAnswer:
 def _session_of(token: str, piece: Piece, solver: str) -> Session:
     """Return the solver session that this worker keeps for a block, creating it if necessary.
 
-    ``token`` identifies the run, and ``solver`` is the solver's name.
+    Args:
+        token: The run's identifier, which keeps the worker's sessions for different runs apart.
+        piece: The block's rows and columns.
+        solver: The solver's name.
     """
     state = worker_state()
     key = ("benders", token, piece.number)
@@ -61,7 +64,13 @@ def _session_of(token: str, piece: Piece, solver: str) -> Session:
 
 
 def _set_row_sides(session: Session, piece: Piece, z: Floats) -> None:
-    """Set the bounds of the session's rows for complicating columns fixed at ``z``, an array of shape (|Y|,)."""
+    """Set the bounds of the session's rows that result from fixing the complicating columns at ``z``.
+
+    Args:
+        session: The session in which the block is loaded.
+        piece: The block's rows and columns.
+        z: The values of the complicating columns, as an array of shape (|Y|,).
+    """
     lower, upper = piece.sides(z)
     session.change_row_bounds(np.arange(len(lower)), lower, upper)
 
@@ -156,8 +165,12 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
     """Return a feasibility cut at ``z`` from the block's elastic form, for use if the solver's ray is too inexact.
 
     In the elastic form, every row may be violated at a cost. The multipliers at its optimum prove that the block has no
-    solution. If they prove no cut, the result is None. ``z`` contains the values of the complicating columns, and
-    ``solver`` is the solver's name.
+    solution. If they do not prove a cut, the result is None.
+
+    Args:
+        piece: The block.
+        solver: The solver's name.
+        z: The values of the complicating columns, as an array of shape (|Y|,).
     """
     lower, upper = piece.sides(z)
     ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver))

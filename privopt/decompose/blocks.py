@@ -19,7 +19,7 @@ from privopt.interfaces import SolveContext
 
 
 class Blocks:
-    """The blocks of a split form. Each is always solved on the same worker, whose solver has loaded it.
+    """The blocks of a split form. Each block is always solved on the same worker, whose solver has already loaded it.
 
     Attributes:
         split: The form and its blocks.
@@ -30,7 +30,7 @@ class Blocks:
     """
 
     def __init__(self, split: Split, solver: str, context: SolveContext) -> None:
-        """Send each block to the executor.
+        """Hand each block over to the executor.
 
         Args:
             split: The form and its blocks.
@@ -63,8 +63,8 @@ class Blocks:
     def relax_all(self, state: State) -> list[Cut]:
         """Return a constant cut, that is, a lower bound on the block's cost, for every block that has one.
 
-        The cut is derived from those rows of the block that contain no complicating columns. A block has none if these
-        rows do not bound its cost, or if its solve was stopped. The solve times are added to ``state``.
+        The cut is derived from those rows of the block that contain no complicating columns. There is no cut if these
+        rows do not bound the block's cost, or if its solve was stopped. The solve times are added to ``state``.
 
         Raises:
             InfeasibleError: A block has no solution, whatever the values of the complicating columns.
@@ -83,7 +83,8 @@ class Blocks:
         Args:
             state: The state of the run.
             z: The values of the complicating columns, as an array of shape (|Y|,).
-            core: The point towards which to move cuts, as an array of shape (|Y|,), or None for plain cuts.
+            core: The feasible point towards which to move the points at which cuts are computed, as an array of shape
+                (|Y|,), or None to compute all cuts at ``z``.
 
         Returns:
             The answers, in the order of the blocks.

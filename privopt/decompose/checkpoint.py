@@ -25,7 +25,7 @@ _VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")
 
 
 def fingerprint(split: Split) -> str:
-    """Return a SHA-256 hash of the form and its blocks, which identifies the problem that a checkpoint belongs to."""
+    """Return a SHA-256 hash of a form and its blocks, which identifies the problem that a checkpoint belongs to."""
     form, digest = split.form, hashlib.sha256()
     arrays = (
         form.c,
@@ -46,7 +46,9 @@ def fingerprint(split: Split) -> str:
 
 
 def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -> None:
-    """Write ``folder/benders.npz``, readable only by its owner because it contains parts of private matrices.
+    """Write the checkpoint ``folder/benders.npz``, which is readable only by its owner.
+
+    It must be protected in this way because it contains parts of private matrices.
 
     Args:
         folder: The folder for checkpoints, which is created if it does not exist.
@@ -91,10 +93,10 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
 
 
 def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
-    """Restore a new master and the run's state from ``folder/benders.npz``, and return the state.
+    """Restore the master and the state of a run from ``folder/benders.npz``, and return the state.
 
-    Claims in the file are not trusted. Bounds are recomputed from the stored multipliers and point, cuts are derived
-    again from their multipliers, and valid rows must follow from their proofs.
+    The contents of the file are not trusted. Bounds are recomputed from the stored multipliers and point, cuts are
+    derived again from their multipliers, and valid rows must follow from their proofs.
 
     Args:
         folder: The folder for checkpoints.
@@ -126,7 +128,9 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
 def _restore_state(split: Split, parts: dict[str, Any]) -> State:
     """Restore the state stored in a checkpoint, with the bounds that the stored point and multipliers prove.
 
-    ``parts`` contains the file's arrays by name.
+    Args:
+        split: The problem.
+        parts: The file's arrays by name.
 
     Raises:
         ValueError: An array has the wrong size, or a number is out of range.
@@ -164,7 +168,7 @@ def _restore_state(split: Split, parts: dict[str, Any]) -> State:
 
 
 def _read_basis(parts: dict[str, Any], number: int) -> Basis | None:
-    """Return the stored basis of block ``number``, or of the master if ``number`` is -1, or None if there is none."""
+    """Return the stored basis of a block, or of the master if ``number`` is -1. It is None if none is stored."""
     columns = parts.get(f"basis_{number}_columns")
     return None if columns is None else Basis(columns=columns, rows=parts[f"basis_{number}_rows"])
 
@@ -172,7 +176,9 @@ def _read_basis(parts: dict[str, Any], number: int) -> Basis | None:
 def _restore_master(master: Master, parts: dict[str, Any]) -> None:
     """Restore the master's box (the limit for its unbounded columns), its added rows in order, and its basis.
 
-    ``parts`` contains the file's arrays by name, as :func:`write_checkpoint` writes them.
+    Args:
+        master: The new master.
+        parts: The file's arrays by name, as written by :func:`write_checkpoint`.
 
     Raises:
         ValueError: A row or cut does not follow from its proof, or the number of idle counts differs from the number of

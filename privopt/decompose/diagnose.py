@@ -14,13 +14,13 @@ from privopt.errors import SolverError, UnboundedError
 
 
 def raise_unbounded_form(split: Split, solver: str, part: str, largest: float) -> NoReturn:
-    """Raise the error that fits the whole form, given that the master or a block is unbounded.
+    """Raise the error that applies to the whole form, given that the master or a block is unbounded.
 
     Args:
         split: The whole form and its blocks.
         solver: The name of the solver that determines the form's status.
-        part: The unbounded part, as named in the message: "the master", or "block" and its number.
-        largest: The limit on the absolute values of columns without bounds, for the message.
+        part: The unbounded part, as named in the error message: "the master", or "block" and its number.
+        largest: The limit on the absolute values of columns without bounds, for the error message.
 
     Raises:
         UnboundedError: The form is unbounded.

@@ -23,7 +23,8 @@ class Start:
     Attributes:
         x: A feasible point of the whole form, as an array of shape (n,), or None.
         multipliers: Vectors of multipliers of the whole form's rows, each of shape (m,), with the signs of
-            ``Solution.duals``. Each vector gives a bound and up to one cut per block, and need not be optimal or exact.
+            ``Solution.duals``. Each vector yields a bound and at most one cut per block, and need not be optimal or
+            exact.
     """
 
     x: Floats | None = None
@@ -31,7 +32,11 @@ class Start:
 
 
 def check_start(form: StandardForm, start: Floats) -> Floats:
-    """Clip a starting point of shape (n,) to the form's column bounds, check that it satisfies all rows, and return it.
+    """Clip a starting point to the form's column bounds, check that it satisfies all rows, and return it.
+
+    Args:
+        form: The form.
+        start: The point, as an array of shape (n,).
 
     Raises:
         UsageError: The clipped point violates a row by more than :data:`FEASIBILITY_TOLERANCE` allows.

@@ -32,10 +32,10 @@ class State:
         centre: The values of the complicating columns in a feasible point, as an array of shape (|Y|,), or None before
             the first such point.
         share: The position of the query (the point at which the blocks are solved) on the line from the centre to the
-            master's point: 0 at the centre, and 1 at the master's point.
+            master's point, from 0 at the centre to 1 at the master's point.
         rounds: The number of rounds so far.
         bases: The basis from which each block's next solve starts, or None before its first solve.
-        trajectory: Tuples (seconds, lower, upper) in the user's units.
+        trajectory: A tuple (seconds, lower, upper) for each time the progress was logged, in the user's units.
         seconds: The time spent before the run was resumed, in seconds, or 0 for a run that was not resumed.
         master_times: The time spent in the master in each round, in seconds.
         block_times: The time spent in each block over all rounds in seconds, as an array of shape (blocks,).
@@ -67,7 +67,7 @@ class State:
         return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
 
     def raise_lower(self, bound: float, duals: Floats | None) -> bool:
-        """Store a proved lower bound, with the multipliers that prove it, if it is higher than the known bound.
+        """Store a proved lower bound and the multipliers that prove it, if it is higher than the known bound.
 
         Returns:
             Whether the new bound is higher.
@@ -85,7 +85,7 @@ class State:
         return True
 
     def lower_upper(self, value: float, point: Floats) -> bool:
-        """Store a feasible point and its cost, if it is better than the best one so far.
+        """Store a feasible point and its cost, if the cost is lower than that of the best point so far.
 
         Returns:
             Whether the new point is better.

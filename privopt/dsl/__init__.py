@@ -66,7 +66,7 @@ _HOMES = {
 
 # not lazy-loader: docs/adr/0008
 def __getattr__(name: str) -> Any:
-    """Import a name in ``__all__`` from its module, on first use."""
+    """Import a name listed in ``__all__`` from its module on first use."""
     for home, names in _HOMES.items():
         if name in names:
             if home not in _WITHOUT_SYMPY:

@@ -32,8 +32,8 @@ def check_curvature(
         advice: The beginning of the error message, which says how the term may be used.
 
     Raises:
-        ModelError: The objective or a family pushes the variable away from its lines, or the variable occurs in a
-            quadratic term of the objective.
+        ModelError: The objective or a family pushes the variable away from the term's lines, or the variable occurs in
+            a quadratic term of the objective.
     """
     # A concave term is treated as its negative, which is convex.
     sign = 1.0 if is_convex else -1.0
