@@ -210,7 +210,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_opinion(problem: dict[str, Any]) -> str:
-    """Solve a problem that CBC reports as infeasible without its costs, to find out whether it is in fact unbounded.
+    """Find out whether a problem that CBC reports as infeasible is in fact unbounded, by solving it without costs.
 
     Without costs, the problem cannot be unbounded. If it then has a feasible point, the original problem is unbounded.
 

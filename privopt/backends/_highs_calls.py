@@ -235,7 +235,7 @@ class LoadedModel:
         except for the time limit and the choice of a simplex method, which are set for each run.
 
         Args:
-            arrays: The other model, as :func:`problem_arrays` returns it.
+            arrays: The other model, as returned by :func:`problem_arrays`.
             settings: HiGHS's options for the other model, by name.
         """
         ignored = {"time_limit", "simplex_strategy"}
@@ -311,12 +311,12 @@ class HighsBasis(Basis):
 
     @property
     def columns(self) -> NDArray[np.int8]:
-        """Status of each column, as an array of shape (n,)."""
+        """The status of each column, as an array of shape (n,)."""
         return np.array([int(status) for status in self.native.col_status], dtype=np.int8)
 
     @property
     def rows(self) -> NDArray[np.int8]:
-        """Status of each row, as an array of shape (m,)."""
+        """The status of each row, as an array of shape (m,)."""
         return np.array([int(status) for status in self.native.row_status], dtype=np.int8)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -88,9 +88,9 @@ class Backend(ABC):
         """Solve a form and return a checked answer.
 
         Every answer is checked in the units of the form (:mod:`privopt.backends.checks`). If an answer fails a check,
-        the solver is tried again with other settings and another cost scale, followed by its substitute. The time limit
-        applies to all attempts together. If none succeeds, the best feasible point is returned with the outcome
-        "feasible" and the best proved bound.
+        the solver is tried again with other settings and another cost scale, and then its substitute is tried. The time
+        limit applies to all attempts together. If no attempt succeeds, the best feasible point is returned with the
+        outcome "feasible" and the best proved bound.
 
         Args:
             form: The model. The bounds of its integer columns are rounded inwards first.

@@ -176,7 +176,7 @@ def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
 
 
 def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float | None) -> Raw:
-    """Convert the worker's answer to a raw answer.
+    """Convert the worker's answer to a :class:`Raw` answer.
 
     Args:
         answer: The dict returned by ``_cbc_library.answer``, or None if the worker was killed at the time limit.

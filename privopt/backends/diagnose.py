@@ -155,7 +155,7 @@ class _Probe:
 
 
 class _IntegerProbe(_Probe):
-    """A probe that keeps the integer columns, and solves from scratch each time in a process that can be killed."""
+    """A `_Probe` that keeps integer columns and solves from scratch each time, in a process that can be killed."""
 
     def load_solver(self) -> None:
         """Do nothing, because each solve loads the model again."""

@@ -403,7 +403,7 @@ def _sparse_arrays(matrix: Any) -> tuple[int, Any, Any, Floats]:
 
     Returns:
         The number of entries, the position of each row's first entry, the column of each entry, and the value of each
-        entry. For a CSC matrix, "row" and "column" are exchanged.
+        entry. For a CSC matrix, the roles of rows and columns are swapped.
     """
     return (
         matrix.nnz,

@@ -59,7 +59,7 @@ class Backend(Protocol):
 
 
 def _load_prover() -> Backend:
-    """Create the HiGHS backend, whose multipliers prove that answers from other backends are optimal."""
+    """Create the HiGHS backend, which is used to prove that answers from other backends are optimal."""
     prover: Backend = registry().kind("solver", PROVER).load()()
     return prover
 

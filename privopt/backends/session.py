@@ -33,8 +33,8 @@ class Answer:
         reduced: The reduced costs, as an array of shape (n,), if the outcome is optimal.
         ray: Farkas multipliers y of the rows ``A x``, as an array of shape (m,), if the model is infeasible and the
             solver provides them. They prove infeasibility as follows. Let b contain the lower bounds of rows with
-            positive multipliers and the upper bounds of rows with negative ones. A feasible point would satisfy ``y A x
-            >= y b``, but ``y A x < y b`` for every x within the column bounds.
+            positive multipliers and the upper bounds of rows with negative ones. Then ``y A x >= y b`` holds at every
+            feasible point, but ``y A x < y b`` for every x within the column bounds.
         iterations: The number of simplex and interior-point iterations in this solve.
         seconds: The duration of this solve in seconds.
     """

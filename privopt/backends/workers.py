@@ -60,7 +60,7 @@ class _IdleWorkers:
         self.workers: dict[str, list[Worker]] = {}
 
     def has_worker(self, solver: str) -> bool:
-        """Return whether the pool has an idle worker for a solver whose process is still alive."""
+        """Return whether the pool has an idle worker for the given solver that is still alive."""
         with self.lock:
             return any(worker.alive() for worker in self.workers.get(solver, []))
 

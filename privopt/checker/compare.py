@@ -87,7 +87,7 @@ def _compare_figure(name: str, stated: object, expected: object, *, loose: bool)
         stated: The value in result.json. It may be an integer where a double is expected, because JSON may write 1.0 as
             1.
         expected: The value that the checker computed.
-        loose: Whether doubles may differ by a relative :data:`RELATIVE_TOLERANCE`.
+        loose: Whether doubles may differ by a relative error of :data:`RELATIVE_TOLERANCE`.
 
     Raises:
         RefusedError: The value or its type differs.

@@ -83,7 +83,7 @@ def describe_sums(names: list[str]) -> str:
 
 
 def _listed_names(names: list[str]) -> tuple[list[str], list[str]]:
-    """Return the sorted names that must be listed in SHA256SUMS and those for ``private/SHA256SUMS``."""
+    """Return the sorted names that must be listed in SHA256SUMS, and those in ``private/SHA256SUMS``."""
     private_names = {name for name in names if name.startswith(PRIVATE)}
     unlisted = {PRIVATE + name for name in PRIVATE_UNLISTED}
     return sorted({*names} - private_names - UNLISTED), sorted(private_names - unlisted)

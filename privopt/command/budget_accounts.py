@@ -133,7 +133,7 @@ def show_accounts(
 def _by_distance(charge: Charge) -> str:
     """Return the notion and unit of a charge that cannot be converted to (epsilon, delta), or "" for any other charge.
 
-    Charges per unit of distance cannot be converted. If a charge does not name a notion, its unit is decisive.
+    Charges per unit of distance cannot be converted. A charge that does not name a notion is judged by its unit.
     """
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):

@@ -17,7 +17,7 @@ __all__ = ["FOLDER", "MECHANISM", "METHOD"]
 
 
 class _MechanismName(click.ParamType[str]):
-    """An argument that is the name of an installed mechanism."""
+    """The type of a command-line argument that names an installed mechanism."""
 
     name = "mechanism"
 
@@ -34,7 +34,7 @@ class _MechanismName(click.ParamType[str]):
 
 
 class _MethodName(click.ParamType[str]):
-    """An argument that names a method of the mechanism given earlier on the command line."""
+    """The type of a command-line argument that names a method of the mechanism given earlier on the command line."""
 
     name = "method"
 

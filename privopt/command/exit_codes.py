@@ -181,7 +181,7 @@ def _end(message: str, code: int) -> NoReturn:
 
 
 def _read_notes(error: BaseException) -> list[str]:
-    """Return the notes attached to an error, which may state, for example, what a ledger has already been charged."""
+    """Return the notes attached to an error, which may state, for example, what has been charged to a ledger so far."""
     return getattr(error, "__notes__", [])
 
 

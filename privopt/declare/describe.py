@@ -24,7 +24,8 @@ class KeyRow:
         key: The key, preceded by the tables that contain it, such as ``privacy.epsilon``.
         type: The type of its value, such as ``number``.
         unit: The unit of its value, or an empty string if the value has no unit.
-        default: The key's default, "required" for a required key, or "left out" for an optional key without a default.
+        default: The key's default, "required" for a required key, or "left out" for an optional key without a simple
+            default.
         help: A one-line explanation.
     """
 

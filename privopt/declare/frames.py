@@ -77,9 +77,9 @@ _DATA: Final = re.compile(r'\d[.,]\d{2}|\d{6}|^\s*[\[{<#]|"')
 
 
 def describe_binary_format(head: bytes) -> str | None:
-    """Describe a file's format, judging from its first bytes, if it is a binary format that users mistake for text.
+    """Describe the format of a file, judging by its first bytes, if it is a format that users mistake for a text table.
 
-    For any other format, the result is None.
+    The result is None for any other format.
 
     >>> describe_binary_format(b"PK\x03\x04..."), describe_binary_format(b"id,lat,lon")
     ("a ZIP archive, such as a spreadsheet's .xlsx or .ods", None)

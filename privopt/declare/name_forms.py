@@ -77,10 +77,10 @@ def check_distinct_columns(columns: Mapping[str, str | None]) -> None:
 def fold_subject_name(name: str) -> str:
     r"""Return the normal form of a subject's name, which is the same for all ways of writing the name.
 
-    Names get the same form if they differ only invisibly, or only because a program rewrote them, so that each person
-    has a single budget. The form is NFKC without invisible characters or surrounding blanks. Runs of inner blanks
-    become single blanks, and whole numbers are reduced to their digits. If two people's names have the same form, they
-    share a budget, so they are charged more, never less.
+    Names that differ only invisibly, or only because a program has rewritten them, have the same form, so that each
+    person has a single budget. The form is NFKC without invisible characters or surrounding blanks. Runs of inner
+    blanks become single blanks, and whole numbers are reduced to their digits. If two people's names have the same
+    form, they share a budget, so they are charged more, never less.
 
     >>> [fold_subject_name(name) for name in ("Zoe\u0308 \ufb01eld\u200b", "007", "7.0", "7.5")]
     ['Zoë field', '7', '7', '7.5']

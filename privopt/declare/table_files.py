@@ -96,7 +96,7 @@ class TableSource:
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Create a source for a table in a file. Only the header or the schema is read at this point.
+        """Create a source for a table in a file, whose batches are read only when they are needed.
 
         Raises:
             UsageError: The file's extension is neither ``.csv`` nor ``.parquet``.

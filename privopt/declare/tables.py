@@ -514,9 +514,9 @@ MAX_ROAD_KM: Final = 1e150
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     """Return the columns ``from``, ``to`` and ``km`` of a table of roads, with lengths rounded down to doubles.
 
-    Tables written by OSMnx (with columns ``u``, ``v`` and ``length`` in metres) are also accepted. Three more columns
-    describe the lengths: ``km nearest`` contains the nearest doubles, ``km written`` the decimals as text, and ``km
-    rest`` each decimal minus its nearest double.
+    Tables written by OSMnx (with columns ``u``, ``v`` and ``length`` in metres) are also accepted. The lengths are
+    described by three more columns: ``km nearest`` contains the nearest doubles, ``km written`` the decimals as text,
+    and ``km rest`` each decimal minus its nearest double.
 
     Args:
         edges: The file of roads.

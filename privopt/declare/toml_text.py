@@ -19,7 +19,7 @@ from privopt.errors import Fault, InputError, UsageError, reason_of
 
 
 class StatedFraction(Fraction):
-    """A rational that remembers how a problem file writes it. Arithmetic returns plain fractions.
+    """A rational number that remembers how it was written in a problem file. Arithmetic on it returns plain fractions.
 
     >>> stated = StatedFraction("0.10")
     >>> stated == Fraction(1, 10), stated.text, type(stated + 1).__name__
@@ -135,7 +135,7 @@ _ASSIGNMENT: Final = re.compile(r"^\s*([^=#\s\[][^=#]*?)\s*=")
 
 
 def find_line(text: str, key: str) -> int | None:
-    """Return the number of the line in a TOML text that assigns a key or opens a table, or None if it is uncertain.
+    """Return the number of the line in a TOML text that assigns a key or opens a table, or None in case of doubt.
 
     ``tomllib`` does not record positions, so this function searches the text line by line. Text inside a multi-line
     string could look like the key, so a line is returned only if it is the only match. For a key in an inline table,

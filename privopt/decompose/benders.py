@@ -63,7 +63,7 @@ Separator = Callable[[Floats], ValidRows | None]
 
 @frozen(kw_only=True)
 class Benders(Decomposer):
-    """Benders decomposition.
+    """A decomposer that uses Benders decomposition.
 
     >>> import numpy as np
     >>> from privopt.interfaces import SolveContext
@@ -78,9 +78,9 @@ class Benders(Decomposer):
             to find a dual ray.
         rounds: The largest number of rounds.
         checkpoint_every: The number of seconds between checkpoints, if the context has a folder for them.
-        clean_after: The number of successive solves of the master after which a row is dropped, if its multiplier was 0
-            in all of them.
-        keep: The largest average number of rows per block in the master at which no rows are dropped yet.
+        clean_after: The number of successive solves of the master after which a row may be dropped if its multiplier
+            was 0 in all of them.
+        keep: The smallest average number of added rows per block that remain in the master when rows are dropped.
     """
 
     solver: str = ""

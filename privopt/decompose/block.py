@@ -96,7 +96,7 @@ def solve_block(
         basis: The basis to start from. If None, the solve starts from the session's last one.
 
     Raises:
-        SolverError: The solver failed, or its multipliers prove nothing.
+        SolverError: The solver failed, or its multipliers do not prove a cut.
     """
     session = _session_of(token, piece, solver)
     _set_row_sides(session, piece, z)

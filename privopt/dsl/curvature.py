@@ -20,9 +20,9 @@ def check_curvature(
 ) -> None:
     """Check that the rest of a model does not push the variable of a convex or concave term away from the term's lines.
 
-    A convex term is the maximum of linear functions, called its lines. Rows keep its variable above the lines, so the
-    objective and all other families must not push the variable up. A concave term is the minimum of its lines, so its
-    variable must not be pushed down.
+    A convex term is the maximum of several linear functions, which are called its lines. Rows keep its variable above
+    the lines, so the objective and all other families must not push the variable up. A concave term is the minimum of
+    its lines, so its variable must not be pushed down.
 
     Args:
         form: The compiled model.

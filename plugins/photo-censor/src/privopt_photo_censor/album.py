@@ -64,7 +64,7 @@ def describe_place(names: Sequence[str], column: int) -> str:
     """Describe a place by its column and, if it has one, its name.
 
     Args:
-        names: The places' names in column order. The last places may be missing from it, and a name may be empty.
+        names: The places' names in column order. Those of the last places may be missing, and a name may be empty.
         column: The column of the place.
 
     >>> describe_place(["Rome", ""], 0), describe_place(["Rome", ""], 1)

@@ -41,7 +41,7 @@ class Roads:
     shortest path can be represented exactly as a double. For a city, the unit is 2^-46 km, or 0.01 nm. Sums along
     shortest paths are then exact regardless of the order in which the edges are added, and the privacy constraints on
     neighbouring pairs of records imply those on all other pairs without any rounding error. Rounding down errs on the
-    side of privacy. If it would change any length by more than a relative 1e-9, no lengths are rounded, and
+    side of privacy. If it would change any length by more than 1e-9 in relative terms, no lengths are rounded, and
     :class:`RoadMetric` subtracts a bound on the rounding errors from each sum instead.
 
     Args:
@@ -127,10 +127,10 @@ class Roads:
     def integer_roads(self) -> tuple[Roads, Fraction] | None:
         """The same roads with integer lengths, and the unit of these lengths in km.
 
-        None if the declared lengths are unknown or have no suitable common unit.
+        The value is None if the declared lengths are unknown or have no suitable common unit.
 
         Sums of the integers along paths are exact. However, each declared length is known only as a sum of two doubles,
-        so an integer times the unit may differ from it by a relative 2^-100.
+        so an integer times the unit may differ from it by a relative error of 2^-100.
         """
         counts = None if self._written is None else _count_units(*self._written)
         if counts is None:
@@ -148,7 +148,7 @@ class Roads:
     def streets(self) -> list[tuple[int, int, Fraction]] | None:
         """The roads as triples of two node indices and the exact declared length in km.
 
-        None if the roads are directed, or if any declared decimal is unknown or too long.
+        The value is None if the roads are directed, or if any declared decimal is unknown or too long.
         """
         # decimal_of() returns None for a decimal that is too long. Fewer decimals than roads are then left below.
         lengths = [] if self._decimals is None else [decimal_of(text) for text in self._decimals.tolist()]
@@ -159,7 +159,7 @@ class Roads:
 
     @property
     def doubt(self) -> float:
-        """Upper bound on the relative error of computed path lengths, compared with sums of declared lengths."""
+        """An upper bound on the relative error of computed path lengths, compared with sums of declared lengths."""
         # A path has fewer edges than there are nodes, and each addition has a relative error of at most 2^-53. Twice
         # that and the last factor leave a margin.
         rounding = 0.0 if self.exact else (len(self) + 2.0) * 2.0**-52
@@ -316,7 +316,7 @@ class Roads:
 
 
 def read_roads(edges: File, *, directed: bool) -> Roads:
-    """Read roads from a CSV file with the columns from, to and km.
+    """Read roads from a CSV file with the columns ``from``, ``to`` and ``km``.
 
     Args:
         edges: The file.

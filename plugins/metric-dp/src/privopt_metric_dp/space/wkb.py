@@ -126,7 +126,7 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
         geo: The metadata as JSON, or None if the file has none. The result is then empty.
 
     Raises:
-        ValueError: The metadata are not valid GeoParquet metadata.
+        ValueError: The metadata do not conform to GeoParquet.
     """
     try:
         # The metadata come from other programs, so they may deviate from the format in any way.

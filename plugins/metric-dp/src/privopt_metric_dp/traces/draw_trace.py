@@ -305,8 +305,8 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
         rates: Array of shape (4,) with the numerator and denominator of the threshold's rate, then those of the test's.
 
     Returns:
-        Three integers: the index of the output; the segment's noisy threshold, or -1 if the report is fresh; and the
-            index of the next unused word. If there are too few words, nothing is drawn and the third integer is -1.
+        The index of the output, the segment's noisy threshold (or -1 if the report is fresh), and the index of the next
+        unused word. If there are too few words, nothing is drawn and the last of these is -1.
     """
     if last >= 0:
         if level < 0:

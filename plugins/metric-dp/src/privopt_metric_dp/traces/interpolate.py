@@ -98,8 +98,8 @@ class Ways:
         """Return whether stored distances agree with those computed here, up to rounding.
 
         The stored distances may have been computed on another machine. Before being rounded down, both they and the
-        distances computed here have an error of at most :data:`MOST_OFF`. An accepted distance is therefore at most ``1
-        + 2 * MOST_OFF`` below the exact distance and at most ``2 * MOST_OFF`` above it.
+        distances computed here have an error of at most :data:`MOST_OFF`. Compared with the exact distance, an accepted
+        one is therefore too small by at most ``1 + 2 * MOST_OFF``, or too large by at most ``2 * MOST_OFF``.
 
         Args:
             steps: Array of shape (N, K) with the stored distances in integer steps.

@@ -30,7 +30,7 @@ RESOURCE: Final = b"8BIM"
 
 @frozen(kw_only=True)
 class Block:
-    """A block of a photo's file.
+    """A block of a photo's file, such as a JPEG segment or a PNG chunk.
 
     Attributes:
         kind: The name of the block in the file's format (``APP1``, ``tEXt``, ``XMP``), or :data:`AFTER_END`.
