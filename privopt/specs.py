@@ -73,13 +73,16 @@ def _name(instance: object, attribute: Attribute[str], value: str) -> None:
 
 
 def _identifier(instance: object, attribute: Attribute[str], value: str) -> None:
-    """Check that a field's value is a public Python name (attrs validator)."""
+    """Check that a field's value is a Python identifier that does not begin with an underscore (attrs validator)."""
     if not isinstance(value, str) or not value.isidentifier() or value.startswith("_"):
         raise ValueError(f"{attribute.name} must be a public Python name, not {value!r}")
 
 
 def _target(instance: object, attribute: Attribute[str], value: str) -> None:
-    """Check that a field's value has the form ``"package.module:Class"`` (attrs validator). Nothing is imported."""
+    """Check that a field's value has the form ``"package.module:Class"`` (attrs validator).
+
+    Nothing is imported.
+    """
     if not isinstance(value, str) or not _TARGET.fullmatch(value):
         raise ValueError(f"target must read 'package.module:Class', not {value!r}")
 
@@ -158,13 +161,13 @@ class MechanismSpec:
         return self.kind_of(method) != NOTHING
 
     def asks(self, method: MethodSpec) -> bool:
-        """Return whether a method claims no privacy and needs the user's consent (``--allow-unsafe``)."""
+        """Return whether a method claims no privacy and therefore needs the user's consent (``--allow-unsafe``)."""
         return method.consent and not self.promises(method)
 
 
 @frozen(kw_only=True)
 class KindSpec:
-    """The spec of a kind, such as a distance, a loss, a notion of privacy, a solver or a decomposer.
+    """The spec of a kind, which is an implementation of a role such as distance, loss, notion of privacy or solver.
 
     >>> KindSpec(role="loss", name="squared", target="acme.losses:Squared", summary="the squared distance").name
     'squared'
@@ -289,7 +292,7 @@ class CheckSpec:
 
     @property
     def category(self) -> str:
-        """The category in which the name must be unique. Each role has its own, and so do the checks for mechanisms."""
+        """The category in which the check's name must be unique. Each role has one, and mechanisms have another."""
         return "check" if self.role is None else f"check of each {self.role}"
 
 
@@ -299,10 +302,10 @@ class TemplateSpec:
 
     Attributes:
         name: The template's name, as used with ``--kind``.
-        package: The importable package whose ``templates/NAME`` folder contains the files. There, ``.txt`` is appended
-            to the names of the files.
-        files: The names of the files. Those that end in ``.py`` go into the project's package, and all others into its
-            top folder.
+        package: The importable package that contains the files in its ``templates/NAME`` folder, with ``.txt`` appended
+            to each file name.
+        files: The names of the files, without the appended ``.txt``. Those that end in ``.py`` go into the project's
+            package, and all others into its top folder.
         notion: The notion of privacy that the template's mechanism claims.
         method: The name of the mechanism's only method.
         does: A description of the method in a few words.
@@ -354,7 +357,7 @@ class Hooks:
     @staticmethod
     @hookspec(historic=True)
     def privopt_templates() -> Sequence[TemplateSpec]:  # type: ignore[empty-body]
-        """Return the kinds of project that ``privopt new`` can write with this plugin."""
+        """Return the project templates that this plugin adds to ``privopt new``."""
 
     @staticmethod
     @hookspec(historic=True)
@@ -369,4 +372,4 @@ class Hooks:
     @staticmethod
     @hookspec
     def privopt_released(release: object, problem: object) -> None:
-        """Observe a certified release after its verified folder has been moved into place. Errors become warnings."""
+        """React to a certified release, whose verified folder is already in its final place. Errors become warnings."""

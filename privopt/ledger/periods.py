@@ -22,7 +22,10 @@ MACHINE_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
 
 
 def _week_name(day: date) -> str:
-    """Return the name of a day's ISO week. Around New Year, the week can belong to a different year than the day."""
+    """Return the name of the ISO week that contains a day, such as ``2026-W13``.
+
+    Around New Year, the week may belong to a different year than the day.
+    """
     year, week, _ = day.isocalendar()
     return f"{year:04d}-W{week:02d}"
 
@@ -46,7 +49,7 @@ def _check_period(instance: object, attribute: object, value: Any) -> None:
 
 
 def _check_zone(instance: object, attribute: object, value: Any) -> None:
-    """Raise UsageError if a field's value is not a time zone that all machines know and agree on (attrs validator)."""
+    """Raise UsageError unless a field's value is a time zone that means the same on all machines (attrs validator)."""
     try:
         is_known = isinstance(value, str) and ZoneInfo(value).key not in MACHINE_ZONES
     except (OSError, ValueError, KeyError):  # KeyError: unknown name; the others: a name that is a path
@@ -57,7 +60,7 @@ def _check_zone(instance: object, attribute: object, value: Any) -> None:
 
 @frozen
 class Calendar:
-    """Calendar days, weeks or months in a time zone, used as the periods of a limit.
+    """A division of time into days, weeks or months in a given time zone, used for limits per period.
 
     >>> Calendar("week", "Europe/Rome").period_at(datetime(2026, 3, 29, 22, 30, tzinfo=UTC))
     '2026-W14'
@@ -67,7 +70,7 @@ class Calendar:
         zone: The time zone's name in the IANA database.
 
     Raises:
-        UsageError: The period or the time zone is unknown.
+        UsageError: The kind of period or the time zone is unknown.
     """
 
     per: str = field(validator=_check_period)
@@ -101,10 +104,10 @@ class Calendar:
         return PERIODS[self.per](moment)
 
     def check(self, period: str) -> None:
-        """Check that a string is the name of one of this calendar's periods.
+        """Check that a string is the canonical name of one of this calendar's periods.
 
         Raises:
-            UsageError: The string does not name a period, or does not name it in the canonical form.
+            UsageError: The string is not the canonical name of a period.
         """
         try:
             # Only a period's canonical name is accepted, because any other spelling would open a separate account.
@@ -125,16 +128,16 @@ class Calendar:
 
 
 def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
-    """Return the name of the period that contains each row's time, or None for rows without a usable time.
+    """Return the name of the period that contains each row's time, or None for rows without a valid time.
 
     Args:
-        column: ISO 8601 strings, dates or timestamps. Values without a UTC offset are taken to be in the calendar's
+        column: ISO 8601 strings, dates or timestamps. Values without a UTC offset are interpreted in the calendar's
             zone.
         calendar: The calendar that defines the periods.
 
     Raises:
-        InputError: The column contains something other than points in time, such as numbers, whose unit and origin are
-            unknown. Or a timestamp is outside the years 1 to 9999.
+        InputError: The column contains numbers, booleans, durations or times of day, which do not identify points in
+            time, or a timestamp lies outside the years 1 to 9999.
     """
     if column.dtype.is_numeric() or column.dtype in (nw.Boolean, nw.Duration, nw.Time):
         expectation = "dates and times as ISO 8601 text (2026-05-01T09:00:00+02:00), dates or timestamps"

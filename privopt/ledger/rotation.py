@@ -154,11 +154,10 @@ def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[P
 
 
 def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool:
-    """Return whether a ledger or one of its archives charged any subject other than the given one.
+    """Return whether a ledger or any of its archives records a charge to a subject other than the given one.
 
-    A missing archive counts as if it had charged other subjects, because it may have: under a limit per calendar
-    period, a rotation leaves the subjects of closed periods in the archive only. ``form`` is the log-file format of
-    ledgers.
+    A missing archive counts as charging other subjects, because it might: under a limit per calendar period, a rotation
+    leaves the subjects of closed periods in the archive only. ``form`` is the log-file format of ledgers.
     """
     if transaction.has_others(subject):
         return True
@@ -173,7 +172,9 @@ def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool
 def find_closed_head(
     transaction: LedgerTransaction, head: tuple[int, str], form: Form, *, progress: Progress | None = None
 ) -> Path | None:
-    """Return the archive that contains an entry, or None if the open ledger contains the entry or no file does.
+    """Search the archives for an entry, and return the path of the archive that contains it.
+
+    Returns None if the entry is in the open ledger, or if it is in no file and no archive is missing.
 
     Archives are checked from the newest back to the one that contains the entry. For each archive, this confirms that
     its successor begins with the entries carried over from it. Without this check, a forged ledger that names a genuine
@@ -396,7 +397,7 @@ def rotate_file(
 
 @contextmanager
 def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open and lock a ledger that no other process is using, with all of its contents moved into the main file.
+    """Open a ledger that no other process is using, merge its write-ahead log into the main file, and lock it.
 
     If the block fails before the ledger's file is replaced, write-ahead logging is switched on again.
 
@@ -449,7 +450,11 @@ def _archive_path(path: Path, now: int) -> Path:
 
 
 def _link(path: Path, archive: Path) -> None:
-    """Give a ledger's file a second name, that of its archive. An interrupted rotation may have done so already."""
+    """Hard-link a ledger's file to the archive's name, unless an interrupted rotation has already done so.
+
+    Raises:
+        StoppedError: Another file already has the archive's name.
+    """
     with suppress(FileExistsError):
         os.link(path, archive)
     if not archive.samefile(path):
@@ -464,7 +469,7 @@ def _remove_stale_links(path: Path) -> None:
 
 
 def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
-    """Mark an archived ledger as rotated with a last entry, unless it has one, and make its file read-only."""
+    """Append an entry that marks a ledger as archived, unless it is already marked, and make its file read-only."""
     # If its owner cannot write to the file, an earlier call has closed it.
     if not archive.stat().st_mode & 0o200:
         return

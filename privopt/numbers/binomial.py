@@ -61,7 +61,7 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
 
 
 def _log_ratio_bound(hits: ArrayLike, n: int, other_hits: ArrayLike, m: int, alpha: float, delta: float) -> Floats:
-    """Return lower bounds on log((p - delta) / q) from how often events of unknown probabilities p and q were observed.
+    """Return lower bounds on log((p - delta) / q), where p and q are the unknown probabilities of two observed events.
 
     Args:
         hits: The number of ``n`` draws in which the event with probability p occurred, or an array of such numbers.
@@ -140,7 +140,7 @@ Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]
 def _learn_event(
     numerator_draws: NDArray[np.generic], denominator_draws: NDArray[np.generic], alpha: float, delta: float
 ) -> Event:
-    """Choose the set of observed values, or the half-line, that promises the largest lower bound on epsilon.
+    """Choose the set of observed values, or the half-line, that is expected to give the largest lower bound on epsilon.
 
     Half of the draws are used to rank the values by their likelihood ratio, and the other half to decide how many of
     the ranked values to include.
@@ -148,7 +148,7 @@ def _learn_event(
     Args:
         numerator_draws: Outputs under the input that should make the event likely.
         denominator_draws: Outputs under the other input.
-        alpha: The error probability of each bound.
+        alpha: The error probability of each of the two bounds on the event's probabilities.
         delta: The delta of (epsilon, delta)-DP.
     """
     # If every value occurs only once, a ranking looks perfect on the draws that it was computed from. Other draws must

@@ -120,10 +120,10 @@ def _root_below(total: float, total_rest: float, size: float, error: float) -> f
 
 @jit(inline="always")
 def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
-    """Return whether the squares of ``dim`` columns are summed in plain doubles.
+    """Return whether the squares of ``dim`` columns are summed in plain doubles, without tracking rounding errors.
 
-    ``rests`` is the number of points for which rounding errors of the coordinates are given. Unless it is 0, the result
-    is False.
+    ``rests`` is the number of points for which rounding errors of the coordinates are given. If it is not 0, the result
+    is always False.
     """
     return rests == 0 and _WIDE[0] <= dim <= _WIDE[1]
 
@@ -371,7 +371,7 @@ def great_circle(
 
 
 def plural_unit(unit: str) -> str:
-    """Return the plural of a unit of distance. The checkers have their own implementation of this rule.
+    """Return the plural of a unit of distance. The checkers implement the same rule independently.
 
     >>> plural_unit("km"), plural_unit("band"), plural_unit("unit of distance")
     ('km', 'bands', 'units of distance')

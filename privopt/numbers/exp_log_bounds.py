@@ -112,7 +112,7 @@ _COEFFICIENTS.setflags(write=False)
 
 @jit(inline="always")
 def two_sum(a: float, b: float) -> tuple[float, float]:
-    """Return the sum, rounded to a double, and its exact rounding error (Knuth, 4.2.2)."""
+    """Return ``a + b`` rounded to a double, and the exact rounding error (Knuth, 4.2.2)."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
@@ -120,7 +120,7 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
 
 @jit(inline="always")
 def two_product(a: float, b: float) -> tuple[float, float]:
-    """Return the product, rounded to a double, and its rounding error (Dekker 1971).
+    """Return ``a * b`` rounded to a double, and the rounding error (Dekker 1971).
 
     The rounding error is exact unless the product underflows or overflows.
     """
@@ -144,7 +144,7 @@ def _dd_mul(ah: float, al: float, bh: float, bl: float) -> Any:
 
 @jit(inline="always")
 def _dd_add(ah: float, al: float, bh: float, bl: float) -> Any:
-    """Return the sum of the double-doubles ah + al and bh + bl, accurate even if they nearly cancel."""
+    """Return the sum of the double-doubles ah + al and bh + bl. The sum is accurate even if the terms nearly cancel."""
     s, e = two_sum(ah, bh)
     t, f = two_sum(al, bl)
     s, e = two_sum(s, e + t)
@@ -192,7 +192,7 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
 def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, lower, upper):  # type: ignore[no-untyped-def]
     """Write neighbouring doubles that enclose exp((eps_head + eps_tail) d) for every distance d.
 
-    Where the exponent exceeds 45, the lower bound is that of exp(45) and the upper bound is infinite.
+    Where the exponent exceeds 45, the lower bound is only a lower bound on exp(45), and the upper bound is infinite.
 
     Args:
         eps_head, eps_tail: Epsilon as a double-double: the exact sum of head and tail.
@@ -315,7 +315,7 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
 
 
 def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
-    """Return doubles with ``low <= ln(ratio) / divisor <= high``, computed by ball arithmetic.
+    """Return doubles ``low`` and ``high`` with ``low <= ln(ratio) / divisor <= high``, computed by ball arithmetic.
 
     Args:
         ratio: Exact and at least 1.

@@ -35,8 +35,8 @@ _MIN_DELTA = Fraction(1, 1 << _SUBNORMAL_BITS)
 def _terms(variance: Fraction) -> tuple[int, int, int]:
     """Return the compiled sampler's parameters: integers t, n, d with the least n such that variance <= t n / d.
 
-    t is close to the standard deviation, and d is a power of 2. The product 2 t n d stays below 2**43, so it is still
-    below 2**64 when multiplied by the few steps of a Bernoulli draw.
+    t is close to the standard deviation, and d is a power of 2. The product 2 t n d stays below 2**43, so multiplying
+    it by the step counter of a Bernoulli draw, which stays small, does not overflow 64 bits.
 
     Raises:
         UsageError: The variance is not above 0, or exceeds 2**40.
@@ -67,16 +67,20 @@ def variance_above(variance: Fraction) -> Fraction:
 
 @jit(few=lambda words, t, n, d, samples, _: samples.size <= FEW_DRAWS)
 def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples`` from index ``sample_count`` on. Return how many words were used and how many samples are filled.
+    """Fill ``samples`` from index ``sample_count`` on with draws from the discrete Gaussian distribution.
 
-    In Algorithm 3, a draw y from the discrete Laplace distribution with scale t is accepted with probability
-    ``exp(-(|y| - n/d)^2 / (2 t n/d))``, which equals ``exp(-(d |y| - n)^2 / (2 t n d))``.
+    A draw y from the discrete Laplace distribution with scale t is accepted with probability ``exp(-(|y| - n/d)^2 / (2
+    t n/d))``, which equals ``exp(-(d |y| - n)^2 / (2 t n d))``. This is Algorithm 3 of Canonne, Kamath and Steinke
+    2020.
 
     Args:
         words: Random 64-bit words, used in order.
         t, n, d: The parameters of :func:`_terms`, as unsigned 64-bit integers.
         samples: The array to which the draws are written.
         sample_count: The number of samples that are already filled.
+
+    Returns:
+        The number of words used, and the number of samples that are now filled.
     """
     one_word = np.uint64(1)
     offset = 0
@@ -102,8 +106,8 @@ def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def
 def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
     """Return ``count`` independent draws with P(v) proportional to exp(-v^2 / (2 V)), V = ``variance_above(variance)``.
 
-    The sampler uses only integers and rejection (Algorithms 1 to 3). A product could exceed 64 bits only if a Laplace
-    draw were more than a thousand scales away from 0.
+    The sampler uses only integers and rejection (Canonne, Kamath and Steinke 2020, Algorithms 1 to 3). A product could
+    exceed 64 bits only if a Laplace draw were more than a thousand scales away from 0.
 
     Args:
         count: The number of draws.
@@ -146,8 +150,8 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return a rho for which rho-zCDP provably implies (epsilon, delta)-DP, close to the largest such rho.
 
-    :func:`delta_of` proves the implication in ball arithmetic. The result is a few millionths below the largest
-    possible rho, so that a machine whose doubles differ slightly reaches the same verdict.
+    The implication is proved in ball arithmetic by :func:`delta_of`. The result is lowered to a few millionths below
+    the largest possible rho, so that machines whose floating-point results differ slightly can still confirm it.
 
     Raises:
         UsageError: epsilon is not above 0, or delta is not between 0 and 1.

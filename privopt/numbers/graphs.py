@@ -13,8 +13,8 @@ from privopt.arrays import Floats, Ints, csr_array
 def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
     """Return the row index of the shortest edge for each ordered pair of nodes that is joined by an edge.
 
-    The first of several equally short edges is returned. Loops are omitted. Edges in opposite directions belong to
-    different pairs. The row indices are sorted by the tail of their edge, then by its head.
+    If several edges are equally short, the first one is chosen. Self-loops are omitted. Edges in opposite directions
+    belong to different pairs. The row indices are sorted by the tail of their edge, then by its head.
 
     Args:
         edges: (E, 2) indices of the nodes at the tail and head of each edge.
@@ -31,7 +31,7 @@ def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
 
 
 def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = False) -> csr_array:
-    """Return the (nodes, nodes) CSR matrix of edge lengths, with the shortest of parallel edges and without loops.
+    """Return the (nodes, nodes) CSR matrix of edge lengths, with the shortest of parallel edges and no self-loops.
 
     Args:
         nodes: Number of nodes.
@@ -60,9 +60,9 @@ def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
         pairs: (P, 2) pairs of adjacent nodes.
 
     Returns:
-        ``start`` (nodes + 1,), ``neighbours`` (2 P,) and ``pair`` (2 P,). The entries ``start[i]`` to ``start[i + 1] -
-        1`` of the other two arrays contain node i's neighbours, and the index in ``pairs`` that each of them comes
-        from.
+        The arrays ``start``, of shape (nodes + 1,), and ``neighbours`` and ``pair``, each of shape (2 P,). The slice
+        ``start[i] : start[i + 1]`` of ``neighbours`` lists node i's neighbours, and the same slice of ``pair`` gives
+        the row of ``pairs`` from which each of them comes.
     """
     source, target = np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
     # Sorted by source node, then by neighbour.
@@ -94,7 +94,7 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
 
 
 def rank_by_first_use(labels: NDArray[Any]) -> Ints:
-    """Replace each distinct label by an index from 0, in the order in which the labels first occur.
+    """Return the number of each entry's label, where labels are numbered from 0 in order of first occurrence.
 
     ``labels`` has shape (n,) and any sortable type.
     """

@@ -123,9 +123,9 @@ def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
-    """Draw a discrete Laplace value with scale t / s (Algorithm 2). Return it and the offset of the next unused word.
+    """Draw a discrete Laplace value with scale t / s (Algorithm 2).
 
-    The offset is -1 if the words ran out.
+    Return the value and the offset of the next unused word, which is -1 if the random ``words`` ran out.
     """
     while True:
         magnitude, offset = draw_geometric(words, offset, s, t)
@@ -143,9 +143,10 @@ def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit(few=lambda words, s, t, samples, _: samples.size <= FEW_DRAWS)
 def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples`` from index ``sample_count`` on. Return how many words were used and how many samples are filled.
+    """Fill ``samples`` from index ``sample_count`` on with discrete Laplace draws of scale t / s.
 
-    ``words`` are random 64-bit words. The scale of the distribution is t / s.
+    ``words`` are random 64-bit words, used in order. Return the number of words used and the number of samples that are
+    now filled.
     """
     offset = 0
     while sample_count < samples.size:

@@ -113,7 +113,7 @@ def discrete_laplace(
 
     Raises:
         UsageError: The counts are not integers or are too large, the budget is not positive, or the noise scale exceeds
-            2**55, with which sums could overflow 64 bits.
+            2**55, so that sums could overflow 64 bits.
 
     >>> noisy, record = discrete_laplace(np.array([3, 5]), Fraction(1, 30))
     >>> noisy.shape, record.spent <= Fraction(1, 30), record.seeded
@@ -182,7 +182,7 @@ def continuous_laplace(
 
 
 class NoiseSource:
-    """The source of the noise that this module adds. :func:`noise_from` replaces it during tests of mechanisms."""
+    """The source of the noise that this module adds. Tests of mechanisms can replace it with :func:`noise_from`."""
 
     def draw(
         self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None

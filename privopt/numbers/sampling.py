@@ -48,7 +48,7 @@ _LEADING_BITS = 12
 
 @define
 class RowStreams:
-    """A separate stream of random bytes for each row, which makes a row's draw independent of other rows.
+    """A separate stream of random bytes for each row, so that a row's draw does not depend on other rows.
 
     When called as a :data:`Source`, it returns the first 8 bytes of each row's stream in turn.
 
@@ -73,9 +73,10 @@ class RowStreams:
         return b"".join(self.read(row, 0, 8) for row in stream_rows)
 
     def beyond(self, row_number: int) -> Source:
-        """Return a source of the bytes after the first 8 in a row's stream. Each call continues where the last ended.
+        """Return a source that continues a row's stream after its first 8 bytes.
 
-        ``row_number`` is the row's position in ``rows``.
+        Each call to the source returns the bytes that follow those of the previous call. ``row_number`` is the row's
+        position in ``rows``.
         """
         offset, stream_row = 8, int(self.rows[row_number])
 
@@ -114,8 +115,8 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
 class CumulatedRows:
     """Rows of integer weights and their running sums, which are computed when a row is first drawn from.
 
-    To draw from a row, a uniform 63-bit integer is looked up among its running sums. Of the 2**63 possible integers,
-    exactly as many lead to an index as the index has weight. Several threads may draw at once.
+    To draw from a row, a uniform 63-bit integer is looked up among its running sums. The number of integers that map to
+    an index equals the index's weight, so the draws are exact. Several threads may draw at once.
 
     Attributes:
         _weights: (N, K) integer weights.
@@ -201,11 +202,11 @@ class CumulatedRows:
             self._is_summed[part] = True
 
     def _look_up(self, rows: NDArray[np.int64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """For each row, count the running sums that are at most the given integer, by binary search.
+        """For each row, return the number of running sums that are at most the given integer.
 
-        All rows are searched at once, because every search takes the same number of steps. Each step halves the range
-        of possible indices. No search can leave its row, because a row's last sum, 2**63, is larger than any of the
-        integers.
+        All rows are searched at once by binary search, because every search takes the same number of steps. Each step
+        halves the range of possible indices. No search can leave its row, because a row's last sum, 2**63, is larger
+        than any of the integers.
 
         Args:
             rows: (B,) row indices.

@@ -22,7 +22,7 @@ HALF: Final = Fraction(1, 2)
 
 
 def choose_unit(lower: float, upper: float, maximum: float = math.inf) -> float:
-    """Return a unit with which all numbers in an interval, and those just outside, are rounded down to the same value.
+    """Choose a unit with which :func:`stated_below` rounds all numbers in or near an interval to the same value.
 
     Args:
         lower, upper: The finite bounds of the interval.

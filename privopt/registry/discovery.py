@@ -43,7 +43,7 @@ from privopt.specs import (
 
 
 class _UnfitError(Exception):
-    """Raised if a plugin's author made a mistake, such as a hook without ``@hookimpl`` or of the wrong return type."""
+    """Raised for a mistake by a plugin's author, such as a hook without ``@hookimpl`` or with the wrong return type."""
 
 
 class _PluginLoader:
@@ -58,7 +58,7 @@ class _PluginLoader:
     """
 
     def __init__(self) -> None:
-        """Create pluggy's manager, and make it pass the results of each historic hook to :meth:`_add_specs`."""
+        """Create pluggy's manager, and have it pass the results of each historic hook to :meth:`_add_specs`."""
         self.manager = pluggy.PluginManager(GROUP)
         self.manager.add_hookspecs(Hooks)
         self.specs_by_hook: dict[str, list[Spec]] = {}
@@ -140,10 +140,10 @@ class _PluginLoader:
 
 
 def discover(points: Iterable[EntryPoint]) -> Registry:
-    """Load the plugins that entry points name, and return a registry of everything that they register.
+    """Load the plugins named by the given entry points, and return a registry of everything that they register.
 
     The core's plugin comes first, followed by the project's other plugins and then all remaining ones. Each group is
-    sorted by name. Plugins that fail are listed in the registry as broken.
+    sorted by name. Plugins that fail to load are listed in the registry as broken.
     """
     loader, broken, entries = _PluginLoader(), list[Broken](), list[Entry[Any]]()
     for point, plugin, version in _in_order(points, broken):
@@ -165,10 +165,10 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
 
 
 def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[EntryPoint, str, str]]:
-    """Return entry points in order of precedence, each with its package's name and version.
+    """Return the entry points in order of precedence, each with the name and version of its package.
 
-    If two packages register the same name, the first one takes precedence, so plugins cannot replace parts of the
-    project.
+    If two packages register the same name, the one that comes first takes precedence, so plugins cannot replace parts
+    of the project.
 
     Args:
         points: The entry points of plugins.
@@ -228,9 +228,9 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
 
 
 def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> MechanismSpec:
-    """Return a mechanism's spec with a method added for each registered decomposer, if the mechanism is decomposable.
+    """Return a mechanism's spec, with a method added for each registered decomposer if the mechanism can be decomposed.
 
-    A decomposer is omitted if the mechanism already has a method of that name.
+    A decomposer is skipped if the mechanism already has a method of that name.
     """
     if not spec.decomposes:
         return spec

@@ -61,7 +61,7 @@ class InstalledEntryPoints:
 
 @cache
 def installed_entry_points() -> InstalledEntryPoints:
-    """Return the entry points of every distribution on the path, which are read once per process."""
+    """Return the entry points of every distribution on the path. They are read only once per process."""
     points: list[EntryPoint] = []
     damaged: list[DamagedDistribution] = []
     visited: set[str] = set()
@@ -108,7 +108,11 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
 
 
 def folder_name_of(point: EntryPoint) -> str:
-    """Return the name of an entry point's distribution, taken from the metadata folder's name, not the metadata."""
+    """Return the name of an entry point's distribution, taken from the name of its metadata folder.
+
+    Unlike :func:`owner_of`, this works even if the metadata is damaged. For an entry point without a distribution, the
+    entry point's value is returned.
+    """
     return point.value if point.dist is None else _folder_name(point.dist)
 
 
@@ -153,12 +157,12 @@ def _distributions(damaged: list[DamagedDistribution]) -> Iterator[Distribution]
 
 
 def _path_of(distribution: Distribution) -> str:
-    """Return the path of a distribution's metadata folder, or the distribution as a string if the path is unknown."""
+    """Return the path of a distribution's metadata folder, or the distribution as a string if it has no known path."""
     return str(getattr(distribution, "_path", distribution))  # there is no public attribute for it
 
 
 def _folder_name(distribution: Distribution) -> str:
-    """Return a distribution's name, taken from its metadata folder's name. This works even if the files are damaged."""
+    """Return a distribution's name, taken from the name of its metadata folder, so that damaged files do not matter."""
     folder = PurePath(_path_of(distribution)).name
     match = _FOLDER.fullmatch(folder)
     return folder if match is None else match["name"].replace("_", "-")

@@ -62,16 +62,16 @@ def load_class(target: str, base: type) -> type[Any]:
 
 @frozen(kw_only=True)
 class Broken:
-    """A plugin that could not be loaded, or a single name that is left out of the registry.
+    """A plugin that could not be loaded, or one of its entries that was left out of the registry.
 
     Attributes:
         plugin: The name of the plugin's package (distribution).
         version: The version of the package.
         reason: The reason for the omission, in one line.
-        fatal: Whether the plugin's author must correct the cause, as with a misspelt hook or a name that another plugin
-            already uses. ``privopt list`` then exits with code 2.
+        fatal: Whether the plugin's author must correct the cause, for example a misspelt hook or a name that another
+            plugin already uses. ``privopt list`` then exits with code 2.
         is_damaged: Whether the package's metadata cannot be read.
-        clash: The category and name that two packages claim, or None for other reasons.
+        clash: The category and name that two packages claim, or None if the reason is a different one.
     """
 
     plugin: str
@@ -103,7 +103,7 @@ class Entry(Generic[S]):
 
     @property
     def origin(self) -> str:
-        """The package, its version and the spec's target as text for messages."""
+        """The package, its version and the spec's target, as text for messages."""
         spec = cast("Spec", self.spec)
         if isinstance(spec, TemplateSpec):
             target = spec.package
@@ -215,11 +215,11 @@ class Registry:
     """The installed mechanisms, kinds, commands and other entries.
 
     Attributes:
-        entries: The entries by category and name, with the core's entries first. Categories are ``"mechanism"``, the
-            roles that kinds fill (``"notion"``, ``"solver"``, ...), ``"role"``, ``"command"``, ``"name"`` (in the
-            ``privopt`` package), ``"template"`` (for ``privopt new``), ``"trait"`` or ``"check"`` (for the kit), and
-            ``"check of each ROLE"``.
-        broken: The plugins that could not be loaded, and single names that were left out.
+        entries: The entries by category and name, with the core's entries first. The categories are ``"mechanism"``,
+            the roles that kinds fill (``"notion"``, ``"solver"`` and so on), ``"role"``, ``"command"``, ``"name"`` (an
+            object in the ``privopt`` package), ``"template"`` (for ``privopt new``), ``"trait"`` and ``"check"`` (for
+            the conformance kit), and ``"check of each ROLE"``.
+        broken: The plugins that could not be loaded, and the single entries that were left out.
         observers: The implementations of the ``privopt_released`` hook.
         handle_hook: pluggy's caller for the ``privopt_handle`` hook, or None if no plugins are loaded.
     """
@@ -230,7 +230,7 @@ class Registry:
     handle_hook: pluggy.HookCaller | None = None
 
     def of(self, category: str) -> dict[str, Entry[Any]]:
-        """Return a category's entries by name."""
+        """Return all entries of a category, by name."""
         return {name: entry for (its_category, name), entry in self.entries.items() if its_category == category}
 
     @property
@@ -239,7 +239,7 @@ class Registry:
         return cast("dict[str, Registered]", dict(sorted(self.of(MechanismSpec.category).items())))
 
     def get(self, name: str) -> Registered:
-        """Return the mechanism called ``name``. This raises the same errors as :meth:`find`."""
+        """Return the mechanism called ``name``. Raises the same errors as :meth:`find`."""
         return cast("Registered", self.find(MechanismSpec.category, name))
 
     def names(self, role: str) -> tuple[str, ...]:
@@ -259,7 +259,7 @@ class Registry:
     def import_entry(self, category: str, name: str) -> object:
         """Import and return the target of an entry, such as a command, a Python object or a check.
 
-        This raises the same errors as :meth:`find` if there is no such entry.
+        Raises the same errors as :meth:`find` if there is no such entry.
         """
         return self.find(category, name).import_target()
 
@@ -285,7 +285,7 @@ class Registry:
         raise UsageError("; ".join([str(error), *absences]))
 
     def describe_absences(self) -> list[str]:
-        """Return possible reasons why a name is missing: plugins that could not be loaded, and missing packages."""
+        """Return possible reasons for a missing name: plugins that failed to load and packages not installed."""
         failures = [f"{broken.plugin} could not be loaded: {broken.reason}" for broken in self.broken]
         return [*failures, *describe_missing_distributions()]
 
@@ -297,13 +297,13 @@ class Registry:
         return evolve(self, entries={**self.entries, **{entry.key: entry for entry in entries}}, observers=())
 
     def find_handle_class(self, release: object, base: type[B]) -> type[B]:
-        """Ask the ``privopt_handle`` hook for the class of a release's handle, and return that class.
+        """Return the class of a release's handle, as chosen by the ``privopt_handle`` hook.
 
         A handle is the Python object through which users access a release.
 
         Args:
             release: The release.
-            base: The base class of handles, which is returned if no plugin has a class for this release.
+            base: The base class of all handles, which is returned if no plugin provides a class for this release.
 
         Raises:
             RegistryError: The class is not a subclass of ``base``.
@@ -316,7 +316,7 @@ class Registry:
         return handle_class
 
     def notify_released(self, release: object, problem: object) -> list[str]:
-        """Call every plugin's ``privopt_released`` hook, and return any errors as warnings.
+        """Call every plugin's ``privopt_released`` hook, and return a message for each hook that raised an error.
 
         Args:
             release: The certified release. Its folder has been verified and is in its final place.

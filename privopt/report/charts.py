@@ -43,7 +43,7 @@ MAX_LABEL_DIGITS: Final = 6
 
 
 def short_name(name: str) -> str:
-    """Return a name for a figure, shortened to :data:`LONGEST_NAME` characters if it is longer. Tables show full names.
+    """Shorten a name for a figure to at most :data:`LONGEST_NAME` characters. Tables show names in full.
 
     >>> short_name("north"), short_name("n" * 1000)[-5:], len(short_name("n" * 1000))
     ('north', 'nn...', 60)
@@ -52,11 +52,11 @@ def short_name(name: str) -> str:
 
 
 def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float = 0.3) -> tuple[Figure, Axes, Ints]:
-    """Return a figure with a row for each name (the first on top), its axes, and the rows' positions on the y axis.
+    """Create a figure with one row per name, from top to bottom, and return it, its axes and the rows' y positions.
 
     Args:
         names: The rows' names.
-        label: The name and unit of the values, which label the x axis.
+        label: The label of the x axis, which gives the name and unit of the values.
         width: The figure's width in inches.
         row: The height of each row in inches.
     """
@@ -117,7 +117,10 @@ def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, 
 
 
 def fit_height(figure: Figure, axes: Axes) -> None:
-    """Set a figure's height so that its only map fills the width, with a map height of 1/3 to 0.8 of the width."""
+    """Set the height of a figure with a single map so that the map fills its width.
+
+    The map's own height is kept between 1/3 and 0.8 of the figure's width.
+    """
     aspect, (width, height) = axes.get_aspect(), axes.dataLim.size
     assert not isinstance(aspect, str)  # a map's aspect is a number
     # The labels and the legend take one inch.
@@ -137,7 +140,7 @@ def draw_maps(
     latitude: float | None = None,
     size: tuple[float, float] = (5.6, 4.9),
 ) -> Figure:
-    """Draw maps side by side, with dots that are coloured by value. The maps can share a colour scale.
+    """Draw maps side by side, on which each place is a dot coloured by its value. The maps can share a colour scale.
 
     Args:
         values_by_title: Maps each map's title to the values at the places, (N,). Places with the value NaN get no
@@ -264,7 +267,7 @@ def _distinct_texts(values: Sequence[float]) -> list[str]:
 
 
 def dot_size(places: Floats, width: float) -> float:
-    """Return an area for the dots on a map, in square points, that is small enough for them to overlap rarely.
+    """Return the area of the dots on a map, in square points, chosen so that the dots rarely overlap.
 
     Args:
         places: The dots' positions, (N, 2), in any unit.

@@ -33,7 +33,7 @@ PROPERTY_DIGITS: Final = 10
 def point_features(
     ids: Sequence[str], coordinates: Floats, columns: Mapping[str, Any], *, geographic: bool
 ) -> list[Feature]:
-    """Return a map feature for each id: a point with the id and further properties.
+    """Return a list of map features, one point for each id, with the id and further values as its properties.
 
     Args:
         ids: The N ids.
@@ -72,7 +72,7 @@ def write_layer(layer: Layer, path: Path) -> None:
 
 
 def _plane(unit: str) -> str:
-    """Return the definition of a planar coordinate system that is not tied to a location on Earth, in WKT 2.
+    """Return the WKT 2 definition of a planar coordinate system that is not tied to a location on Earth.
 
     Args:
         unit: The unit of length. "km" is written as kilometres, and any other unit as "unknown".

@@ -56,7 +56,7 @@ WHOLE_NUMBER: Final = re.compile(r"(?<![\w.,])\d{4,15}(?![\w,]|\.\d)", re.ASCII)
 def figure_section(
     title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None, for_experts: bool = False
 ) -> Section:
-    """Return a section with a title, a sentence and a figure. On phones, ``narrow`` is shown instead if it is given."""
+    """Return a section with a title, a lead sentence and a figure. If ``narrow`` is given, phones show it instead."""
     return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow), for_experts=for_experts)
 
 
@@ -65,7 +65,7 @@ def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | N
 
     Args:
         title: The figure's name for screen readers.
-        figure: The figure. Unless ``narrow`` is given, :func:`make_narrow` modifies it.
+        figure: The figure. It is modified by :func:`make_narrow` unless ``narrow`` is given.
         caption: A sentence to put below the figure.
         narrow: The figure for phones, if it cannot be derived from ``figure``.
     """
@@ -109,8 +109,8 @@ def table(
 ) -> Markup:
     """Return a table's markup, which shows all rows if there are at most 100, or else the first 50.
 
-    A table that does not show all rows says so, and has a link to the rows as CSV, embedded in the page, and a search
-    box for them. On narrow screens, the rows of a wide table become lists. Non-integers below 1,000 are shown with
+    If some rows are not shown, the table says so and offers a search box and a CSV download, embedded in the page, for
+    all of ``rows``. On narrow screens, the rows of a wide table become lists. Non-integers below 1,000 are shown with
     three significant digits, and others without decimals.
 
     Args:
@@ -147,7 +147,10 @@ def table(
 
 
 def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the CSS class with which report.css turns a table's rows into lists on screens that are too narrow."""
+    """Return the CSS class that makes report.css turn a table's rows into lists on screens too narrow for the table.
+
+    For a table that fits on every screen, this is an empty string.
+    """
     # A column is at least as wide as its longest word, plus a gap of two characters.
     widths = [
         2 + max(len(word) for text in (name, *(row[column] for row in rows)) for word in (*_words(text), ""))
@@ -158,19 +161,19 @@ def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Split a string at possible line breaks, and truncate each part to 24 characters."""
+    """Split a string where a line may break, and truncate each part to 24 characters."""
     # A position such as (x 0.3 km, y 0 km) counts as one word. Words with more than 24 characters, such as paths, can
     # break anywhere.
     return [word[:24] for word in re.findall(r"\([^()]*\d[^()]*\)|\S+", text)]
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a number, which tables align to the right."""
+    """Return whether a value is a number, so that tables align it to the right."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)  # True is an int in Python
 
 
 def _judge(result: Result) -> tuple[str, str]:
-    """Return the badge's text and CSS class, which say whether the guarantee is proved, partly declared or absent."""
+    """Return the text and CSS class of the badge that says how far the guarantee is proved."""
     # The mark takes precedence, because noise from a seed is not private, whatever was proved.
     if result.mark:
         return result.mark, "bad"
@@ -198,9 +201,9 @@ def _add_decimals(value: object) -> object:
 
 
 def _format_certificate(result: Result) -> dict[str, Any]:
-    """Return the guarantee's and the certificate's values as text, by their labels on the page.
+    """Return the values of the guarantee and its certificate as text, keyed by their labels on the page.
 
-    The values can have any type, because someone may have tampered with the folder.
+    Values of any type are formatted, because someone may have tampered with the folder.
     """
     certificate, guarantee = result.certificate, result.guarantee
     epsilon = guarantee.epsilon
@@ -236,7 +239,7 @@ def _is_fit(result: Result) -> bool:
 
 
 def _format_epsilon(epsilon: Fraction) -> str:
-    """Format epsilon as it was given. If that form is long or a ratio, round it up to three digits instead.
+    """Format epsilon as it was given, or rounded up to three significant digits if that form is long or a ratio.
 
     >>> _format_epsilon(Fraction("0.1666")), _format_epsilon(Fraction(1, 3))
     ('0.1666', '0.334')
@@ -283,7 +286,7 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
 
 
 def _solver_figures(result: Result) -> list[tuple[str, ...]]:
-    """Return the solver's metrics (loss, bound, gap, time) with more digits, in the form of :func:`_main_figures`."""
+    """Return the solver's metrics (loss, bound, gap, time) in the form of :func:`_main_figures`, with more digits."""
     objective = result.objective
     value, bound = objective.value, objective.lower_bound
 
@@ -337,12 +340,12 @@ def _format_commands(result: Result) -> str:
 
 
 def _is_fact(value: object) -> bool:
-    """Return whether a value from ``solver`` in result.json fits on one line: not a mapping, not a list, not empty."""
+    """Return whether a value from ``solver`` in result.json fits on one line: not None, a mapping, a list or blank."""
     return value is not None and not isinstance(value, (dict, list)) and str(value).strip() != ""
 
 
 def _describe_origin(result: Result) -> dict[str, Any]:
-    """Return facts about how the release was made, by name: versions, method, solver, problem file, seed and times."""
+    """Return facts about how the release was made, by label: versions, method, solver, problem file, seed and times."""
     # ``solver`` is not verified, so if someone tampered with the folder, its values can have any type.
     versions = result.solver.get("versions")
     solver = {key: value for key, value in result.solver.items() if _is_fact(value)}

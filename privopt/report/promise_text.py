@@ -27,12 +27,12 @@ def trust(result: Result) -> str:
 
 
 def exposed_to(result: Result) -> str:
-    """Return a phrase naming those against whom the guarantee does not hold, or an empty string if there are none."""
+    """Return a phrase naming the parties against whom the guarantee does not hold, or "" if there are none."""
     observer: str = registry().kind("notion", result.guarantee.kind).load().exposed_to(result)
     return observer
 
 
 def limits(result: Result) -> tuple[list[str], list[str]]:
-    """Return the parts of the claim that were checked, and those that were not, as two lists with a line per part."""
+    """Return descriptions of what was checked about the guarantee and of what was not, as two lists of single lines."""
     lines: tuple[list[str], list[str]] = registry().kind("notion", result.guarantee.kind).load().limits(result)
     return lines

@@ -122,7 +122,7 @@ def use_theme(draw: Callable[P, T]) -> Callable[P, T]:
 
 
 def axes_of(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
-    """Create a figure of ``width`` by ``height`` inches, and return it with its axes."""
+    """Create a figure of ``width`` by ``height`` inches with a single set of axes, and return both."""
     figure, (axes,) = panels_of(width, height, 1)
     return figure, axes
 
@@ -167,9 +167,9 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
 
 @use_theme
 def make_narrow(figure: Figure) -> Figure:
-    """Rearrange a figure for phones: make it narrow, stack its axes, and wrap long labels.
+    """Adapt a figure for phones: make it narrow, stack its axes and wrap long labels.
 
-    The figure itself is modified rather than a copy, because figures with functions as formatters cannot be copied.
+    The figure is modified in place, because figures with functions as formatters cannot be copied.
     """
     from matplotlib.collections import PathCollection
     from matplotlib.gridspec import GridSpec
@@ -241,7 +241,7 @@ def use_whole_ticks(axis: Axis) -> None:
 
 
 def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
-    """Return a figure as inline SVG in the page's colours, with a name for screen readers.
+    """Return a figure as inline SVG in the page's colours, labelled for screen readers.
 
     Args:
         figure: The figure.
@@ -301,7 +301,7 @@ def _use_plain_numbers(figure: Figure) -> None:
 
 
 def _thin_ticks(figure: Figure) -> None:
-    """Place a figure's axes, and thin out the ticks of horizontal axes on which labels overlap.
+    """Lay out a figure's axes, and thin out the ticks of horizontal axes on which labels overlap.
 
     If labels overlap even with three intervals between ticks, only two intervals are kept and the labels are rotated.
     """
@@ -359,7 +359,7 @@ def _stretch(limits: Floats, extent: float) -> tuple[float, float]:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Place a figure's axes so that nothing overlaps. The figure is not drawn, because that would take much longer."""
+    """Lay out a figure's axes so that nothing overlaps, without drawing the figure, which would take much longer."""
     layout = figure.get_layout_engine()
     if layout is not None:
         layout.execute(figure)
@@ -368,20 +368,23 @@ def _lay_out(figure: Figure) -> None:
 
 
 def _colour_variable(colour: str) -> str:
-    """Return the CSS variable for a colour. The colour itself is the fallback if the SVG is used outside a page."""
+    """Return the CSS variable for a colour, with the colour itself as a fallback, or just the colour if it has none.
+
+    The fallback is used if the SVG is shown outside a page.
+    """
     return f"var(--{NAMES[colour]},{colour})" if colour in NAMES else colour
 
 
 @contextmanager
 def _any_character() -> Iterator[None]:
-    """Silence warnings about characters that matplotlib's font lacks, because browsers have other fonts."""
+    """Suppress warnings about characters missing from matplotlib's font, because browsers have other fonts."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
 def _well_formed(markup: str) -> str:
-    """Escape the control characters in SVG markup, which ids can contain but XML does not permit."""
+    """Escape the control characters in SVG markup. They can come from ids, but XML does not permit them."""
     return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda sign: printable(sign.group()), markup)
 
 

@@ -32,7 +32,7 @@ _NO_TEXT: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 
 
 def explain_words(texts: Iterable[str], sections: Iterable[Section]) -> dict[str, str]:
-    """Return the words in :data:`MEANINGS` that occur on a page, with their meanings, sorted by word.
+    """Return the words from :data:`MEANINGS` that occur on a page, with their meanings, sorted by word.
 
     >>> list(explain_words(["Reports add up."], []))
     ['report']

@@ -37,7 +37,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
     Raises:
         DoesNotHoldError: A claim in DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: DIR cannot be written. Or ``truth`` is True, but DIR has no ``private/`` folder or the mechanism has
+        UsageError: DIR cannot be written, or ``truth`` is True but DIR has no ``private/`` folder or the mechanism has
             no secrets to compare the release with.
     """
     opened = open_verified(folder, progress=progress)
@@ -101,10 +101,10 @@ def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tupl
 
 
 def _budget_of(opened: OpenedFolder) -> list[Section]:
-    """Return a section about the privacy budget that a noisy release spends, as a list.
+    """Return a list with a section about the privacy budget that a noisy release spends, if it spends any itself.
 
     The list is empty if reports can be drawn from the release, because then each report spends budget. It is also empty
-    if the release's guarantee is of a kind that a ledger cannot count.
+    if a ledger cannot count the release's kind of guarantee.
     """
     result, release = opened.result, opened.release
     relation = opened.mechanism.privacy(opened.problem, result.method).relation

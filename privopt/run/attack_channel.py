@@ -146,7 +146,9 @@ def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple
 def _attack_by_sampling(
     channel: Channel, release: Release, pair: tuple[int, int], *, per_distance: bool
 ) -> dict[str, Any] | None:
-    """Draw reports for two secrets and return the audit's ``statistical`` entry, or None if sampling is impossible.
+    """Attack two secrets with sampled reports, and return the audit's ``statistical`` entry.
+
+    Returns None if reports cannot be drawn from the release.
 
     Args:
         channel: The channel, which provides the names of the secrets and reports.

@@ -23,7 +23,7 @@ KEYS: Final = ("epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", 
 
 
 def audit(folder: Path, *, over_time: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
-    """Return metrics of what an attacker learns from a release folder (DIR). Metrics that do not apply are None.
+    """Measure what an attacker learns from a release folder (DIR). Metrics that do not apply are None.
 
     If the mechanism does not measure the Bayes error itself, missing metrics are computed from the release's channel
     (:meth:`privopt.interfaces.release.Release.channel`).
@@ -33,6 +33,9 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
         over_time: The largest number of reports about the same place in attacks over time. If None, or if the mechanism
             has no such attacks, the key ``over_time`` is left out.
         progress: Called with the name of each step.
+
+    Returns:
+        The metrics by name.
 
     Raises:
         DoesNotHoldError: A checksum or a claim in DIR does not hold.
@@ -95,8 +98,8 @@ def table(figures: Mapping[str, Any]) -> str:
 def _format_lines(value: object, *, split: bool = False) -> list[str]:
     """Return a metric as lines of text.
 
-    There is a single line unless mappings are nested three deep. In that case, each inner mapping has its own line,
-    which begins with the mapping's name.
+    The metric takes a single line unless it contains mappings nested three deep. In that case, each inner mapping gets
+    a line of its own that begins with the mapping's name.
 
     Args:
         value: The metric's value.
@@ -115,7 +118,7 @@ def _format_lines(value: object, *, split: bool = False) -> list[str]:
 
 
 def _format_value(value: object) -> str:
-    """Return a value as text: numbers with six digits, mappings in brackets, and lists as their items."""
+    """Return a value as text: floats with six significant digits, mappings in parentheses, and lists item by item."""
     if value is None:
         return "unknown"
     if isinstance(value, float):

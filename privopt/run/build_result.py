@@ -51,7 +51,7 @@ R = TypeVar("R", bound=Release)
 
 
 def collect_warnings(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
-    """Return the warnings of a release's mechanism and privacy notion, which every user of the release must read."""
+    """Return the warnings from a release's mechanism and privacy notion, which all users of the release should read."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     warnings = mechanism.warnings(problem, release, result) if isinstance(mechanism, Warns) else ()
     return [*warnings, *notion.warnings(result)]
@@ -63,12 +63,14 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
     Args:
         task: The problem, and the mechanism and method that solved it.
         outcome: The mechanism's outcome: the release, a lower bound and facts about the search.
-        context: The context of the run, which has the gap and reports progress.
+        context: The context of the run, which provides the gap and reports progress.
         options: The options of the run.
 
     Raises:
-        CertificationError: The release failed its certificate, its guarantee was not measured or is not the registered
-            one, its objective is not a number, or its bound contradicts the objective.
+        CertificationError: The release failed its certificate, its guarantee was not measured or is of another kind
+            than registered, its objective is not a number, its bound contradicts the objective, or the mechanism
+            reports a linear program that it does not declare.
+        Exception: Any other error that was raised while the objective was evaluated.
     """
     registered, method, mechanism = task.registered, task.method, task.mechanism
     context.report("certifying the release")
@@ -135,10 +137,10 @@ def _program_bounds(program: Mapping[str, Any]) -> Bounds:
 
 
 def _check_certificate(task: Task, measurement: Measurement) -> None:
-    """Check that a release passes its certificate, and that its claim was measured and is the registered one.
+    """Check that a release passes its certificate, and that its guarantee was measured and is of the registered kind.
 
     Args:
-        task: The mechanism and its method, which error messages name.
+        task: The mechanism and its method, which are named in error messages.
         measurement: The measurement of the release.
 
     Raises:
@@ -163,7 +165,7 @@ def problem_reference(copy: ProblemCopy) -> ProblemFile:
 
 
 def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
-    """Return a bound on the optimum, or the objective's value if only a rounding error puts the bound beyond it.
+    """Return a bound on the optimum, or the objective's value if the bound lies beyond it by no more than rounding.
 
     Args:
         bound: A lower bound, or an upper bound if ``maximise``.

@@ -21,10 +21,10 @@ folder."""
 
 
 def find_kernel() -> Path:
-    """Return the path of the formally verified checker, which is next to the Python interpreter or on ``PATH``.
+    """Return the path of the formally verified checker, found next to the Python interpreter or else on ``PATH``.
 
     Raises:
-        UsageError: The program is not installed.
+        UsageError: The checker is not installed.
     """
     # Prefer the checker next to the interpreter, because one on PATH may be of another version.
     next_to_python = Path(sys.executable).with_name(KERNEL)
@@ -42,7 +42,7 @@ def prove(folder: Path) -> str:
 
     Raises:
         UsageError: The checker is not installed, cannot read the folder, or does not support this kind of folder.
-        DoesNotHoldError: The checker could not prove one of the folder's claims, which the message names.
+        DoesNotHoldError: The checker could not prove a claim in the folder. The message contains the checker's output.
     """
     program = find_kernel()
     completed = subprocess.run([program, folder], capture_output=True, text=True, check=False)

@@ -116,7 +116,10 @@ class ProblemCopy:
         return evolve(self, contents=contents, public=public, renamed=renamed)
 
     def write(self, work: Path) -> None:
-        """Write public files, with only the columns that were read, to ``problem/``, and secret files to ``private/``.
+        """Write the public files to ``problem/``, and the secret files to ``private/``.
+
+        Public replacements for secret files go to ``problem/`` as well. Of public tables, only those columns that were
+        read are written.
 
         Args:
             work: The release folder that is being written.
@@ -158,7 +161,7 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
 
 
 def _as_read(file: File) -> bytes:
-    """Return the published version of a public file: its canonical form, without columns that were never read."""
+    """Return a public file as it is published: in canonical form, and without columns that were never read."""
     # ``seen.columns`` are the columns that were read. Others, such as people's names, have no purpose in a release.
     frame = _frame(file)
     if frame is not None:
@@ -187,9 +190,9 @@ def _in_one_form(file: File) -> bytes:
 
 
 def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
-    """Return new names that end in ``.csv``, all different, for files that were converted to CSV, keyed by old name.
+    """Choose unique names that end in ``.csv`` for files that were converted to CSV, and return them by old name.
 
-    Names that already end in ``.csv`` stay the same.
+    A name that already ends in ``.csv`` stays the same.
 
     Args:
         names: The current names of the files.
@@ -202,7 +205,10 @@ def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
 
 
 def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
-    """Return a path as a string, with a number before the suffix, as in ``a-2.csv``, if it is in ``used_names``."""
+    """Return a path as a string, with a number inserted before the suffix if the path is taken, as in ``a-2.csv``.
+
+    ``used_names`` contains the paths that are taken.
+    """
     name, number = path, 1
     while str(name) in used_names:
         number += 1
@@ -211,7 +217,7 @@ def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
 
 
 def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
-    """Return the CSV files, by name, that a problem and its nested tables produce with their ``as_csv`` methods."""
+    """Call the ``as_csv`` methods of a problem and its nested tables, and return the resulting CSV files by name."""
     convert = getattr(declared, "as_csv", None)
     csv_by_name = {} if convert is None else dict(convert())
     for attribute in attrs.fields(type(declared)):
@@ -246,7 +252,7 @@ def _is_inside(name: str) -> bool:
 
 
 def _choose_names(names: list[str], used_names: set[str]) -> dict[str, str]:
-    """Return new names in a separate folder, all different, for files from outside the problem's folder.
+    """Choose unique names in a separate folder for files outside the problem's folder, and return them by old name.
 
     Args:
         names: The paths of the files, as written in the problem file.
@@ -280,7 +286,7 @@ def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> 
 
     # Edit the text instead of generating it anew, to keep the user's comments and layout.
     def replace_token(match: re.Match[str]) -> str:
-        """Return the new path, quoted, if the token is a path to be replaced, or else the unchanged token."""
+        """Return the quoted new path if the token is a string to be replaced, or the token unchanged otherwise."""
         token = match.group()
         if token.startswith("#"):
             return token
@@ -311,7 +317,7 @@ def _replace_values(value: Any, new_names: Mapping[str, str]) -> Any:
 
 
 def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
-    """Return a line for each file in ``problem/`` that the problem does not name or that is not in canonical form.
+    """Return a complaint for each file in ``problem/`` that the problem does not name or that is not in canonical form.
 
     No claim covers such files, so they could contain anything, even secrets.
 

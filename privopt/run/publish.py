@@ -107,7 +107,7 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
 
 
 def _hash_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in a folder, by path. For a link, the value is ``""``, which matches no hash."""
+    """Return the SHA-256 of each file in a folder, by path. Links get an empty string, which matches no hash."""
     paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return {
         path.relative_to(folder).as_posix(): "" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
@@ -266,7 +266,7 @@ def _check_written(folder: Path) -> None:
 
 
 def _phase_times(task: Task, run: Run) -> Times:
-    """Return the seconds that each phase and the whole run took.
+    """Return the duration of each phase and of the whole run, in seconds.
 
     If the problem has secret files, times are rounded up to whole seconds, because exact times could reveal something
     about them.

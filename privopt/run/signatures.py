@@ -30,7 +30,7 @@ PROGRAM: Final = "ssh-keygen"
 
 
 def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | None = None) -> Path:
-    """Verify a release folder (DIR) and sign it by writing SHA256SUMS.sig. Return the path of this file.
+    """Verify a release folder (DIR), sign it by writing SHA256SUMS.sig, and return the path of this file.
 
     Args:
         folder: The release folder, DIR.
@@ -41,7 +41,8 @@ def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | N
     Raises:
         DoesNotHoldError: A checksum or a claim in DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: DIR is already signed, ``ssh-keygen`` is missing, or it cannot sign with this key.
+        UsageError: DIR is already signed and ``force`` is False, ``ssh-keygen`` is missing, or it cannot sign with this
+            key.
     """
     target = folder / SIGNATURE
     if target.exists() and not force:
@@ -54,7 +55,7 @@ def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | N
 
 
 def check_key(key: Path) -> None:
-    """Check that a key can sign, by signing an empty message. Callers do this before a long computation.
+    """Check that a key can sign, by signing an empty message, so that a long computation does not fail at the end.
 
     Raises:
         UsageError: ``ssh-keygen`` is missing, or it cannot sign with this key.
@@ -111,7 +112,9 @@ def _reject_signature(verdict: Verdict, complaint: str) -> Verdict:
 
 
 def _make_signature(message: bytes, key: Path) -> bytes:
-    """Sign a message with ``ssh-keygen``, which asks for the key's passphrase if it has one, and return the signature.
+    """Sign a message with ``ssh-keygen`` and return the signature.
+
+    If the key has a passphrase, ``ssh-keygen`` asks for it.
 
     Raises:
         UsageError: The key does not exist, ``ssh-keygen`` is missing, or it cannot sign with this key.
@@ -133,7 +136,7 @@ def _find_program() -> str:
 
 
 def _run_program(command: Sequence[str], stdin: bytes) -> tuple[int, bytes, str]:
-    """Run a command with the given standard input. Return its exit code, its output and the last line of stderr."""
+    """Run a command with the given standard input, and return its exit code, output and last line of stderr."""
     completed = subprocess.run(command, input=stdin, capture_output=True, check=False)
     lines = completed.stderr.decode("utf-8", "replace").strip().splitlines()
     return completed.returncode, completed.stdout, lines[-1].strip() if lines else ""

@@ -88,7 +88,7 @@ def _read(name: str, source: File, run: Run) -> Task:
 def _search(task: Task, run: Run) -> Outcome[Any]:
     """Run the mechanism's search and return its outcome.
 
-    If a time limit or an interrupt ends the search, this is the best outcome so far.
+    If a time limit or an interrupt ends the search, this is the best outcome found so far.
 
     Args:
         task: The problem and the mechanism.

@@ -28,9 +28,9 @@ ABOVE: Final = math.ulp(0.0)
 
 
 def _convert_number(value: Any, attribute: Attribute[Any]) -> Any:
-    """Check a numeric option and convert it to a Python number, because JSON does not support NumPy's numbers.
+    """Check a numeric option and convert it to a Python number, because NumPy's numbers cannot be written as JSON.
 
-    None stays None. ``attribute`` is the option's field, whose metadata contain the requirement.
+    None is returned unchanged. ``attribute`` is the option's attrs field, whose metadata state the requirement.
 
     Raises:
         UsageError: The value does not meet the requirement.
@@ -64,19 +64,19 @@ class Options:
         jobs: The number of processes, and of threads in each. If None, there is one process with one thread per
             processor, up to 8.
         executor: The URL of a cluster (``dask://host:port``), or None.
-        time_limit: The time in seconds after which the search ends, or None. Certifying and writing are not
-            interrupted.
+        time_limit: The time in seconds after which the search ends, or None for no limit. Certifying and writing are
+            not interrupted.
         memory: The number of gigabytes (10^9 bytes) that the process may use. If None, it may use all the memory that
             is free and permitted.
         gap: The relative gap to reach, or None for the method's default.
         seed: The seed of the noise, for experiments only. A seeded release has no guarantee.
         force: Whether to replace an existing release folder.
         allow_unsafe: Whether methods with the guarantee kind ``"none"`` are permitted.
-        resume: Whether the run continues from ``DIR.partial/``.
+        resume: Whether to continue an earlier run from its checkpoint in ``DIR.partial/``.
         copy_to: The folder to create for clean copies of the released files, or None. Not every mechanism can make
             copies.
-        progress: Called during long work, unless None.
-        charged: The charge to a ledger, to be made before noise is drawn, or None.
+        progress: A function to call during long work, or None.
+        charged: The charge to make to a ledger before noise is drawn, or None.
 
     Raises:
         UsageError: A numeric option is not a number or is out of range.
@@ -145,7 +145,7 @@ def select_method(name: str, options: Options) -> tuple[Registered, MethodSpec]:
 
 
 def read_task(name: str, source: File, out: Path, options: Options, context: SolveContext) -> Task:
-    """Return the task for a problem file: the loaded problem, the mechanism and the selected method.
+    """Load a problem file and return the task: the loaded problem, the mechanism and the selected method.
 
     Args:
         name: The name of the mechanism.
@@ -158,6 +158,7 @@ def read_task(name: str, source: File, out: Path, options: Options, context: Sol
     Raises:
         InputError: The problem has faults, or the mechanism cannot solve it. The error contains all faults.
         StoppedError: The problem needs more memory than is free.
+        UsageError: An option is not valid for the mechanism, or ``out`` overlaps with the problem's files or folders.
     """
     registered, method = select_method(name, options)
     mechanism: Mechanism[Any, Any] = registered.load()
@@ -264,7 +265,8 @@ def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
     """Add a hint to a fault about an unknown key that says where the key is accepted. Return other faults unchanged.
 
     The key may belong to another kind of the same table, to other tables of the mechanism, or to the same table of
-    other mechanisms in the same package. The hint names the first of these places that exists.
+    other mechanisms in the same package. These are tried in this order, and the hint names the first that accepts the
+    key.
 
     Args:
         mechanism: The mechanism that does not accept the key.

@@ -74,7 +74,10 @@ CACHE: Final = "PRIVOPT_CACHE"
 
 
 def recall(folder: Path) -> Word | None:
-    """Return the cached verdict on a release folder whose checksums match, or None if none is cached or trustworthy."""
+    """Return the cached verdict on a release folder, or None if there is no cached verdict that can be trusted.
+
+    The caller must have checked that the folder's checksums match.
+    """
     try:
         file = _verdict_file(folder)
         # If the cache folder belongs to another user, that user could have written the verdict.
@@ -87,9 +90,10 @@ def recall(folder: Path) -> Word | None:
 
 
 def remember(folder: Path, word: Word) -> None:
-    """Cache the verdict on a release folder whose checksums match, so that later uses need not verify it.
+    """Cache the verdict on a release folder, so that later uses need not verify it again.
 
-    If the verdict cannot be written, the next use verifies the folder again.
+    The caller must have checked that the folder's checksums match. If the verdict cannot be written, it is simply not
+    cached.
     """
     try:
         file = _verdict_file(folder)
@@ -115,7 +119,10 @@ def _verdict_file(folder: Path) -> Path:
 
 
 def _cache_folder() -> Path:
-    """Return the cache folder for verdicts, which is the value of :data:`CACHE` or else the user's cache folder."""
+    """Return the cache folder for verdicts: the value of the environment variable, or else the user's cache folder.
+
+    The variable's name is :data:`CACHE`.
+    """
     folder = os.environ.get(CACHE)
     if folder:
         return Path(folder)
@@ -147,7 +154,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether all checksums and claims in the folder hold. This can be the case even if no guarantee is claimed."""
+        """Whether all checksums and claims in the folder hold. This can be True even if no guarantee is claimed."""
         return self.verdict is not None
 
     def __repr__(self) -> str:
@@ -160,7 +167,7 @@ class Verdict:
         return self._certificate_text() + (f"; signed by {self.signed_by}" if self.signed_by else "")
 
     def _certificate_text(self) -> str:
-        """Return the part of :meth:`words` that describes the certificate."""
+        """Return the part of :meth:`words` that describes the certificate and what it rests on."""
         certificate = self.certificate
         if self.verdict is None or certificate is None:
             return "does not hold"
@@ -241,7 +248,7 @@ def _read_claims(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
 
 
 def load_release(folder: Path) -> OpenedFolder:
-    """Read a release folder's problem, release and result. No claim is checked.
+    """Read a release folder's problem, release and result, without checking any claims.
 
     Raises:
         InputError: The folder cannot be read.
@@ -355,7 +362,7 @@ def open_verified(folder: Path, *, progress: Progress | None = None) -> OpenedFo
 
 
 def open_to_sample(folder: Path, *, progress: Progress | None = None) -> tuple[str, Release]:
-    """Verify a release folder (DIR), and return the name of its mechanism and its release.
+    """Verify a release folder (DIR), and return its mechanism's name and its release.
 
     If the verdict is cached, the problem is read only if it is needed to draw reports.
 
@@ -387,10 +394,10 @@ def _verify_once(folder: Path, progress: Progress | None) -> Word:
 
 @contextmanager
 def _collect_errors(lines: list[str], where: str, but: type[PrivoptError] = StoppedError) -> Iterator[None]:
-    """Append any error in the ``with`` block to ``lines``, as a line that begins with ``where``.
+    """Append any error raised in the ``with`` block to ``lines``, as a line that begins with ``where``.
 
-    Files that ``solve`` did not write may cause any kind of exception. Errors of the class ``but`` are not caught.
-    Neither are errors about limits (:class:`StoppedError`), which say nothing about the folder.
+    Files that ``solve`` did not write may cause any kind of exception. Errors of the class ``but`` are not caught, nor
+    are errors about limits (:class:`StoppedError`), which say nothing about the folder.
     """
     try:
         yield

@@ -71,10 +71,10 @@ class Certifier(Protocol[C_contra, P_contra, R_co]):
         """
 
     def prove(self, proof: P_contra, value: float) -> tuple[float, Any]:
-        """Evaluate multipliers exactly, and return the bound that they prove, together with its proof.
+        """Evaluate multipliers exactly, and return the lower bound that they prove, together with its proof.
 
         Args:
-            proof: The multipliers as the solver offered them.
+            proof: The multipliers, that is, the data with which a solver claims to prove its bound.
             value: The value of the best certified release.
         """
 
@@ -91,13 +91,13 @@ class Answer(Generic[R]):
     Attributes:
         release: The certified release.
         value: The release's exact value.
-        bound: The proved lower bound, or None if nothing was proved.
-        proof: The proof of the bound, or None if nothing was proved.
+        bound: The proved lower bound, or None if no bound was proved.
+        proof: The proof of the bound, or None if no bound was proved.
         origin: The name of the method that offered the release.
         offers: The number of offers that this method made.
         path: The steps of the search, in words.
         stopped: Whether a time limit or an interrupt ended the search early.
-        trajectory: The promised values and bounds over time, as tuples (seconds, bound, value).
+        trajectory: The values and bounds that solvers had reported over time, as tuples (seconds, bound, value).
         details: Statistics that the methods reported, by name.
     """
 
@@ -116,10 +116,12 @@ class Answer(Generic[R]):
 class Incumbent(Offers[C, P], Generic[C, P, R]):
     """The best offer from each method, the best certified release and the best proved bound.
 
-    Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time.
-    Solvers' code (in a :class:`~privopt.search.offers.Later`) and the certifier are never called while the lock on the
-    tables is held, so offers and queries do not wait for them. Privacy does not depend on the locks: if a solver
+    Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time. The
+    lock on the stored offers is never held while solvers' code (in a :class:`~privopt.search.offers.Later`) or the
+    certifier runs, so offers and queries do not wait for them. Privacy does not depend on the locks: if a solver
     modifies a matrix in the meantime, the modified matrix is repaired and certified like any other.
+
+    A promised value or bound is one that a solver reports and nobody has checked yet.
 
     Attributes:
         certifier: The object that certifies candidates and proves bounds.
@@ -214,7 +216,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         self._show_progress()
 
     def _show_progress(self) -> None:
-        """Report the last offer, the best bound and value, and the closing step that is running, if any."""
+        """Report the method that made the last offer, the best bound and value, and any closing step in progress."""
         if self._progress is not None:
             origin, offer_count = self._last_offer
             phase = ", ".join(filter(None, [origin, self._running_step]))
@@ -236,20 +238,23 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     @property
     def promised_value(self) -> float:
-        """The lowest value that has been certified, or promised by a firm offer."""
+        """The lowest value that has been certified, or that a solver promises for a firm offer.
+
+        An offer is firm if repairing its candidate does not change the value.
+        """
         with self._lock:
             firm_values = [_promised_value(offer) for offer in self._best_offers.values() if offer.firm]
             return min([self.best_certified.value, *firm_values])
 
     @property
     def promised_bound(self) -> float:
-        """The highest bound that has been proved or promised."""
+        """The highest lower bound that has been proved, or that a solver promises."""
         with self._lock:
             return max([self.best_proved.bound, *(bound for bound, _ in self._best_bounds.values())])
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether the promised value and bound are within the gap."""
+        """Whether the best value and bound, certified or only promised by solvers, are within the gap."""
         return is_within_gap(self.promised_value, self.promised_bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
@@ -388,7 +393,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def _most_promising_offer(self) -> Offer[C, P] | None:
-        """Return the promising offer with the lowest promised value, or None if no offer is promising."""
+        """Return the offer to certify next, which is the untried one with the lowest promised value.
+
+        Returns None if no untried offer promises an improvement on the best certified value.
+        """
         with self._lock:
             promising = [
                 (_promised_value(offer), origin)
@@ -400,7 +408,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return self._best_offers[min(promising)[1]] if promising else None
 
     def _is_promising(self, offer: Offer[C, P]) -> bool:
-        """Return whether an offer has not been tried yet and promises less than the best certified value."""
+        """Return whether an offer has not been tried yet and promises a lower value than the best certified one."""
         # An offer that failed, or was certified at this value, is not tried again. A later offer from the same method
         # counts as new if it promises a lower value.
         tried_value = self._tried_values.get(offer.origin)
@@ -410,7 +418,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return is_new and improves
 
     def prove(self) -> bool:
-        """Evaluate the multipliers with the highest promised bound exactly, and store the bound that they prove.
+        """Evaluate the multipliers that promise the highest lower bound exactly, and store the bound that they prove.
 
         Returns:
             True if multipliers were tried, or False if none promise an improvement or no time is left.
@@ -460,7 +468,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return proved == -math.inf or promised > proved + min_gain * max(0.0, value - proved)
 
     def prove_late(self, seconds: float) -> bool:
-        """Call :meth:`prove` with a new time limit of ``seconds``, even if the time for proofs is up."""
+        """Call :meth:`prove` with a new time limit of ``seconds``, even if the time for proofs had already run out."""
         self.begin_closing(seconds)
         self.ended_steps.discard("prove")
         return self.prove()
@@ -496,7 +504,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return CLOSING_TIME_FACTOR * (certify_seconds + prove_seconds + write_seconds)
 
     def begin_closing(self, seconds: float) -> None:
-        """Set the deadline for all proofs, including any in progress, to the given number of seconds from now."""
+        """Set a deadline for all proofs, including any in progress: the given number of seconds from now."""
         self.closing_time.end = self.closing_time.now() + seconds
 
     def answer(self, *, stopped: bool) -> Answer[R]:

@@ -77,7 +77,7 @@ class Offer(Generic[C, P]):
 
     @property
     def firm_part(self) -> Offer[C, P]:
-        """This offer, without its candidate if the candidate is not firm."""
+        """This offer, without its candidate if the candidate is not firm (if repairing it may change its value)."""
         return self if self.firm else evolve(self, candidate=None)
 
 
@@ -108,9 +108,10 @@ class BestOffer(Generic[C, P]):
 
 
 class Offers(Generic[C, P]):
-    """The part of a search that a solver sees. This class does not certify anything itself.
+    """The part of a search that a solver sees, through which it offers candidates and bounds.
 
-    Values are minimised, so a solver that maximises must offer negated values.
+    This class does not certify anything itself. Values are minimised, so a solver that maximises must offer negated
+    values.
 
     Attributes:
         gap: The relative gap to reach.
@@ -178,7 +179,10 @@ class Offers(Generic[C, P]):
         return is_within_gap(self.best.value, self.best.bound, self.gap, self.noise)
 
     def confirm(self) -> bool:
-        """Return whether the gap is reached. The subclass :class:`Incumbent` first certifies and proves offers."""
+        """Return whether the gap is reached, judging by the values and bounds that were offered.
+
+        The subclass :class:`Incumbent` first certifies the values and proves the bounds.
+        """
         # This class certifies nothing, so promises count.
         return self.has_reached_gap
 
@@ -263,11 +267,14 @@ class View(Offers[C, P]):
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether the view's own gap is reached or, if it has none, the whole problem's gap."""
+        """Whether the gap is reached: the view's own gap if it has one, or else that of the whole problem."""
         return super().has_reached_gap if self.has_own_gap else self._outer.has_reached_gap
 
     def confirm(self) -> bool:
-        """Return whether the gap is reached. Unless the view has its own gap, offers are certified and proved first."""
+        """Return whether the gap is reached.
+
+        If the view has no gap of its own, the whole problem's search confirms the offers first.
+        """
         return self.has_reached_gap if self.has_own_gap else self._outer.confirm()
 
     def note(self, step: str, **figures: object) -> None:

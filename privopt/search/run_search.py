@@ -115,7 +115,9 @@ def _certify_during(
     has_limit: bool,
     earlier_holds: int | None,
 ) -> None:
-    """Wait for a search. If it has a time limit, spend about a tenth of the time on certifying and proving offers.
+    """Wait for a search. If it has a time limit, spend about a tenth of the time on certifying and proving its offers.
+
+    A hold marks work for which the caller waits even if the search's time is up.
 
     Args:
         call: The running search.
@@ -123,13 +125,16 @@ def _certify_during(
         search_time: The time scope of the search. Its end must leave time for the incumbent's closing steps.
         has_limit: Whether ``search_time`` has an end. If not, the function only waits.
         earlier_holds: The number of holds on ``search_time`` that began before the search. If given, the function waits
-            until the search begins its own hold or the granted time is over. If None, it does not wait for a hold.
+            until the search begins a hold of its own or the granted time is over. If None, it does not wait for a hold.
     """
     last_time = start = search_time.now()
     cpu_start, granted_seconds = process_time(), search_time.granted_seconds
 
     def is_awaited() -> bool:
-        """Return whether the search is doing work that is known to be short, or is still expected to begin it."""
+        """Return whether to wait past the deadline for a hold that the search has begun or is still expected to begin.
+
+        The wait is abandoned if the search turns out to take much more CPU time than it was granted.
+        """
         # Work that takes this much CPU time is not short after all. It may be ignoring the clock.
         if process_time() - cpu_start > MAX_HELD_FACTOR * granted_seconds:
             return False
@@ -168,11 +173,11 @@ def _certify_during(
 def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bool) -> bool:
     """Certify the best offer, then certify and prove others while time is left. Return whether there was enough time.
 
-    The first candidate is certified even if the time is up, because there would be no release otherwise.
+    At least one candidate is certified even if the time is up, because there would be no release otherwise.
 
     Args:
         incumbent: The incumbent with the offers of the search.
-        search_time: The time scope of the search, whose remaining time is used for closing.
+        search_time: The time scope of the search, whose remaining time is used for certifying and proving.
         begins_held: Whether the search began with work that is known to be short. If so, the proof is short too, and is
             given more time in case the machine is busy.
     """
@@ -201,7 +206,7 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
 
 
 def _is_good_enough(incumbent: Incumbent[C, P, R]) -> bool:
-    """Return whether to stop certifying, because the gap is reached or little more would be gained."""
+    """Return whether to stop certifying, either because the gap is reached or because little more could be gained."""
     value, bound = incumbent.best_certified.value, incumbent.promised_bound
     gain = value - incumbent.promised_value
     # A gain is small if it is at most the gap, and at most a tenth of the distance to the promised bound.

@@ -37,11 +37,13 @@ Solve = Callable[[StandardForm], Result]
 
 @st.composite
 def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
-    """Draw a small feasible linear program over a box, with integer coefficients, to be minimised or maximised.
+    """Draw a small feasible linear program with bounded variables and integer coefficients.
+
+    The program is either a minimisation or a maximisation.
 
     Args:
         draw: Hypothesis's draw function.
-        integers: Whether some of the columns must be integer.
+        integers: Whether some of the columns may have to be integer.
     """
     # At most four rows, of any kind, and at most four columns. Every coefficient may differ from 0.
     return draw_feasible_program(
@@ -52,14 +54,14 @@ def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
 def draw_feasible_program(
     draw: st.DrawFn, may_be_nonzero: NDArray[np.bool_], kinds: str, integers: bool = False
 ) -> StandardForm:
-    """Draw a program that is feasible by construction, because an integer point in its box satisfies all rows.
+    """Draw a program that is feasible by construction, because an integer point within its bounds satisfies all rows.
 
     Args:
         draw: Hypothesis's draw function.
         may_be_nonzero: Boolean array of shape (rows, columns), True for each coefficient that may differ from 0.
         kinds: The permitted kinds of rows, as a string of letters: L (at most), G (at least), E (equation) and R
             (range).
-        integers: Whether some of the columns must be integer.
+        integers: Whether some of the columns may have to be integer.
     """
     # The point is integer, so the program is feasible even if columns must be integer. The box contains the point and
     # makes the program bounded.
@@ -151,7 +153,7 @@ def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterat
 
 
 def _solve_by_scipy(form: StandardForm) -> float:
-    """Return the optimal value that SciPy finds for a feasible and bounded model, to be minimised or maximised.
+    """Return the optimal value of a feasible and bounded model, according to SciPy.
 
     If SciPy fails, Hypothesis discards the example.
     """
@@ -167,13 +169,13 @@ def _solve_by_scipy(form: StandardForm) -> float:
 
 
 def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], excess: int) -> None:
-    """Make a model infeasible by adding a row, and check that a solver reports it as infeasible.
+    """Check that a solver reports a model as infeasible after a row that cannot be satisfied has been added to it.
 
     Args:
         solve: The solver under test.
         form: A feasible model.
-        columns: The indices of the columns in the added row, which requires their sum to be too large.
-        excess: The positive amount by which the required sum exceeds the sum of these columns' upper bounds.
+        columns: The indices of the columns whose sum the added row bounds from below.
+        excess: The positive amount by which that bound exceeds the sum of these columns' upper bounds.
 
     Raises:
         CheckFailedError: The solver reports another outcome.
@@ -189,9 +191,9 @@ def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], e
 
 
 def _raise_failure(message: str, form: StandardForm) -> None:
-    """Raise a CheckFailedError whose message contains a finding and the model's rows.
+    """Raise a CheckFailedError whose message contains a finding and the model that shows it.
 
-    The message calls the model the smallest one, because Hypothesis reports the smallest failing example.
+    The message calls the model the smallest one found, because Hypothesis reports the smallest failing example.
 
     Args:
         message: The finding.

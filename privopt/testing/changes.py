@@ -33,8 +33,9 @@ def changes(
 ) -> Iterator[str]:
     """Yield a sentence for each place where two objects differ, in attrs fields, mappings, sequences or arrays.
 
-    A list equals a tuple with equal parts. Attributes and keys that only one object has do not count as differences,
-    and neither do values that were None in the first object, because they may have been cached in the meantime.
+    A list equals a tuple with equal parts. Attributes and keys that only one object has are not reported as
+    differences. Neither are values that were None in the first object, because they may have been cached in the
+    meantime.
 
     Args:
         first: The object before the solve, or as it was written.
@@ -78,7 +79,7 @@ def changes(
 
 
 def _array_changes(first: NDArray[Any], second: NDArray[Any], path: str) -> Iterator[str]:
-    """Yield a sentence about the first entry in which two arrays differ, or about their shapes if these differ.
+    """Yield a sentence about the first entry in which two arrays differ, or about their shapes if those differ.
 
     Nothing is yielded for equal arrays. ``path`` is the array's name in the sentence.
     """

@@ -97,8 +97,8 @@ def _run_in_worker(
 ) -> CheckResult:
     """Run a check on a method in a worker process, and return its result.
 
-    The worker keeps the subject (the method under test and its cache of solved problems) for further checks on the same
-    method.
+    The worker keeps the subject (the method under test with its cache of solved problems) for further checks of the
+    same method.
 
     Args:
         home: The folder for temporary files, which the parent process removes.
@@ -138,7 +138,7 @@ def table(results: Sequence[CheckResult]) -> str:
 
 
 def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Mark skipped checks as failed, unless the profile gives a reason for leaving them out, and return all results.
+    """Return all results, with skipped checks marked as failed unless the profile gives a reason for leaving them out.
 
     This implements ``privopt check --fail-on-skip``, so that a check that tested nothing does not look like a success.
     Checks that are not applicable are left unchanged.
@@ -150,7 +150,7 @@ def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def _summary_line(result: CheckResult) -> str:
-    """Return the last cell of a result's row: the number of problems tried, or the first line of the reason."""
+    """Return the last cell of a result's table row: the number of problems tried, or the first line of the reason."""
     if result.status == "passed":
         summary = number_of(result.examples, "problem")
         return f"{summary}; {result.note}" if result.note else summary

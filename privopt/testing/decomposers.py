@@ -84,9 +84,9 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def _solve_in_blocks(name: str, blocks: list[list[int]], form: StandardForm) -> Result:
-    """Solve a program with a registered decomposer, and convert its answer to a solver's result.
+    """Solve a program with a registered decomposer, and return its answer in the form of a solver's result.
 
-    The checks on solvers (:mod:`privopt.testing.backends`) can then be used for decomposers as well.
+    This allows the checks on solvers (:mod:`privopt.testing.backends`) to be used for decomposers as well.
 
     Args:
         name: The decomposer's registered name.

@@ -41,8 +41,7 @@ class Effort:
     def settings(self) -> hypothesis.settings:
         """Return the Hypothesis settings for this effort.
 
-        Deadlines are turned off, because the kit has its own time limits. The database of earlier failures is turned
-        off too.
+        Deadlines are turned off, because the kit has its own time limits, and so is the database of earlier failures.
         """
         # Suppress the health checks, because solving a problem takes longer than Hypothesis expects of an example.
         return hypothesis.settings(

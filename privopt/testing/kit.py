@@ -36,11 +36,11 @@ def conformance(
     how: Effort | str | None = None,
     seed: int = 0,
 ) -> Callable[..., None]:
-    """Return a test function that runs every check on a mechanism, with a separate test for each method and check.
+    """Return a pytest function that runs every check on a mechanism, with a separate test for each method and check.
 
     Args:
         mechanism: The name of an installed mechanism, or a Mechanism class.
-        spec: The registration of a class that is not installed as a plugin.
+        spec: The spec of a class that is not installed as a plugin.
         guarantee: The kind of guarantee that a class without a spec claims.
         profile: What the kit needs to know about the mechanism (:class:`privopt.testing.Profile`). The default is the
             profile that the mechanism names.
@@ -148,7 +148,7 @@ def _kind_checks(role: str) -> dict[str, Entry[CheckSpec]]:
 
 
 def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> list[CheckResult]:
-    """Run every check on a registered kind.
+    """Run every check for a role on one of the kinds registered for it, and return the results.
 
     Args:
         role: The kind's role, as named by a :class:`privopt.specs.RoleSpec`.
@@ -172,7 +172,7 @@ def _run_kind_check(check: Entry[CheckSpec], name: str, how: Effort | str | None
 
 
 def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> Callable[..., None]:
-    """Return a test function that runs every check on a registered kind, with a separate test for each check.
+    """Return a pytest function that runs every check on a registered kind, with a separate test for each check.
 
     Args:
         role: The kind's role, as named by a :class:`privopt.specs.RoleSpec`.

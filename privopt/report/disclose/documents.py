@@ -113,7 +113,10 @@ def select(statements: Sequence[Statement], starts: Iterable[str]) -> Iterator[S
 
 
 def _make_field(statement: Statement) -> dict[str, Any]:
-    """Return a statement's value and evidence for JSON-LD. Of the owner's statements, only the answers are included."""
+    """Return a statement's value and evidence for JSON-LD.
+
+    The value is the statement's text or, for a question to the owner, just the owner's answer.
+    """
     value = statement.values["answer"] if statement.key.startswith("owner.") else statement.text
     return {"value": value, "claim": statement.claim}
 
@@ -158,9 +161,9 @@ def escape_markdown(text: str) -> str:
 
 
 def _json_ld(statements: Sequence[Statement]) -> str:
-    """Return the machine-readable part of the card as JSON-LD in schema.org's vocabulary.
+    """Return the machine-readable part of the card as JSON-LD, in the schema.org vocabulary.
 
-    Each property's description is the mark that says what evidence there is for it. Unanswered questions are left out.
+    Each property's description states the evidence for it, such as "proved". Unanswered questions are left out.
     """
     properties = [
         {"@type": "PropertyValue", "name": item.key.partition(".")[2], **_make_field(item)}

@@ -126,9 +126,9 @@ def _is_date(text: str) -> bool:
 def entry(statements: Sequence[Statement]) -> str:
     """Return an entry for the registry as JSON, which is also valid YAML.
 
-    Unanswered questions are left out, so that validation against the schema reports the required fields that are
-    missing. Numbers, dates and choices from a list cannot contain a mark, so ``additional_information`` lists the marks
-    for them.
+    Each sentence in the entry ends with a mark, such as [proved], that states the evidence for it. Numbers, dates and
+    choices from a list cannot contain a mark, so their marks are listed in ``additional_information``. Unanswered
+    questions are left out, so that validation against the schema reports the required fields that are missing.
 
     Args:
         statements: All statements about the release. The answers in them must have passed :func:`check_answers`.
@@ -154,7 +154,7 @@ def entry(statements: Sequence[Statement]) -> str:
 
 
 def _format_sentences(group: str, sentences: Iterator[Statement]) -> str:
-    """Return a field's sentences, one per line, each followed by its mark.
+    """Return a field's sentences, one per line, each followed by a mark such as [proved] that states its evidence.
 
     In the ``basic`` group, the field's name already says what the question was, so only the owner's answer is written.
     """
@@ -168,7 +168,7 @@ def _list_typed_fields(answered: Sequence[Statement]) -> Iterator[Field]:
     """Yield the fields that the schema requires to be a number, a date, a name or a choice from a list.
 
     Args:
-        answered: The statements about the release, without the unanswered questions.
+        answered: All statements about the release except unanswered questions.
     """
     by_key = {statement.key: statement for statement in answered}
     for name, key in ANSWERS.items():
@@ -194,11 +194,11 @@ def _list_typed_fields(answered: Sequence[Statement]) -> Iterator[Field]:
 def _list_parameters(answered: Sequence[Statement]) -> Iterator[tuple[str, float | str]]:
     """Yield the name and value of each of the guarantee's parameters: epsilon, rho and delta.
 
-    Values are rounded up to doubles, since an entry must not claim more privacy than there is. If a delta's double
-    would be printed with an exponent, its text is yielded instead. Any other such parameter is left out.
+    Values are rounded up to doubles, so that the entry never claims more privacy than there is. If a double would be
+    printed with an exponent, delta is yielded as a string instead, and any other parameter is left out.
 
     Args:
-        answered: The statements about the release, without the unanswered questions.
+        answered: All statements about the release except unanswered questions.
     """
     for statement in answered:
         if statement.key in ("release.epsilon", "release.parameter"):
@@ -213,7 +213,7 @@ def _list_parameters(answered: Sequence[Statement]) -> Iterator[tuple[str, float
 
 
 def _explain_marks(statements: Sequence[Statement], typed: Sequence[Field]) -> str:
-    """Return Markdown that explains an entry's marks.
+    """Return Markdown that explains an entry's marks, such as [proved], which state the evidence for each sentence.
 
     It lists the marks of fields that cannot contain one, the unanswered questions, and the meanings of the marks.
 

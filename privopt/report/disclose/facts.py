@@ -17,13 +17,15 @@ MAX_CHARACTERS: Final = 4_000
 
 
 def read_facts(path: Path) -> dict[str, str]:
-    """Read the owner's answers from a TOML file. Each answer is joined into one line, and empty answers are left out.
+    """Read the owner's answers from a TOML file.
+
+    Line breaks within an answer are replaced by spaces, and empty answers are left out.
 
     Returns:
         The answers, by key.
 
     Raises:
-        InputError: The file is not TOML, a key is unknown, or an answer is not a string, is too long or contains
+        InputError: The file is not valid TOML, a key is unknown, or an answer is not a string, is too long or contains
             invisible characters.
     """
     expectation = "TOML with keys of the questions (privopt disclose --ask FILE writes them)"

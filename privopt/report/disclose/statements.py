@@ -53,13 +53,13 @@ class Statement:
     values: Mapping[str, str]
 
     def __attrs_post_init__(self) -> None:
-        """Check that the catalogue explains the claim."""
+        """Raise ModelError if the claim is not one that the catalogue explains."""
         if self.claim not in CLAIMS:
             raise ModelError(f"claim must be one of {', '.join(CLAIMS)}, got {self.claim!r}")
 
 
 def claim_of(key: str, verdict: str) -> str:
-    """Return the evidence for a sentence, which is never stronger than the verdict of ``verify``.
+    """Return the evidence for a sentence. For a sentence about the release itself, this is the verdict of ``verify``.
 
     >>> claim_of("release.epsilon", "declared"), claim_of("limit.timing", "proved")
     ('declared', 'not checked')
@@ -118,7 +118,7 @@ KeyedValues: TypeAlias = tuple[str, Mapping[str, object]]
 
 
 def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
-    """Yield statements about the release's files and the claims and values that ``verify`` checked.
+    """Yield statements about the release, its files, and the claims and values that ``verify`` checked.
 
     Args:
         opened: The verified folder.
@@ -161,9 +161,9 @@ def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
 
 
 def _state_strength(opened: OpenedFolder, trust_key: str, *, private: bool) -> Iterator[KeyedValues]:
-    """Yield statements about the guarantee's kind, its epsilon, its unit and its neighbouring inputs.
+    """Yield statements about the kind of guarantee, its epsilon, its unit and its neighbouring inputs.
 
-    For a release without privacy, other sentences are used that claim nothing.
+    For a release without privacy, these are replaced by statements that claim no privacy.
 
     Args:
         opened: The verified folder.
@@ -201,7 +201,7 @@ def _state_strength(opened: OpenedFolder, trust_key: str, *, private: bool) -> I
 
 
 def _find_trust_key(opened: OpenedFolder) -> str:
-    """Return the last part of the key of the sentence that says who must be trusted with the secrets.
+    """Return a key that says who must be trusted with the secrets: "local", "drawn", "central" or "named".
 
     In the local model, only the sender must be trusted ("local"). If the release is a channel, whoever draws reports
     from it must be trusted ("drawn"). Otherwise, if the notion bounds an attacker's odds, the maker of the release must
@@ -288,7 +288,7 @@ def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[K
 
 
 def _state_limits(opened: OpenedFolder) -> Iterator[KeyedValues]:
-    """Yield statements about what this notion of privacy does not cover, and about what no guarantee covers."""
+    """Yield statements about what the release's privacy notion does not cover, and about what no guarantee covers."""
     for line in limits(opened.result)[1]:
         yield "limit.unchecked", {"line": line}
     # The sentences about trust and about private/ depend on the release. All others apply to every release.
@@ -346,7 +346,7 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
 
 
 def _state_reports(attack: Mapping[str, Any]) -> Iterator[KeyedValues]:
-    """Yield statements about attacks that observe one or more reports about the same place (``audit --over-time``).
+    """Yield statements about an attacker who observes one or more reports about the same place (``audit --over-time``).
 
     In the "fresh" attack, every report is drawn anew. In the "sticky" attack, which the audit may leave out, the first
     report is repeated.
@@ -380,7 +380,8 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
     Args:
         facts: The owner's answers, by key.
-        answered: The questions that other statements answer, which are left out if the owner did not answer them.
+        answered: The keys of questions that other statements already answer. These are left out unless the owner has
+            answered them as well.
     """
     for name, question in QUESTIONS.items():
         answer = facts.get(name)
@@ -396,7 +397,7 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
 
 def _format_up(value: float | None, limit: float | None) -> str:
-    """Format a number with four digits, rounded up. None and infinity become words.
+    """Format a number with four significant digits, rounded up. None and infinity become words.
 
     If the number is at most ``limit``, so is the rounded number.
 
@@ -410,7 +411,7 @@ def _format_up(value: float | None, limit: float | None) -> str:
 
 
 def _format_down(value: float) -> str:
-    """Format a number with four digits, rounded down.
+    """Format a number with four significant digits, rounded down.
 
     >>> _format_down(0.897359)
     '0.8973'
@@ -421,7 +422,7 @@ def _format_down(value: float) -> str:
 
 
 def _format_number(value: object) -> str:
-    """Format a value as text: integers in full, doubles with four digits, and None and infinity as words."""
+    """Format a value as text: integers in full, doubles with four significant digits, None and infinity as words."""
     if value is None:
         return "unknown"
     if isinstance(value, float) and math.isinf(value):
@@ -432,7 +433,7 @@ def _format_number(value: object) -> str:
 
 
 def _format_figures(value: object) -> str:
-    """Format nested values from ``audit`` as a clause. Mappings become names and values, and lists become values."""
+    """Format nested values from ``audit`` as text, in which each value of a mapping is preceded by its name."""
     if isinstance(value, Mapping):
         return ", ".join(f"{str(name).replace('_', ' ')} {_format_figures(inner)}" for name, inner in value.items())
     if isinstance(value, (list, tuple)):

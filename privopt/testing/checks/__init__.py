@@ -28,10 +28,10 @@ for _name in ORDER:
 
 
 def check_names() -> list[str]:
-    """Return the names of all checks. Plugins' modules are not imported, because that can take a second.
+    """Return the names of all checks, without importing the plugins' modules, because that can take a second.
 
     Raises:
-        RegistryError: Two checks have the same name. The message names the package.
+        RegistryError: Two checks have the same name. The message names the packages.
     """
     for broken in registry().broken:
         if broken.clash is not None and broken.clash[0] == "check":

@@ -53,8 +53,9 @@ REPORTS_OVER_TIME: Final = 2
 def abilities(trial: Trial) -> None:
     """Check that the abilities that ``solve`` does not use raise no errors and return what the commands expect.
 
-    These abilities serve the commands ``plan``, ``audit``, ``curve``, ``describe``, ``init`` and ``solve --copy-to``.
-    The privacy notion's descriptions of the release are checked as well.
+    An ability is an optional interface of a mechanism. The ones checked here serve the commands ``plan``, ``audit``,
+    ``curve``, ``describe``, ``init`` and ``solve --copy-to``. The privacy notion's descriptions of the release are
+    checked as well.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -102,7 +103,7 @@ def abilities(trial: Trial) -> None:
 
 
 def _ignore(value: object) -> None:
-    """Accept any ``value`` that an ability returned, because only an error would be a finding."""
+    """Accept any value that an ability returned, because only an exception would be a finding."""
 
 
 def _expect_text(value: object) -> str | None:
@@ -112,7 +113,7 @@ def _expect_text(value: object) -> str | None:
 
 
 def _find_wrong_method(trial: Trial, name: object) -> str | None:
-    """Return a complaint if ``name``, the method that a mechanism chose, is neither one of its methods nor None."""
+    """Return a complaint if the method that a mechanism chose is neither None nor the name of one of its methods."""
     names = [method.name for method in trial.subject.spec.methods]
     return None if name is None or name in names else f"expected one of {', '.join(names)}, or None; got {name!r}"
 
@@ -158,7 +159,7 @@ def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProb
 
 
 def _kinds_of(problem_class: type, problem: GeneratedProblem) -> Iterator[tuple[str, str]]:
-    """Yield the role and name of each kind that a problem selects, explicitly or by the default of a ``kind`` key."""
+    """Yield the role and name of each kind that a problem selects, whether explicitly or by a key's default."""
     for attribute in attrs.fields(problem_class):
         declared: Key | None = attribute.metadata.get(KEY)
         if declared is not None and declared.kinds:
@@ -283,7 +284,7 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
         run: A successful run of the mechanism.
 
     Raises:
-        Exception: A hook failed.
+        Exception: A hook raised an error.
     """
     hook = registry().handle_hook
     distributions = {trial.subject.plugin, *project_distributions()}
@@ -304,7 +305,7 @@ def _owner_of(plugin_name: str) -> str:
 
 
 def _find_wrong_entry(entry: Entry[Any], trial: Trial, run: Run) -> str | None:
-    """Return a complaint if a registry entry does not match its spec, or None otherwise.
+    """Return a complaint if a registry entry does not match its spec, or None if it does.
 
     Args:
         entry: The entry.

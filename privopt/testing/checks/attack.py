@@ -118,7 +118,7 @@ def _can_attack(subject: Subject) -> str | None:
 def epsilon_attack(trial: Trial) -> None:
     """Check that two inputs cannot be distinguished by their samples better than epsilon allows.
 
-    The statistics are Clopper-Pearson bounds.
+    The test is based on Clopper-Pearson bounds on the probabilities of events.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -136,7 +136,8 @@ def epsilon_attack(trial: Trial) -> None:
 def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     """Draw reports for all secrets from a release, and fail if two secrets differ by more than the claim allows.
 
-    Each secret is compared with the partners for which a difference is easiest to detect (:func:`_most_telling_pairs`).
+    Each secret is compared with those partners for which a difference is easiest to detect
+    (:func:`_most_telling_pairs`).
 
     Args:
         trial: A single run of the check.
@@ -189,11 +190,11 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
 def _most_telling_pairs(
     pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float, *, symmetric: bool
 ) -> dict[tuple[int, int], float]:
-    """Return the most informative pairs that together cover all secrets, with their distances.
+    """Choose the most informative pairs that together cover all secrets, and return them with their distances.
 
-    Pairs are chosen greedily. The closer epsilon times a pair's distance is to 1, the more informative the pair. A
-    secret without a partner at a finite distance is not covered. If pairs are ordered, a secret that occurs in both
-    positions is covered in both.
+    Pairs are chosen greedily, and are more informative the closer epsilon times their distance is to 1. A secret
+    without a partner at a finite distance is not covered. If pairs are ordered, a secret that occurs in both positions
+    is covered in both.
 
     Args:
         pairs: Array of shape (P, 2), the indices of the two secrets in each pair.
@@ -222,7 +223,7 @@ def _most_telling_pairs(
 def _attach_numbers(output: str) -> tuple[object, ...]:
     """Return a tuple of an output and the numbers that occur in it, so that the judge can also compare magnitudes.
 
-    Results are cached, so equal outputs share a tuple, and the judge analyses each object only once.
+    Results are cached, so equal outputs share a tuple, and the judge analyses each distinct output only once.
     """
     return output, *map(float, NUMBER.findall(output))
 
@@ -342,7 +343,7 @@ def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
 
 
 def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
-    """Fail if ``Profile.draws`` returns the same draws on every call.
+    """Fail if two calls of ``Profile.draws`` return the same draws.
 
     The events to test are chosen using some draws and then tested on others. If both sets of draws were the same, the
     test would only confirm the choice.

@@ -46,15 +46,15 @@ class CheckFailedError(AssertionError):
 
 
 class Elsewhere(str):
-    """A reason for skipping a check that does not apply to a mechanism, rather than one that could not be run."""
+    """A reason for skipping a check that does not apply to a mechanism, unlike one that could not be run."""
 
 
 class LeftOut(str):
-    """A plugin author's reason for not running a check that applies, as given in ``Profile.skip``."""
+    """The reason that a plugin's author gives in ``Profile.skip`` for not running a check that does apply."""
 
 
 def default_method_only(subject: Subject) -> str | None:
-    """Return the reason for skipping a check on methods other than the mechanism's default, or None for the default.
+    """Return a reason to skip a check if the method under test is not the mechanism's default, or None if it is.
 
     This is for checks on code that all methods share, such as code that reads files. Repeating such a check for other
     methods would reveal nothing new.
@@ -126,12 +126,12 @@ class Check:
 
 
 def at_epsilon_one(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a copy of a problem with epsilon 1, or rho 1/2, at which an attack needs the fewest draws."""
+    """Return a copy of a problem with epsilon set to 1, or rho to 1/2, where an attack needs the fewest draws."""
     return _set_epsilon(problem, Decimal(1))
 
 
 def at_tiny_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a copy of a problem with an epsilon or rho near 0, so that noise hides nearly every difference."""
+    """Return a copy of a problem with epsilon or rho set close to 0, so that noise hides nearly every difference."""
     return _set_epsilon(problem, TINY_EPSILON)
 
 
@@ -159,7 +159,7 @@ CHECKS: Final[dict[str, Check]] = {}
 
 
 def require_field(field: str) -> Callable[[Subject], str | None]:
-    """Return a :attr:`Check.needs` function that gives a reason for skipping the check if a profile field is None."""
+    """Return a function for :attr:`Check.needs` that gives a reason to skip the check if a profile field is None."""
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 
@@ -220,7 +220,7 @@ class History:
 
     @property
     def power(self) -> str:
-        """A note on what the most powerful example would have detected, or "" if no example reported its power."""
+        """A note on the smallest fault that any example would have detected, or "" if no example reported its power."""
         number, note = min(self.powers, default=(0.0, ""))
         if math.isinf(number):
             return "the attack had no power on these problems"
@@ -257,9 +257,9 @@ class Trial:
     def once_only(self, what: str) -> bool:
         """Return whether the current example should run a step that is too expensive to run in every example.
 
-        The first two examples are skipped, because their problems are the simplest ones. The first later example that
-        calls this method is chosen. After a failure, all smaller examples run the step as well, because it may be the
-        step that failed.
+        The first two examples never run the step, because their problems are the simplest. After that, the first
+        example that calls this method runs it. If that example fails, all smaller examples run the step as well,
+        because it may be the step that failed.
 
         Args:
             what: A description of the step, under which the index of the chosen example is stored.
@@ -270,7 +270,7 @@ class Trial:
         return number >= 2 and self.history.once.setdefault(what, number) == number
 
     def chance(self, problem: GeneratedProblem) -> random.Random:
-        """Return a random generator seeded with the problem, so that equal problems lead to equal choices."""
+        """Return a random generator seeded from the problem, so that equal problems lead to equal choices."""
         # If the choices came from Hypothesis, they would shrink with the problem. Unlike hash(), CRC-32 is the same in
         # all processes.
         return random.Random(zlib.crc32(repr(problem.identity).encode()))
@@ -305,7 +305,7 @@ class Trial:
         return pipeline_run
 
     def draw_run(self) -> tuple[GeneratedProblem, Run]:
-        """Draw a problem, run the pipeline on it, and return the problem and the run."""
+        """Draw a problem, run the pipeline on it, and return both the problem and the run."""
         problem = self.problem()
         return problem, self.run(problem)
 

@@ -34,7 +34,7 @@ def states_channel(subject: Subject) -> str | None:
 
 @check("channel", version=2, needs=states_channel, share=0.3, min_examples=4)
 def channel(trial: Trial) -> None:
-    """Check that the probabilities in ``channel()`` satisfy the guarantee, and that reports occur as often as they say.
+    """Check that the probabilities in ``channel()`` satisfy the guarantee and match the frequencies of drawn reports.
 
     A channel gives the probability of each report for each secret.
 

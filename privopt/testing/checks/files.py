@@ -11,9 +11,9 @@ from privopt.testing.checks.base import Trial, check, require_field
 
 @check("round-trip")
 def round_trip(trial: Trial) -> None:
-    """Check that a release is unchanged when it is read back from its folder, and that verify finds no fault.
+    """Check that a release and its loss are unchanged when read back from the folder, and that verify finds no fault.
 
-    The release's loss must be unchanged as well. Writing the release again must produce the same bytes in every file.
+    Writing the release again must produce the same bytes in every file.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -46,7 +46,7 @@ def round_trip(trial: Trial) -> None:
 
 @check("oracle", needs=require_field("oracle"))
 def oracle(trial: Trial) -> None:
-    """Check that the release passes the profile's ``oracle``, a test that is independent of the mechanism.
+    """Check that the release passes the profile's ``oracle``, a test written independently of the mechanism.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

@@ -60,7 +60,7 @@ class Forgery:
     summed: bool = True
 
     def write(self, trial: Trial, run: Run) -> Path:
-        """Copy a run's folder to a new folder of ``trial.subject``, change the file there, and return its path."""
+        """Copy a run's folder to a new folder of ``trial.subject``, change the file, and return the copy's path."""
         folder = trial.subject.new_folder() / "forged"
         shutil.copytree(run.folder, folder)
         (folder / self.file).write_bytes(self.contents)
@@ -72,9 +72,7 @@ class Forgery:
 
 @check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Check that verify detects a changed table even if the checksums were updated to match.
-
-    The change adds 1000 to a number.
+    """Check that verify detects a number that was increased by 1000, even if the checksums were updated to match.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -112,7 +110,7 @@ def _raise_last_number(run: Run) -> Forgery | None:
 
 
 def _add_thousand(text: str) -> str | None:
-    """Add 1000 to the number in a string, or return None if the string is not a number. An integer stays an integer."""
+    """Add 1000 to the number in a string, or return None if the string is not a number. Integers remain integers."""
     number = number_in(text)
     if number is None:
         return None
@@ -159,7 +157,7 @@ def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
 
 
 def _measure_seconds(work: Callable[[], Any]) -> float:
-    """Call a function, and return the CPU seconds that it took, even if it rejected its input with an error."""
+    """Call a function, and return the CPU seconds that it took, even if it raised an error to reject its input."""
     start = time.process_time()
     with suppress(PrivoptError, ArithmeticError, ValueError):
         work()
@@ -206,7 +204,7 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
 
 
 def _make_long_numbers(run: Run) -> Iterator[Forgery]:
-    """Yield forgeries of a run's files that replace a rational in the release with a very long number.
+    """Yield forgeries of a run's files that replace one of the release's rational numbers with a very long number.
 
     The number has millions of digits, but takes only a few characters to write (:data:`LONG_NUMBER`).
     """
@@ -221,7 +219,7 @@ def _make_long_numbers(run: Run) -> Iterator[Forgery]:
 def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
     """Yield a forgery of a file that replaces the last word for which ``change`` returns a replacement.
 
-    In an archive, only the last element of each string array is tried, and there is a forgery for each array.
+    For an archive, only the last element of each string array is tried, and each array gives a separate forgery.
 
     Args:
         run: The run whose folder is forged.

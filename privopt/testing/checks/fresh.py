@@ -36,8 +36,8 @@ def fresh_samples(trial: Trial) -> None:
     """Check that repeated calls to ``sample`` are independent, in one process and across processes.
 
     Samples drawn one at a time must also have the same frequencies as samples drawn all at once. An input that nearly
-    always gives the same output cannot reveal a repetition. If all inputs are like this, the check tries again with
-    epsilon 1.
+    always gives the same output cannot reveal a repetition, so the check tries again with epsilon 1 if all inputs are
+    of this kind.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -83,7 +83,9 @@ def fresh_samples(trial: Trial) -> None:
 
 
 def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
-    """Return an input whose samples can reveal a repetition, or else the one whose samples vary most, with its samples.
+    """Return an input whose samples vary enough to reveal a repetition, together with its samples.
+
+    If none of the inputs that were tried is like this, the one whose samples vary most is returned.
 
     Args:
         trial: A single run of the check, which is discarded if the release has no inputs.
@@ -104,14 +106,14 @@ def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
 
 
 def _max_share(samples: Sequence[str]) -> float:
-    """Return the most frequent output's share of the samples, or 1 if there are no samples."""
+    """Return the share of the samples that the most frequent output has, or 1 if there are no samples."""
     return max(Counter(samples).values(), default=1) / max(1, len(samples))
 
 
 def _sample_in_child(release: Any, name: str) -> list[str]:
-    """Draw samples for an input in a forked process, and return them.
+    """Draw samples for an input in a forked child process, and return them.
 
-    If a generator was seeded before the fork, two child processes would get the same samples.
+    If the random generator was seeded before the fork, all child processes get the same samples.
 
     Args:
         release: The release to draw samples from.

@@ -248,7 +248,7 @@ def _is_numeric(members: tuple[Any, ...]) -> bool:
 
 
 def _wrong_values(members: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield values that are invalid for each of the types that a key accepts (``members``)."""
+    """Yield values that are invalid for a key, given the types that it accepts (``members``)."""
     # Literal[...] and tuple[...] count as Literal and tuple, whatever their arguments.
     kinds = {get_origin(member) or member for member in members}
     tables = any(attrs.has(member) and member is not File for member in members)

@@ -19,7 +19,7 @@ SUM_TOLERANCE: Final = 1e-9
 
 
 def is_same_sum(first: float, second: float) -> bool:
-    """Return whether two sums are equal except for rounding errors due to different orders of summation."""
+    """Return whether two sums are equal up to the rounding errors that a different order of summation can cause."""
     return abs(first - second) <= SUM_TOLERANCE * max(1.0, abs(first), abs(second))
 
 
@@ -56,10 +56,10 @@ def objective_reported(trial: Trial) -> None:
 
 @check("lower-bound")
 def lower_bound(trial: Trial) -> None:
-    """Check that the reported bound is consistent with the objective that the profile's ``best_known`` attains.
+    """Check that the reported bound does not contradict the objective of a release found by other means.
 
-    ``best_known`` returns the objective of a private release that was found by other means. A lower bound above this
-    objective is wrong, and so is an upper bound below it if the objective is maximised.
+    That objective comes from the profile's ``best_known``. A lower bound above it is wrong, and so is an upper bound
+    below it if the objective is maximised.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -88,10 +88,10 @@ def lower_bound(trial: Trial) -> None:
 
 
 def loss_tolerance(subject: Subject, *values: float) -> float:
-    """Return the largest allowed difference between two losses that should be equal.
+    """Return the largest allowed difference between two losses that should be equal, in the unit of the losses.
 
-    This covers both solves' optimality gaps, the profile's relative tolerance, and rounding errors. The result has the
-    unit of the losses, which are given as ``values``.
+    This covers the optimality gaps of both solves, the profile's relative tolerance, and rounding errors. The losses
+    are given as ``values``.
     """
     # The factor is 2 because each solve can miss the optimum by the method's relative gap.
     return (2 * max(subject.method.gap, 1e-6) + subject.profile.tolerance) * max(map(abs, values)) + SUM_TOLERANCE
@@ -106,7 +106,7 @@ def _has_stricter(subject: Subject) -> str | None:
 
 @check("loss-monotone", needs=_has_stricter)
 def loss_monotone(trial: Trial) -> None:
-    """Check that the loss does not increase if less privacy is requested.
+    """Check that the loss does not increase when less privacy is requested.
 
     The profile's ``stricter`` returns a version of a problem that requests more privacy. Any release for that version
     also satisfies the original problem's guarantee, so the original problem's loss must not be higher.
@@ -150,7 +150,7 @@ def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> floa
 
 
 def _has_own_noise(trial: Trial, *problems: GeneratedProblem) -> bool:
-    """Return whether any problem's loss still varies if the noise from :mod:`privopt.numbers.noise` is set to 0.
+    """Return whether any problem's loss still varies when the noise from :mod:`privopt.numbers.noise` is set to 0.
 
     Args:
         trial: A single run of the check.
@@ -160,7 +160,9 @@ def _has_own_noise(trial: Trial, *problems: GeneratedProblem) -> bool:
 
 
 def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, **options: Any) -> None:
-    """Fail if a variant's objective is not the problem's objective times the variant's factor, within tolerances.
+    """Fail if a variant's objective is not the original problem's objective times the variant's factor.
+
+    Differences within the solvers' and the profile's tolerances are allowed.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

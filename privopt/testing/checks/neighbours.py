@@ -84,7 +84,7 @@ def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> st
 def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
     """Return the queries to which a method adds noise for a loaded problem, with their true values and noise scales.
 
-    If the profile does not list the queries, the noise calls of a solve are recorded and returned.
+    If the profile does not list the queries, they are obtained by solving the problem and recording its noise calls.
     """
     if subject.profile.queries is not None:
         return subject.profile.queries(problem, subject.method.name)
@@ -116,7 +116,7 @@ def _adds_noise(subject: Subject) -> str | None:
 
 @check("sensitivity", version=5, of={"noise"}, needs=_adds_noise, min_examples=10)
 def sensitivity(trial: Trial) -> None:
-    """Check that neighbours' noiseless values differ by no more than the noise scale allows.
+    """Check that the noise is large enough for the difference between the true values of neighbouring inputs.
 
     For each neighbour, the exact privacy losses of all noise calls are added up and compared with the claimed budget.
 
@@ -295,8 +295,8 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
     The own-scale check needs this fraction, because a mechanism that spends less than its budget can still be private
     at half the noise scale.
 
-    If the certificate says that more than half was used, the result is 1. Otherwise, it is the larger of two fractions
-    of the budget: the one in the certificate, and the largest privacy loss found for a few neighbours.
+    If the certificate says that more than half was used, the result is 1. Otherwise, it is the larger of the fraction
+    in the certificate and the largest privacy loss found for a few neighbours, as a fraction of the budget.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -441,8 +441,8 @@ def excess(
             probabilities in terms of the second's.
 
     Returns:
-        The index of the output with the greatest log ratio, and a sentence about the difference. If ``delta`` is not 0,
-        the index is 0 and has no meaning, since the divergence is over all outputs. The result is None if the
+        The index of the output with the greatest log ratio, and a clause that describes the difference. If ``delta`` is
+        not 0, the index is 0 and has no meaning, since the divergence is over all outputs. The result is None if the
         difference is allowed, up to rounding errors.
     """
     if delta:

@@ -55,7 +55,7 @@ def _can_draw(subject: Subject) -> str | None:
 def drawn_as_stated(trial: Trial) -> None:
     """Check that outcomes occur as often as the profile's distribution says, with a binomial test for each outcome.
 
-    The example is skipped if the test has no power because it would detect none of the multiples of epsilon in
+    An example is skipped if its test has no power, that is, if it would detect none of the multiples of epsilon in
     :data:`FACTORS`. In that case, the distribution hardly depends on epsilon, because one outcome is nearly certain or
     all outcomes are equally likely. An example without an epsilon is skipped if one outcome is nearly certain.
 
@@ -90,7 +90,7 @@ def drawn_as_stated(trial: Trial) -> None:
 
 
 def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) -> GeneratedProblem:
-    """Return the problem whose distribution changes most if epsilon is doubled.
+    """Return the problem whose distribution changes most when epsilon is doubled.
 
     Each problem is also tried with other values of epsilon, so the result can be a problem changed in this way. If the
     problems have no epsilon, the result is the one whose most likely outcome has the lowest probability.

@@ -156,7 +156,7 @@ def no_mutation(trial: Trial) -> None:
 
 
 def _record_surroundings() -> dict[str, Any]:
-    """Return the parts of the process's global state that a solve must not change, keyed by their descriptions."""
+    """Return the parts of the process's global state that a solve must not change, by descriptions for messages."""
     # The state contains an array, for which == does not return a single truth value, so use its text instead.
     state = np.random.get_state(legacy=False)  # noqa: NPY002  (the legacy state must not change, so it is read)
     return {
@@ -330,9 +330,9 @@ def find_differences(first: Path, second: Path) -> Iterator[str]:
 def evidence(trial: Trial) -> None:
     """Check that no certificate for a noisy release claims the evidence "proved".
 
-    A single draw does not reveal the distribution of its noise. The evidence must therefore be "declared", which partly
-    relies on the publisher's word. A release counts as noisy if it changes from run to run, or if setting all noise to
-    0 changes it.
+    A single draw does not reveal the distribution of its noise, so the evidence must be "declared", which partly relies
+    on the publisher's word. A release counts as noisy if it changes from run to run, or if setting all noise to 0
+    changes it.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -363,11 +363,11 @@ def evidence(trial: Trial) -> None:
 
 @check("vacuous-guarantee", private=True)
 def vacuous_guarantee(trial: Trial) -> None:
-    """Check that no certificate holds without having checked a condition on two different inputs.
+    """Check that no certificate holds unless at least one condition on two different inputs was checked.
 
-    The problem returned by the profile's ``nothing_near`` is checked as well. Its inputs differ, but its guarantee
-    requires nothing of any pair, for example because all inputs are too far apart. The mechanism must reject such a
-    problem, or its certificate must not hold.
+    The check is repeated on the problem that the profile's ``nothing_near`` returns. Its inputs differ, but its
+    guarantee does not constrain any pair of them, for example because all inputs are too far apart. The mechanism must
+    reject such a problem, or its certificate must not hold.
 
     A problem is exempt if it has no two different inputs, that is, if all inputs are at distance 0 or there are no
     neighbours.

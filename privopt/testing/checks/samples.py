@@ -86,7 +86,7 @@ def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) 
 
 
 def is_plausible_count(hits: int, count: int, probability: float, tests: int = 1) -> bool:
-    """Return whether a count lies in its two-sided binomial interval at :data:`CONFIDENCE`.
+    """Return whether a number of hits lies in its two-sided binomial interval at :data:`CONFIDENCE`.
 
     Args:
         hits: The number of draws with the outcome.

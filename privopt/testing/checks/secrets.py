@@ -220,8 +220,8 @@ def order_leak(trial: Trial) -> None:
 
     The problem is also solved with the rows of its secret files in another order, or with the files in another format.
     The check fails if a public part is the same in all runs on each form of the problem, but differs between the forms.
-    The comparison is made twice, once with noise drawn as usual and once with all noisy values equal. The runs have no
-    seed, because a seed may legitimately assign the noise to other rows.
+    This is tested both with noise drawn as usual and with all noisy values equal. The runs have no seed, because a seed
+    may legitimately assign the noise to other rows.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -362,8 +362,8 @@ def non_interference(trial: Trial) -> None:
     elsewhere. For such a mechanism, the check compares parts that are constant for each input, and runs whose releases
     happen to be equal.
 
-    The second input is a neighbour of the first, or the end of a chain of neighbours. If the files differ between the
-    ends of the chain, they also differ between two successive inputs in it.
+    The second input is either a neighbour of the first or the end of a chain of neighbours. If the files differ between
+    the ends of the chain, they also differ between two successive inputs in it.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -467,7 +467,7 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
 
 
 def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> None:
-    """Run the pipeline on two neighbours many times, and fail if equal releases always have different public parts.
+    """Run two neighbours many times, and fail if a public part always differs even though the releases are equal.
 
     A difference between two runs with the same release is suspicious. It counts as a finding once each input has
     :data:`MIN_EQUAL_RELEASES` runs with that release. The runs stop early if there is a finding, or if there is no
@@ -502,7 +502,7 @@ def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: Ge
 def _differing_parts(
     sides: Sequence[Mapping[str, list[Parts]]], min_runs: int
 ) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
-    """Compare runs with equal releases, and yield public parts that differ between two inputs but are constant on each.
+    """Yield the public parts that are constant on each of two inputs but differ between them, given the same release.
 
     Args:
         sides: For each of the two inputs, a mapping from releases to the public parts of the runs that produced them.

@@ -76,7 +76,7 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
 
 
 def rarest_visible(draws: int, limit: float, error: float) -> float:
-    """Return the smallest probability with which an output that only one of two inputs can produce would be detected.
+    """Return the lowest probability at which a test would detect an output that only one of two inputs can produce.
 
     Args:
         draws: The number of draws for each input.
@@ -95,7 +95,7 @@ def find_threshold(holds: Callable[[float], bool], lower: float, upper: float) -
     """Find the smallest number between ``lower`` and ``upper`` for which a condition holds, by bisection.
 
     The condition must be monotone: if it holds for a number, it holds for all larger ones. It must hold for ``upper``.
-    The result is too large by at most 2**-50 times the length of the interval.
+    The result exceeds the true threshold by at most 2**-50 times the length of the interval.
     """
     for _ in range(50):
         middle = 0.5 * (lower + upper)

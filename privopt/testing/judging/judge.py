@@ -49,7 +49,7 @@ class _OutOfTimeError(Exception):
 
 @define(eq=False)
 class _Drawer:
-    """A source of the mechanism's outputs, which counts them and enforces the time limit.
+    """An object that draws outputs from the mechanism, counts them and enforces the time limit.
 
     Attributes:
         mechanism: A function that takes an input and returns an output, or None if ``many`` is given.
@@ -157,7 +157,7 @@ def judge(
 
     Each round uses four times as many draws per input as the previous one. It searches pairs of inputs for promising
     events, and tests the best events with fresh draws. The error probability is split among all tests in all rounds,
-    and the last planned round gets half of it. The trial ends when a violation is found or the draws are used up.
+    and the last planned round gets half of it. The test ends when a violation is found or the draws are used up.
 
     >>> def answer(truth, rng):  # tells the truth in three of four cases: epsilon log 3
     ...     return truth if rng.random() < 0.75 else not truth
@@ -176,19 +176,20 @@ def judge(
         notion: The name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them up to
             a delta (:attr:`PrivacyConstraint.tails`).
         epsilon: The claimed epsilon, above 0. If the notion depends on distances, it is per unit of distance.
-        delta: The claimed delta, at least 0.
+        delta: The claimed delta, at least 0 and below 1.
         distance: A function that returns the distance between two inputs, for notions that depend on distances. The
             default is a distance of 1.
         many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that draw many outputs at
             once faster than one by one.
-        confidence: The joint confidence of all conclusions.
-        draws: The largest number of outputs to draw. Unless the trial ends early, nearly all of these are used.
-        time_limit: The number of seconds after which the trial stops, or None for no limit.
+        confidence: The joint confidence of all conclusions, at least 0.5 and below 1.
+        draws: The largest number of outputs to draw, at least 4,000. Unless the test ends early, nearly all of these
+            are used.
+        time_limit: The number of seconds after which the test stops, or None for no limit.
         seed: The seed for all of the judge's choices, and for ``rng``.
 
     Returns:
         The verdict. The same seed gives the same verdict if the mechanism draws from ``rng`` and no time limit stops
-        the trial.
+        the test.
 
     Raises:
         UsageError: An argument is invalid, or there are no pairs of inputs.
@@ -251,7 +252,7 @@ def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, 
 
 
 class _SearchRound(NamedTuple):
-    """The planned numbers of pairs and draws in a round.
+    """The planned numbers of pairs and draws for a round of search and testing.
 
     Attributes:
         pairs: The number of pairs to search.
@@ -267,7 +268,7 @@ class _SearchRound(NamedTuple):
 
 
 def _plan_rounds(draws: int) -> list[_SearchRound]:
-    """Return the rounds of a trial with the given total number of draws.
+    """Plan the rounds of a trial with the given total number of draws.
 
     All rounds except the last examine several pairs, and together use at most half of the draws. The last round
     examines only the best pair, and spends a fifth of its draws on the search for events and the rest on tests.
