@@ -43,7 +43,7 @@ _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
 
 
 def _check_period(instance: object, attribute: object, value: Any) -> None:
-    """Raise UsageError if a field's value is not a key of :data:`PERIODS` (attrs validator)."""
+    """Raise UsageError unless a field's value is a key of :data:`PERIODS` (attrs validator)."""
     if not isinstance(value, str) or value not in PERIODS:  # a list, for example, cannot be looked up
         raise UsageError(f"per must be one of {', '.join(PERIODS)}, got {cut(repr(value))}")
 

@@ -70,7 +70,8 @@ class Rotation:
         head: The number and hash of the archived ledger's last entry, as ``N:HASH``.
         entries: The number of entries that were archived.
         carried: The number of charges carried over to the new ledger.
-        closed: Maps each unit with a limit per calendar period to the first period that can still be charged.
+        closed: Maps each budget unit (such as ``epsilon``) with a limit per calendar period to the first period that
+            can still be charged.
     """
 
     archive: Path
@@ -108,7 +109,7 @@ class _Carried(NamedTuple):
 
     Attributes:
         time: The entry's time in microseconds since 1970, UTC.
-        key: The charged account, or None if the entry is not a charge.
+        key: The account to which the entry is charged, or None if the entry is not a charge.
         terms: The terms of the entry.
     """
 
@@ -231,14 +232,14 @@ def _previous_period(limit: Limit, now: int) -> str:
 def carried_entries(
     transaction: LedgerTransaction, limits: dict[str, Limit], now: int, last: int
 ) -> tuple[list[_Carried], dict[str, str]]:
-    """Return the entries that a rotation carries over to the new ledger, and the first open period for each unit.
+    """Return the entries that a rotation carries over to the new ledger, and the periods that it leaves open.
 
     The entries record closed periods and charges. They depend only on the old ledger's entries, the limits and the time
     of the rotation, so anyone can recompute them.
 
     Args:
         transaction: The old ledger.
-        limits: The limits in force, by unit.
+        limits: The limits in force, by budget unit (such as ``epsilon``).
         now: The time of the rotation, in microseconds since 1970, UTC.
         last: The number of the old ledger's last entry before the rotation.
 

@@ -56,7 +56,7 @@ class Names:
 
     @property
     def label(self) -> str:
-        """The string by which a ledger records this scheme: "plain", or a fingerprint of the key."""
+        """The string that identifies this scheme in a ledger: "plain", or a fingerprint of the key."""
         if self.key is None:
             return PLAIN
         # The HMAC of a fixed text, so that equal keys have equal labels and a label does not reveal its key.
@@ -93,7 +93,7 @@ def hash_name(key: bytes, name: str) -> str:
 
 
 def key_path(value: Path | str | None) -> Path | None:
-    """Convert the name of a key file to a path, or return None for None.
+    """Convert the name of a key file to a path. None is returned unchanged.
 
     Raises:
         UsageError: The value is neither a string nor a path.

@@ -73,7 +73,7 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 
 
 def directions(degrees: Floats) -> Floats:
-    """Return the points on the unit sphere, shape (N, 3), at latitudes and longitudes in degrees, shape (N, 2).
+    """Convert latitudes and longitudes in degrees, shape (N, 2), to points on the unit sphere, shape (N, 3).
 
     Sorting pairs of points by straight-line distance gives the same order as sorting them by great-circle distance.
     """
@@ -85,8 +85,8 @@ def directions(degrees: Floats) -> Floats:
 def upper_distances(distances: Floats) -> Floats:
     """Return upper bounds on the exact distances, given distances that this module's functions rounded down.
 
-    The factor covers the formulas' largest relative error. The constant is added because small distances may have been
-    rounded down to 0.
+    Each distance is multiplied by a factor that covers the largest relative error of the formulas. A constant is then
+    added, because small distances may have been rounded down to 0.
     """
     upper_bounds: Floats = distances * (1.0 + 2.0**-46) + 1e-139
     return upper_bounds
@@ -130,11 +130,11 @@ def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
 
 @jit(inline="always")
 def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compiled
-    """Return a lower bound on the square root of a sum of squares that was computed in plain doubles.
+    """Return a lower bound on a square root, given the radicand as a sum of squares computed in plain doubles.
 
-    The sum is over ``dim`` columns, in blocks of 16. Each square has a relative error of at most 3 u, and the sums add
-    (15 + dim / 16) u, where u is 2^-53. The square root halves this error. Rounding the root and the product that
-    reduces it adds 2 u.
+    The sum is over ``dim`` columns, in blocks of 16. Each square has a relative error of at most 3 u, where u is 2^-53,
+    and the summation adds at most (15 + dim / 16) u. The square root halves this error. Rounding the root and the
+    product that reduces it adds 2 u.
     """
     return 0.0 if total < 1e-280 else math.sqrt(total) * (1.0 - (dim / 32.0 + 16.0) * 2.0**-53)
 

@@ -267,7 +267,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """Return the same kind of bounds as :func:`exp_bounds`, computed with ball arithmetic instead of double-doubles.
+    """Return bounds like those of :func:`exp_bounds`, computed with ball arithmetic instead of double-doubles.
 
     This function is used for small arrays, and for values of epsilon with which double-doubles could underflow or
     overflow.
@@ -290,15 +290,14 @@ def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
-    """Return integers with ``low <= exp(exponent) * 2**bits <= high``, computed by ball arithmetic.
+    """Return integers ``low`` and ``high`` with ``low <= exp(exponent) * 2**bits <= high``.
+
+    They are computed by ball arithmetic, and differ by at most 2 unless the exponent is large.
 
     Args:
         exponent: Exact and non-negative. The integers grow exponentially with it, so callers should avoid values above
             45.
         bits: The number of fractional bits in the result.
-
-    Returns:
-        The integers ``low`` and ``high``. Their difference is at most 2 unless the exponent is large.
     """
     import flint
 

@@ -59,7 +59,7 @@ def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
 def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
     """Draw True with probability exp(-u / t), for 0 <= u <= t (Algorithm 1).
 
-    Return the draw and the offset of the next unused word, which is -1 if the random ``words`` ran out.
+    Returns the draw and the offset of the next unused word, which is -1 if the random ``words`` ran out.
     """
     # Von Neumann's method: the first k for which a draw of probability u / (t k) fails is odd with probability
     # exp(-u / t).
@@ -77,9 +77,10 @@ def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
 def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-untyped-def]
     """Draw True with probability exp(-steps s / t), for any steps >= 0 and s <= t.
 
-    The probability is written as a product of factors with exponents of at most 1, and one Bernoulli variable is drawn
-    for each. The first that is False ends the draw, so most factors are never needed. Return the draw and the offset of
-    the next unused word, which is -1 if the random ``words`` ran out.
+    The probability is written as a product of factors exp(-x) with x <= 1, and one Bernoulli variable is drawn for each
+    factor. The first one that is False ends the draw, so most factors are never needed.
+
+    Returns the draw and the offset of the next unused word, which is -1 if the random ``words`` ran out.
     """
     # The largest number of steps for which the exponent is at most 1.
     max_part = t // s
@@ -98,7 +99,8 @@ def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
 
     The integers u < t and v are drawn with probabilities proportional to exp(-u / t) and exp(-v). Then u + t v is
     geometric with parameter exp(-1 / t), and its quotient by s, rounded down, is geometric with parameter exp(-s / t).
-    Return m and the offset of the next unused word, which is -1 if the random ``words`` ran out.
+
+    Returns m and the offset of the next unused word, which is -1 if the random ``words`` ran out.
     """
     while True:
         u, offset = _draw_below(words, offset, t)
@@ -125,7 +127,7 @@ def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
 def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
     """Draw a discrete Laplace value with scale t / s (Algorithm 2).
 
-    Return the value and the offset of the next unused word, which is -1 if the random ``words`` ran out.
+    Returns the value and the offset of the next unused word, which is -1 if the random ``words`` ran out.
     """
     while True:
         magnitude, offset = draw_geometric(words, offset, s, t)
@@ -145,8 +147,8 @@ def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
 def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
     """Fill ``samples`` from index ``sample_count`` on with discrete Laplace draws of scale t / s.
 
-    ``words`` are random 64-bit words, used in order. Return the number of words used and the number of samples that are
-    now filled.
+    ``words`` are random 64-bit words, used in order. Returns the number of words used and the number of samples that
+    are now filled.
     """
     offset = 0
     while sample_count < samples.size:

@@ -88,7 +88,8 @@ class NoiseRecord:
     def spent(self) -> Fraction:
         """The exact privacy loss per unit of sensitivity, which is at most the requested budget.
 
-        This is epsilon = 1 / scale, or for Gaussian noise rho = 1 / (2 V) per unit of the squared L2 sensitivity.
+        This is epsilon = 1 / scale. For Gaussian noise with variance parameter V, it is rho = 1 / (2 V) per unit of the
+        squared L2 sensitivity.
         """
         return 1 / (2 * self.scale if self.distribution == "discrete-gaussian" else self.scale)
 
@@ -213,7 +214,7 @@ _SOURCES: Final = [NoiseSource()]
 
 
 def _add_noise(values: NDArray[Any], law: Law, scale: Fraction, seed: int | None) -> tuple[NDArray[Any], NoiseRecord]:
-    """Add noise from the current source to validated values of any shape. Return the result and the noise record."""
+    """Add noise from the current source to validated values of any shape, and return the result and its record."""
     return _SOURCES[-1].draw(values, law, scale, seed)
 
 

@@ -314,5 +314,8 @@ def _decide_exactly(bits: int, cuts: Sequence[Fraction], entropy: Source) -> int
 
 
 def make_source(seed: int | None) -> Source:
-    """Return the operating system's entropy or, if a seed is given, NumPy's PCG64 stream, which is not private."""
+    """Return a source of random bytes: the operating system's entropy or, if a seed is given, a NumPy PCG64 stream.
+
+    Draws from the PCG64 stream are not private.
+    """
     return os.urandom if seed is None else np.random.Generator(np.random.PCG64(seed)).bytes

@@ -48,7 +48,7 @@ class DamagedDistribution:
 
 @frozen
 class InstalledEntryPoints:
-    """The entry points of an environment.
+    """The entry points of all distributions in an environment.
 
     Attributes:
         points: The entry points of all groups.

@@ -34,7 +34,7 @@ def normalize_name(distribution: str) -> str:
 
 
 def _import_target(target: str) -> Any:
-    """Import the object that ``"package.module:name"`` names.
+    """Import the object given as ``"package.module:name"``.
 
     Raises:
         RegistryError: The object cannot be imported, whatever error its module raises.
@@ -49,7 +49,7 @@ def _import_target(target: str) -> Any:
 
 
 def load_class(target: str, base: type) -> type[Any]:
-    """Import the class that ``"package.module:Class"`` names.
+    """Import the class given as ``"package.module:Class"``.
 
     Raises:
         RegistryError: The class cannot be imported, or is not a subclass of ``base``.
@@ -268,8 +268,8 @@ class Registry:
 
         Raises:
             UnknownNameError: There is no such entry. The message suggests similar or known names.
-            UsageError: There is no such entry, and plugins are broken or packages of the project are not installed. The
-                message names these as well, because they may be the reason.
+            UsageError: There is no such entry, and some plugins are broken or some packages of the project are not
+                installed. The message names these as well, because one of them may be the reason.
             RegistryError: Two packages claim the name.
         """
         # Check this first, because the first package's entry may still be registered under the name in question.

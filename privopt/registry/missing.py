@@ -47,7 +47,7 @@ def _optional_requirements() -> tuple[tuple[str, str], ...]:
 
 
 def describe_missing_distributions() -> list[str]:
-    """Return one sentence that names the project's missing packages, in a list that is empty if none is missing."""
+    """Return a list with a sentence that names the project's missing packages, or an empty list if none is missing."""
     missing = [name for name in project_distributions() if not _is_installed(name)]
     if not missing:
         return []

@@ -94,7 +94,7 @@ def _coordinate_decimals(layer: Layer) -> int:
 
 
 def _round_property(value: Any) -> Any:
-    """Return a property's value for GeoJSON. Non-integers are rounded, and non-finite numbers become None."""
+    """Return a property's value for GeoJSON, with non-integers rounded and non-finite numbers replaced by None."""
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):

@@ -89,7 +89,7 @@ def table_section(
     file: str = "",
     for_experts: bool = False,
 ) -> Section:
-    """Return a section with a title, a sentence and a table.
+    """Return a section with a title, a lead sentence and a table.
 
     Args:
         title: The section's title, which is also the table's name for screen readers.

@@ -33,6 +33,6 @@ def exposed_to(result: Result) -> str:
 
 
 def limits(result: Result) -> tuple[list[str], list[str]]:
-    """Return descriptions of what was checked about the guarantee and of what was not, as two lists of single lines."""
+    """Return one-line descriptions of what was checked about the guarantee and of what was not, as two lists."""
     lines: tuple[list[str], list[str]] = registry().kind("notion", result.guarantee.kind).load().limits(result)
     return lines

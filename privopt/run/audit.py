@@ -131,5 +131,5 @@ def _format_value(value: object) -> str:
 
 
 def _format_pairs(value: Mapping[str, Any]) -> str:
-    """Return a mapping's names and values as text, separated by commas."""
+    """Return a mapping as text, with each value after its name and commas in between."""
     return ", ".join(f"{inner.replace('_', ' ')} {_format_value(item)}" for inner, item in value.items())

@@ -39,7 +39,7 @@ class Measurement:
             for the problem (:class:`privopt.interfaces.abilities.ChoosesNotion`) or, if it chooses none, the one in its
             spec.
         certificate: The certificate issued by the mechanism's privacy constraint.
-        utility: The utility loss.
+        utility: The mechanism's utility loss, with which the release was evaluated.
         value: The release's loss, or None if it has no loss or the loss could not be evaluated.
         value_unit: The unit to which the loss is rounded, so that programs with different rounding errors report the
             same loss. If None, the loss is not rounded.
@@ -72,7 +72,7 @@ def measure_release(
         problem: The problem that the release solves.
         release: The release.
         method: The name of the method that computed the release.
-        value_unit: The unit to which to round the loss, if a result contains one. If None, a unit is chosen.
+        value_unit: The unit to which the loss is rounded, as recorded in an existing result. If None, a unit is chosen.
 
     Raises:
         RegistryError: The mechanism returned an object of the wrong type.
@@ -133,7 +133,7 @@ def facts() -> dict[bytes, Any] | None:
 def content_key(words: str, *arrays: NDArray[Any]) -> bytes:
     """Return a cache key: the SHA-256 digest of ``words`` and the arrays' bytes.
 
-    ``words`` says what was computed. If the arrays' shapes or types can vary, it must contain those as well.
+    ``words`` must say what was computed, and must include the arrays' shapes and types if these can vary.
     """
     digest = hashlib.sha256(words.encode())
     for array in arrays:

@@ -170,7 +170,7 @@ def _as_read(file: File) -> bytes:
 
 
 def _frame(file: File) -> pl.DataFrame | None:
-    """Return a file as a data frame if any of its columns was read, or None otherwise."""
+    """Return a file as a data frame, or None if none of its columns was read."""
     return table_of(file) if file.seen.columns else None
 
 

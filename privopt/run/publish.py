@@ -70,7 +70,7 @@ class Copies:
 
 @contextmanager
 def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterator[Copies]:
-    """Yield a hidden folder for copies, which becomes ``target`` if the copies are published and is removed otherwise.
+    """Yield a :class:`Copies` whose hidden folder becomes ``target`` when it is published, and is removed otherwise.
 
     Args:
         target: The final folder, which must be missing or empty unless ``force`` is True. If None, no copies are made.

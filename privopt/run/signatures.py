@@ -55,7 +55,7 @@ def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | N
 
 
 def check_key(key: Path) -> None:
-    """Check that a key can sign, by signing an empty message, so that a long computation does not fail at the end.
+    """Check that a key can sign, by signing an empty message. Callers do this before a long computation.
 
     Raises:
         UsageError: ``ssh-keygen`` is missing, or it cannot sign with this key.

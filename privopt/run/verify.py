@@ -92,8 +92,7 @@ def recall(folder: Path) -> Word | None:
 def remember(folder: Path, word: Word) -> None:
     """Cache the verdict on a release folder, so that later uses need not verify it again.
 
-    The caller must have checked that the folder's checksums match. If the verdict cannot be written, it is simply not
-    cached.
+    The caller must have checked that the folder's checksums match. If the verdict cannot be written, nothing is cached.
     """
     try:
         file = _verdict_file(folder)
@@ -228,7 +227,7 @@ class OpenedFolder:
 
 
 def _read_claims(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
-    """Return a release folder's mechanism, and its result.json both as a JSON object and as a parsed result.
+    """Return a release folder's mechanism and its result.json, both as a JSON object and as a parsed result.
 
     Raises:
         InputError: The folder is not a release, contains links or other unusual files, or its result.json is malformed.

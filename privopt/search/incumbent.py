@@ -58,7 +58,7 @@ class ProvedBound(NamedTuple):
 
 
 class Certifier(Protocol[C_contra, P_contra, R_co]):
-    """A mechanism's trusted code, which certifies candidates and evaluates proofs exactly.
+    """A mechanism's trusted code, which certifies candidate solutions and evaluates proofs exactly.
 
     Every value, release and bound that a run reports comes from a certifier, never from a solver.
     """
@@ -159,7 +159,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             certifier: The object that certifies candidates and proves bounds.
             gap: The relative gap that solvers aim for.
             final_gap: The relative gap that the certified value and the proved bound must reach. The default is
-                ``gap``. It is larger than ``gap`` if repairing a candidate may increase its value.
+                ``gap``. A larger gap allows for candidates whose value increases when they are repaired.
             noise: The largest difference that is attributed to rounding.
             progress: Called with each offer.
         """
@@ -408,7 +408,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return self._best_offers[min(promising)[1]] if promising else None
 
     def _is_promising(self, offer: Offer[C, P]) -> bool:
-        """Return whether an offer has not been tried yet and promises a lower value than the best certified one."""
+        """Return whether an offer has not been tried yet and promises a lower value than the best certified one.
+
+        As long as nothing is certified, any offer that has not been tried is promising.
+        """
         # An offer that failed, or was certified at this value, is not tried again. A later offer from the same method
         # counts as new if it promises a lower value.
         tried_value = self._tried_values.get(offer.origin)
@@ -418,7 +421,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return is_new and improves
 
     def prove(self) -> bool:
-        """Evaluate the multipliers that promise the highest lower bound exactly, and store the bound that they prove.
+        """Compute the exact bound that the most promising multipliers prove, and store it if it is the best so far.
 
         Returns:
             True if multipliers were tried, or False if none promise an improvement or no time is left.
@@ -455,7 +458,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def has_unproved_bound(self, min_gain: float) -> bool:
-        """Return whether proving a promised bound would close at least a given part of the remaining gap.
+        """Return whether proving the highest promised bound would close more than a given part of the remaining gap.
+
+        If no bound has been proved yet, any promised bound qualifies. The result is False as long as nothing is
+        certified or nothing is promised.
 
         Args:
             min_gain: The required part, as a fraction of the difference between the best certified value and the best

@@ -21,7 +21,7 @@ P2 = TypeVar("P2")
 
 
 class Later(Generic[T]):
-    """A value that is computed on request. The arguments are bound at creation and must not change afterwards.
+    """A value that is computed on request, by calling a function with arguments that must not change in the meantime.
 
     >>> Later(max, 3, 5).value()
     5
@@ -83,7 +83,7 @@ class Offer(Generic[C, P]):
 
 @define(eq=False)
 class BestOffer(Generic[C, P]):
-    """The best candidate and the best bound from a solver, which the solver can read back.
+    """The best candidate and the best bound that a solver has offered so far.
 
     Attributes:
         candidate: The candidate with the lowest promised value, or None before the first candidate.
@@ -197,7 +197,7 @@ class Offers(Generic[C, P]):
         *,
         firm: bool = True,
     ) -> View[C2, P2]:
-        """Return a view of this search for a smaller problem.
+        """Return a view of this search through which a solver can make offers for a smaller problem.
 
         Args:
             name: The origin to record for all offers made through the view, or ``""`` to keep each offer's own origin.
@@ -212,9 +212,9 @@ class Offers(Generic[C, P]):
 
 
 class View(Offers[C, P]):
-    """A view of a search for a smaller problem, which passes offers on to the search for the whole problem.
+    """A search for a smaller problem, which passes its offers on to the search for the whole problem.
 
-    A candidate is converted to one for the whole problem only when the search evaluates it.
+    A candidate is converted to one for the whole problem only when the outer search evaluates it.
 
     Attributes:
         has_own_gap: Whether :attr:`has_reached_gap` compares the values and bounds offered to the view, because not all
@@ -230,7 +230,7 @@ class View(Offers[C, P]):
         *,
         firm: bool,
     ) -> None:
-        """Create a view of a search.
+        """Create a search for a smaller problem.
 
         Args:
             outer: The search for the whole problem, which receives the offers.

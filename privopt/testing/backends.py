@@ -221,7 +221,7 @@ def optimum(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def integers(name: str, how: Effort, seed: int) -> CheckResult:
-    """Check a solver's solutions of programs with integer columns against SciPy's optimum.
+    """Check a solver's solutions to programs with integer columns against SciPy's optimum.
 
     The check is not applicable if the solver does not support integer columns.
 

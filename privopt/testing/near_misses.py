@@ -22,8 +22,8 @@ BASE_METHODS: Final = ("load", "verify")
 def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: ignore[type-arg]
     """Return a sentence for each public attribute of a mechanism class that is probably a misspelt optional method.
 
-    An ability is an optional method, such as ``warnings``, that the pipeline looks up by name. A similar name is not
-    reported if the class also defines the correctly spelt method.
+    privopt looks up a mechanism's optional methods, such as ``warnings``, by name. A similar name is not reported if
+    the class also defines the correctly spelt method.
 
     >>> class Careless(Mechanism):
     ...     def warning(self, problem, release, result): ...

@@ -244,7 +244,7 @@ def _state_loss(result: Result) -> Iterator[KeyedValues]:
 
 
 def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[KeyedValues]:
-    """Yield statements about attacks: what the guarantee means, warnings, and the metrics of the audit that apply.
+    """Yield statements about attacks: what the guarantee means, warnings, and those metrics of the audit that apply.
 
     Args:
         opened: The verified folder.
@@ -299,7 +299,9 @@ def _state_limits(opened: OpenedFolder) -> Iterator[KeyedValues]:
 
 
 def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]:
-    """Yield statements about a ledger: its limits, total spending, and spending on this release. No subject is named.
+    """Yield statements about a ledger: its limits, its total spending, and its spending on this release.
+
+    The statements name no subjects.
 
     Args:
         opened: The verified folder.

@@ -38,9 +38,9 @@ def write_disclosure(
         folder: The release folder DIR.
         form: One of :data:`privopt.report.disclose.documents.FORMATS`.
         out: The file to write.
-        facts: The TOML file with the owner's answers, if any.
-        ask: The file to which the questions are written, together with the answers so far, if wanted.
-        ledger: The ledger that counts the release's reports, if any. The document names none of its subjects.
+        facts: The TOML file with the owner's answers, or None if there is none.
+        ask: A file to which to write the questions together with the answers so far, or None.
+        ledger: The ledger that counts the release's reports, or None. The document names none of its subjects.
         force: Whether to replace existing files.
         progress: Called with the current step.
 
@@ -51,7 +51,8 @@ def write_disclosure(
         DoesNotHoldError: A claim in DIR does not hold, or an entry in the ledger was changed. No file is written.
         InputError: DIR, the ledger or the facts cannot be read, or an answer does not fit the schema of the registry of
             deployments.
-        UsageError: A file to be written exists and ``force`` is False, is also an input, or lies in the release folder.
+        UsageError: A file to be written already exists and ``force`` is False, is also an input, or lies in the release
+            folder.
     """
     # Check paths and answers first, because verifying and attacking a large release takes minutes.
     read = [path for path in (facts, ledger) if path is not None]

@@ -46,7 +46,7 @@ class CheckFailedError(AssertionError):
 
 
 class Elsewhere(str):
-    """A reason for skipping a check that does not apply to a mechanism, unlike one that could not be run."""
+    """A reason for skipping a check because it does not apply to a mechanism, not because it could not be run."""
 
 
 class LeftOut(str):
@@ -257,9 +257,9 @@ class Trial:
     def once_only(self, what: str) -> bool:
         """Return whether the current example should run a step that is too expensive to run in every example.
 
-        The first two examples never run the step, because their problems are the simplest. After that, the first
-        example that calls this method runs it. If that example fails, all smaller examples run the step as well,
-        because it may be the step that failed.
+        The first two examples do not run the step, because their problems are the simplest. After that, the first
+        example that calls this method runs it. After a failure, all smaller examples run the step as well, because it
+        may be the step that failed.
 
         Args:
             what: A description of the step, under which the index of the chosen example is stored.

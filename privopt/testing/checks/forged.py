@@ -204,9 +204,9 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
 
 
 def _make_long_numbers(run: Run) -> Iterator[Forgery]:
-    """Yield forgeries of a run's files that replace one of the release's rational numbers with a very long number.
+    """Yield forgeries of a run's files in which a rational number from the release is replaced by a very long one.
 
-    The number has millions of digits, but takes only a few characters to write (:data:`LONG_NUMBER`).
+    That number has millions of digits, but takes only a few characters to write (:data:`LONG_NUMBER`).
     """
     values = attrs.asdict(run.release, recurse=False).values()
     listed = chain.from_iterable(value if isinstance(value, (list, tuple)) else (value,) for value in values)

@@ -106,7 +106,7 @@ def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
 
 
 def _max_share(samples: Sequence[str]) -> float:
-    """Return the share of the samples that the most frequent output has, or 1 if there are no samples."""
+    """Return the fraction of the samples that equal the most frequent output, or 1 if there are no samples."""
     return max(Counter(samples).values(), default=1) / max(1, len(samples))
 
 

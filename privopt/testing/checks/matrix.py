@@ -40,8 +40,8 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
 def compare_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
     """Return log(x / y) for two positive integers, and whether the exact logarithm is at most ``allowed``.
 
-    The comparison uses doubles, or 60 digits if the logarithm is too close to the limit: within 1e-9, or within a
-    relative 1e-9 for logarithms above 1.
+    The comparison uses doubles unless the logarithm is within 1e-9 of the limit (relative to the logarithm if it is
+    above 1). In that case, 60 digits are used.
     """
     import mpmath
 

@@ -204,9 +204,9 @@ def _check_budget(
     answer: Answer | None = None,
     remark: str = "",
 ) -> bool:
-    """Fail if the privacy loss for any neighbour exceeds the budget.
+    """Fail if the privacy loss between a problem and any of its neighbours exceeds the budget.
 
-    Return whether any neighbour's noise calls differ from the problem's.
+    Returns whether any neighbour's noise calls differ from the problem's.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -258,7 +258,7 @@ def _privacy_loss(
 
     Returns:
         The sum of the losses in the unit of the notion's budget (epsilon or rho), and a list of pairs. Each pair
-        consists of a line for messages, and of a flag that is True if the line describes a fault whatever the sum is.
+        consists of a line for messages and a flag, which is True if the line describes a fault regardless of the sum.
     """
     # By basic composition, the losses of the calls add up, in the unit of the notion's budget.
     total, lines = Fraction(0), []

@@ -34,7 +34,7 @@ distribution, for discrete Laplace noise with scale 1). With 400 draws, it would
 
 @check("reach", version=2, of={"noise"}, needs=states_channel, share=0.3, min_examples=4)
 def reach(trial: Trial) -> None:
-    """Check that the noise in counts stays within the reach that ``channel()`` states, as often as it should.
+    """Check that the noise in counts exceeds the reach stated by ``channel()`` no more often than it should.
 
     The reach for a probability p is a bound that the absolute noise in a count exceeds with probability at most p. The
     check uses an epsilon of 1. With a large epsilon, almost all noise would be 0, so even a reach of half the true one
@@ -69,7 +69,7 @@ def reach(trial: Trial) -> None:
 
 
 def _load_stated_noise(trial: Trial, problem: GeneratedProblem) -> NoisyCounts:
-    """Solve a problem, and return the description of the noise in its counts that the release gives in ``channel()``.
+    """Solve a problem, and return the noise in counts that the release's ``channel()`` describes.
 
     If the release's channel does not describe noise in counts, the example is discarded.
 

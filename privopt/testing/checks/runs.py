@@ -156,7 +156,7 @@ def no_mutation(trial: Trial) -> None:
 
 
 def _record_surroundings() -> dict[str, Any]:
-    """Return the parts of the process's global state that a solve must not change, by descriptions for messages."""
+    """Return the parts of the process's global state that a solve must not change, keyed by description."""
     # The state contains an array, for which == does not return a single truth value, so use its text instead.
     state = np.random.get_state(legacy=False)  # noqa: NPY002  (the legacy state must not change, so it is read)
     return {

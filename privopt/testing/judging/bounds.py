@@ -24,7 +24,7 @@ MAX_CLAIM_FACTOR: Final = 100.0
 
 
 def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, error: float, delta: float = 0.0) -> Floats:
-    """Return a lower confidence bound on log((P(E) - delta) / Q(E)), or -inf if there is no bound.
+    """Return a lower confidence bound on log((P(E) - delta) / Q(E)), or -inf if P(E) may be as small as ``delta``.
 
     P and Q are the output distributions for two inputs, and E is an event. A claim (epsilon, delta) is refuted if the
     bound is above epsilon. The counts can be arrays with an entry for each event. The result then has the same shape.

@@ -61,11 +61,11 @@ class Test:
 
 
 def propose_tests(first: Table, second: Table, odds: float, delta: float, *, symmetric: bool = True) -> list[Test]:
-    """Return tests that are likely to distinguish two inputs, best first, for all views and all bounded directions.
+    """Return tests that are likely to distinguish two inputs, best first.
 
-    A view is a partition of the outputs into cells, and an event is a set of cells. The first half of the draws
-    determines the views and the order of their cells. The second half determines the number of cells in each event.
-    Using separate halves avoids overfitting.
+    A view is a partition of the outputs into cells, and an event is a set of cells. There are tests for every view and
+    for every direction that the claim bounds. The first half of the draws determines the views and the order of their
+    cells. The second half determines the number of cells in each event. Using separate halves avoids overfitting.
 
     Args:
         first: Draws for the first input.

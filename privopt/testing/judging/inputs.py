@@ -120,9 +120,9 @@ def pairs_of(
 
 
 def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[tuple[Any, Any]]:
-    """Yield all pairs of inputs at different positions, in random order if there are more than :data:`MOST_PAIRS`.
+    """Yield pairs of inputs at different positions, in random order if there are more than :data:`MOST_PAIRS` pairs.
 
-    Only the first ``50 * MOST_PAIRS`` pairs are considered.
+    If there are more than ``50 * MOST_PAIRS`` pairs, only the first ``50 * MOST_PAIRS`` of them are considered.
     """
     # Limit the number of pairs before shuffling, because a million inputs have too many pairs to list.
     index_pairs = list(islice(combinations(range(len(inputs)), 2), 50 * MOST_PAIRS))

@@ -294,7 +294,7 @@ def _plan_rounds(draws: int) -> list[_SearchRound]:
 
 @define(eq=False)
 class _Trial:
-    """The state of a trial across its rounds.
+    """The state of a trial, that is, of a statistical test in several rounds.
 
     Attributes:
         notion: The registered name of the claimed notion.

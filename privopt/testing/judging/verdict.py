@@ -13,31 +13,32 @@ from privopt.errors import number_of
 
 @frozen(kw_only=True)
 class Verdict:
-    """The result of a trial: the claim, the evidence found against it, and the power of the tests.
+    """The result of a statistical test: the claim, the evidence found against it, and the power of the tests.
 
     Attributes:
         notion: The registered name of the claimed notion.
         claimed: The claimed epsilon.
         delta: The claimed delta.
-        epsilon_lower: A lower bound on the mechanism's true epsilon at this delta, or 0 if nothing was shown.
+        epsilon_lower: A lower bound on the mechanism's true epsilon at this delta, or 0 if the draws imply no positive
+            bound.
         confidence: The confidence of that bound, over all tests.
         violated: Whether the bound exceeds the claim.
         pair: The representations of the two inputs that show the bound, starting with the one under which the event is
-            more likely, or None if nothing was shown.
+            more likely, or None if there is no positive bound.
         event: A description of the event (a set of outputs) that shows the bound.
-        counts: For each input of the pair, the number of draws in the event and the total number of draws. None if
-            nothing was shown.
+        counts: For each input of the pair, the number of draws in the event and the total number of draws, or None if
+            there is no positive bound.
         power: The smallest multiple of the claimed epsilon that would have been detected with probability 0.9, for the
             most likely event among the tests with the most draws. None if not even a multiple of 100 would have been
             detected, because there were few draws or the event was rare.
         by_event: The same multiple as in ``power``, for events of other probabilities. The keys are these probabilities
             as strings.
-        rarest: The smallest probability with which an output that only one input can produce would have been detected.
+        rarest: The smallest probability at which an output that only one input can produce would have been detected.
         uncompared: The largest share, over all pairs, of outputs that occurred only once and contain no numbers.
         draws: The number of outputs drawn from the mechanism.
         pairs: The number of pairs of inputs that were examined.
-        seconds: The duration of the trial in seconds.
-        stopped: The reason why the trial ended before all draws were used, or "" if it did not.
+        seconds: The duration of the test in seconds.
+        stopped: The reason why the test ended before all draws were used, or "" if it did not.
         seed: The seed for the judge's choices.
     """
 
