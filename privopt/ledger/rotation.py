@@ -485,7 +485,7 @@ def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
 
 
 def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progress | None = None) -> int:
-    """Check all archived ledgers that a ledger continues, and the entries that each one carries over to its successor.
+    """Check all archived ledgers that a ledger continues, and the entries carried over from each to its successor.
 
     Args:
         transaction: The open ledger, which must have been checked already.
@@ -510,7 +510,7 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
 def _checked_archives(
     transaction: LedgerTransaction, form: Form, progress: Progress | None
 ) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
-    """Check each archive and the entries that it carries over to its successor, and yield the archives, newest first.
+    """Check each archive and the entries carried over from it to its successor, and yield the archives, newest first.
 
     Each item is a pair: the archive as recorded by its successor, and the archive opened for reading. The iteration
     ends at the first missing archive. See :func:`check_history` for the arguments and errors.

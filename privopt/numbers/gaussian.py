@@ -69,9 +69,8 @@ def variance_above(variance: Fraction) -> Fraction:
 def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def]
     """Fill ``samples`` from index ``sample_count`` on with draws from the discrete Gaussian distribution.
 
-    A draw y from the discrete Laplace distribution with scale t is accepted with probability ``exp(-(|y| - n/d)^2 / (2
-    t n/d))``, which equals ``exp(-(d |y| - n)^2 / (2 t n d))``. This is Algorithm 3 of Canonne, Kamath and Steinke
-    2020.
+    In Algorithm 3 of Canonne, Kamath and Steinke 2020, a draw y from the discrete Laplace distribution with scale t is
+    accepted with probability ``exp(-(|y| - n/d)^2 / (2 t n/d))``, which equals ``exp(-(d |y| - n)^2 / (2 t n d))``.
 
     Args:
         words: Random 64-bit words, used in order.

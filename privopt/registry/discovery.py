@@ -119,7 +119,9 @@ class _PluginLoader:
                 raise _UnfitError(f"{name} must be marked with @privopt.specs.hookimpl, or have another name")
 
     def _add_specs(self, hook: str, spec_types: tuple[type, ...], returned: object) -> None:
-        """Record the specs that a plugin's hook returned. pluggy calls this method with each historic hook's result.
+        """Record the specs that a plugin's hook returned.
+
+        pluggy calls this method with the result of each historic hook.
 
         Args:
             hook: The name of the hook.

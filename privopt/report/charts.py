@@ -253,7 +253,7 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
 def _distinct_texts(values: Sequence[float]) -> list[str]:
     """Format numbers with three significant digits, or with as many more as it takes to tell them apart.
 
-    At most :data:`MAX_LABEL_DIGITS` digits are used.
+    If even :data:`MAX_LABEL_DIGITS` digits do not tell them apart, three digits are used.
 
     >>> _distinct_texts([3604.4, 3612.1, 3598.1]), _distinct_texts([1.0543, 1.17]), _distinct_texts([2.0, 2.0000001])
     (['3,604', '3,612', '3,598'], ['1.05', '1.17'], ['2', '2'])

@@ -75,7 +75,10 @@ def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | N
 
 
 def pair_section(title: str, drawings: Sequence[Markup], lead: str = "") -> Section:
-    """Return a section that shows figures (results of :func:`drawing`) side by side on wide screens."""
+    """Return a section that shows figures side by side on wide screens.
+
+    ``drawings`` are results of :func:`drawing`, and ``lead`` is the sentence above them.
+    """
     return Section(title=title, lead=lead, html=render("privopt.report/pair.html", parts=drawings))
 
 

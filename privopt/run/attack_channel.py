@@ -115,8 +115,8 @@ def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats
 def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple[float, tuple[int, int]]:
     """Return the largest log ratio per unit of distance, and the row indices of the two secrets that attain it.
 
-    The ratio compares two secrets' probabilities of the same report. It is infinite if a report is possible for only
-    one of the two secrets, or if two secrets at distance 0 have different probabilities.
+    The ratio is that between the probabilities of the same report for two secrets. It is infinite if a report is
+    possible for only one of the two secrets, or if two secrets at distance 0 have different probabilities.
 
     Args:
         channel: The channel, which provides the distances.

@@ -278,7 +278,7 @@ def _parse_exact_number(text: object) -> Decimal | Fraction | None:
 def differences(
     claimed_value: object, expected_value: object, where: str, *, tolerance: float = RELATIVE_TOLERANCE
 ) -> Iterator[str]:
-    """Compare a claimed JSON value with the expected one, and yield a line for each leaf that differs.
+    """Compare a claimed JSON value with the expected one, and yield a line for each nested value that differs.
 
     Args:
         claimed_value: The value in result.json.

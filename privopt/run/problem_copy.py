@@ -45,7 +45,7 @@ class ProblemCopy:
     A file outside the problem's folder is copied to ``external/``, and its path in the copied problem file is changed
     accordingly.
 
-    The keys of all mappings are the paths of copied files in ``problem/``, with slashes.
+    The keys of all mappings are the paths of the copied files relative to ``problem/``, with forward slashes.
 
     Attributes:
         name: The name of the problem file.
@@ -269,7 +269,7 @@ def _choose_names(names: list[str], used_names: set[str]) -> dict[str, str]:
 
 
 def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> bytes:
-    """Return the text of a problem file with some paths replaced, after checking that nothing else has changed.
+    """Replace some paths in the text of a problem file, and check that nothing else has changed.
 
     Args:
         name: The name of the problem file, for error messages.

@@ -190,7 +190,7 @@ def read_task(name: str, source: File, out: Path, options: Options, context: Sol
 def _load(
     mechanism: Mechanism[Any, Any], source: File, out: Path, context: SolveContext
 ) -> tuple[AttrsInstance, Any, ProblemCopy]:
-    """Load a problem as it will be read from the release folder, and plan its copy.
+    """Load a problem in the form in which it will be read back from the release folder, and plan the copy of its files.
 
     Args:
         mechanism: The mechanism.
@@ -242,7 +242,9 @@ def _check_outside(out: Path, source: File, declared: AttrsInstance) -> None:
 def read_problem(
     mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False, closed: bool = False
 ) -> AttrsInstance:
-    """Read and return the declared problem of a mechanism. The file can also contain tables for other mechanisms.
+    """Read a mechanism's problem file and return the declared problem.
+
+    The file can also contain tables for other mechanisms.
 
     Args:
         mechanism: The mechanism.

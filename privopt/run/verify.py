@@ -222,7 +222,7 @@ class OpenedFolder:
 
     @property
     def relation(self) -> str:
-        """The unit in which a ledger charges draws (:attr:`PrivacyConstraint.relation`)."""
+        """The unit in which a ledger counts the budget spent on this release (:attr:`PrivacyConstraint.relation`)."""
         return str(self.mechanism.privacy(self.problem, self.method.name).relation)
 
 
@@ -508,7 +508,7 @@ def _check_bound(opened: OpenedFolder, *, other_claims_hold: bool) -> list[str]:
 
 
 def _compare_claims(stated: Mapping[str, Any], recomputed: Result) -> list[str]:
-    """Compare result.json with the recomputed result, leaf by leaf, and return a line for each difference."""
+    """Compare result.json with the recomputed result, value by value, and return a line for each difference."""
     expected_leaves = {name: jsonable(value) for name, value in recomputed.to_json().items()}
     # The guarantee consists of exact numbers, so there is no tolerance.
     lines = list(differences(stated["guarantee"], expected_leaves["guarantee"], "guarantee", tolerance=0.0))
@@ -521,9 +521,9 @@ def _compare_claims(stated: Mapping[str, Any], recomputed: Result) -> list[str]:
 
 
 def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind: str) -> list[str]:
-    """Check result.json's claims about names, the problem's checksum, the method, the kind of guarantee and the seed.
+    """Check some further claims in result.json, and return a line for each that contradicts another file or claim.
 
-    Return a line for each of these claims that contradicts another file or another part of result.json.
+    These are the claims about names, the problem's checksum, the method, the kind of guarantee and the seed.
 
     Args:
         opened: The contents of the release folder.

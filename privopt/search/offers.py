@@ -98,7 +98,7 @@ class BestOffer(Generic[C, P]):
     bound: float = -math.inf
 
     def take(self, offer: Offer[C, P]) -> bool:
-        """Store the offer's candidate if it is better, and likewise its bound. Return whether anything was stored."""
+        """Store the offer's candidate and bound if they are the best so far. Return whether either was stored."""
         improved = False
         if offer.candidate is not None and offer.value is not None and offer.value < self.value:
             self.candidate, self.value, improved = offer.candidate, offer.value, True
@@ -187,7 +187,7 @@ class Offers(Generic[C, P]):
         return self.has_reached_gap
 
     def note(self, step: str, **figures: object) -> None:
-        """Do nothing. The subclass :class:`Incumbent` records the step and the statistics for its answer."""
+        """Ignore a step and its statistics. The subclass :class:`Incumbent` records them for its answer."""
 
     def through(
         self,
@@ -278,7 +278,7 @@ class View(Offers[C, P]):
         return self.has_reached_gap if self.has_own_gap else self._outer.confirm()
 
     def note(self, step: str, **figures: object) -> None:
-        """Record a step in the whole problem's search."""
+        """Record a step and its statistics in the search for the whole problem."""
         self._outer.note(step, **figures)
 
 

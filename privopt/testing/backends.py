@@ -99,7 +99,7 @@ def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TO
         tolerance: The allowed error, relative to the numbers in the model.
 
     Raises:
-        CheckFailedError: The solver does not meet one of these conditions. The message shows the model.
+        CheckFailedError: The solver fails one of these tests. The message shows the model.
     """
     original_form = deepcopy(form)
     result, second_result = solve(form), solve(form)

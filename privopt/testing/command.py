@@ -46,10 +46,10 @@ def check(
             the effort, and ci is the default.
         seed: The seed for drawing problems.
         on_result: Called with each result as soon as it is available.
-        progress: Called with a string that says how many checks have run.
+        progress: Called with a string that says how many checks have been completed.
 
     Returns:
-        A result for each method and check, in the order of methods and checks.
+        One result for each combination of method and check, ordered by method and then by check.
 
     Raises:
         UnknownNameError: The mechanism, method or effort does not exist.

@@ -162,7 +162,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     draws = min(SAMPLER_DRAW_FACTOR * trial.effort.draws, MAX_DRAWS)
 
     def sample_many(name: str, count: int) -> list[Any]:
-        """Draw ``count`` reports for the secret ``name``, and attach their numbers (:func:`_attach_numbers`)."""
+        """Draw ``count`` reports for a secret, each as a tuple that includes its numbers (:func:`_attach_numbers`)."""
         return [_attach_numbers(str(output)) for output in run.release.sample(name, count)]
 
     judge_claim = partial(judge, None, list(partners), partners.__getitem__, subject.kind, many=sample_many)

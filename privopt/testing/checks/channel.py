@@ -67,7 +67,9 @@ def channel(trial: Trial) -> None:
 def _check_stated_odds(
     trial: Trial, problem: GeneratedProblem, run: Run, stated_channel: Channel, must_be_alike: Alike
 ) -> None:
-    """Fail if the channel's probabilities for two inputs in a required pair differ by more than the notion allows.
+    """Fail if the channel's probabilities for two inputs differ by more than the privacy notion allows.
+
+    Only pairs of inputs that the guarantee covers are compared.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

@@ -135,7 +135,7 @@ def loss_monotone(trial: Trial) -> None:
 
 
 def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> float:
-    """Solve a problem with all noise set to 0, which makes the result deterministic, and return its loss.
+    """Solve a problem with all noise set to 0, to make the result deterministic, and return its loss.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

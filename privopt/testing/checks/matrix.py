@@ -75,9 +75,9 @@ def rows_sum_to_one(trial: Trial) -> None:
 
 @check("zeros-on-both-sides", version=3, of={"matrix", "odds"}, needs=states_direction)
 def zeros_on_both_sides(trial: Trial) -> None:
-    """Check that no output has probability 0 for one record in a required pair but not for the other.
+    """Check that no output has probability 0 for one record but not for another, for pairs that the guarantee covers.
 
-    If the notion is not symmetric, outputs that only the second record can produce are permitted.
+    If the privacy notion is not symmetric, outputs that only the second record of a pair can produce are permitted.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -103,10 +103,11 @@ def zeros_on_both_sides(trial: Trial) -> None:
 
 @check("epsilon-achieved", version=3, of={"matrix", "odds"}, needs=states_direction)
 def epsilon_achieved(trial: Trial) -> None:
-    """Check that the weights satisfy the privacy constraint for every required pair, using the kit's own code.
+    """Check that the weights satisfy the privacy constraint for every pair that the guarantee covers.
 
-    For two records at distance d, the ratio of an output's probabilities must be at most exp(epsilon d). If the notion
-    is not symmetric, the bound applies only to the first record's probability divided by the second's.
+    This uses the kit's own code. For two records at distance d, the ratio of an output's probabilities must be at most
+    exp(epsilon d). If the privacy notion is not symmetric, the bound applies only to the first record's probability
+    divided by the second's.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -211,7 +212,8 @@ def channel_of_weights(trial: Trial) -> None:
 def verify_catches_rows(trial: Trial) -> None:
     """Check that ``privopt verify`` rejects a matrix in which a record's row was changed to give a single output.
 
-    The other row of a required pair is unchanged, so the pair violates the privacy constraint.
+    The row of another record, from which the first must be hard to distinguish, stays as it was, so the two rows
+    violate the privacy constraint.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

@@ -60,7 +60,9 @@ def solves(trial: Trial) -> None:
 
 
 def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
-    """Return whether a valid problem was solved. Fail on any error other than infeasibility or a failed certification.
+    """Return whether a valid problem was solved.
+
+    Fail on any error other than infeasibility or a failed certification.
 
     Args:
         trial: A single run of the check.
@@ -392,7 +394,7 @@ def vacuous_guarantee(trial: Trial) -> None:
 def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     """Fail if a run's certificate holds although no condition on two different inputs was checked.
 
-    A condition on two inputs at distance 0 does not count, because it only says that their reports have the same
+    A condition on two inputs at distance 0 does not count, because it merely requires that their reports have the same
     distribution.
 
     Args:

@@ -273,6 +273,8 @@ def _constant_but_different_parts(
 ) -> dict[str, tuple[bytes, bytes]]:
     """Return the public parts that are constant over several runs on each input, but differ between the two inputs.
 
+    A public part is, for example, a file outside ``private/``, a column of a table in it, or a value in result.json.
+
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         first: One input.
@@ -299,15 +301,15 @@ def _constant_but_different_parts(
 
 
 def _constant_differences(first: Sequence[Parts], second: Sequence[Parts]) -> dict[str, tuple[bytes, bytes]]:
-    """Return the parts that are constant over all runs on each input, but differ between the inputs.
+    """Return the parts that are constant over all runs on each of two inputs, but differ between the inputs.
 
     Args:
         first: The public parts of each run on one input.
         second: The public parts of each run on the other input.
 
     Returns:
-        The contents of each such part for both inputs, by the part's name. Where the part is absent, the contents are
-        empty.
+        The contents of each such part for both inputs, by the part's name. If a part is missing for an input, its
+        contents are empty.
     """
     differing = {}
     for name in {**first[0], **second[0]}:
@@ -391,7 +393,7 @@ def non_interference(trial: Trial) -> None:
 
 
 def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a problem that is 30 to 59 steps away from a given one, where each step leads to a neighbour.
+    """Return a problem that is reached from a given one in 30 to 59 steps, each of which leads to a neighbour.
 
     Each step goes to the neighbour at the same position in the profile's list, so that the changes accumulate. A step
     may, for instance, add another person.
