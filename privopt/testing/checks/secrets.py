@@ -273,7 +273,7 @@ def _constant_but_different_parts(
 ) -> dict[str, tuple[bytes, bytes]]:
     """Return the public parts that are constant over several runs on each input, but differ between the two inputs.
 
-    A public part is, for example, a file outside ``private/``, a column of a table in it, or a value in result.json.
+    A public part is, for example, a whole public file, a column of a public table, or a value in result.json.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
