@@ -31,7 +31,7 @@ SCORES = "scores.npy"
 def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
     """Draw a small problem with up to five photos and four places.
 
-    The scores may tie or be -inf, some photos may have to stay, and there may be a margin.
+    Scores may be tied or -inf, some photos may have to be kept, and there may be a margin.
 
     Args:
         draw: Hypothesis's function for drawing from a strategy.
@@ -65,12 +65,12 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
 
 
 def _read_scores(problem: GeneratedProblem) -> Any:
-    """Return the (photos, locations) array of a generated problem's scores."""
+    """Return a generated problem's scores as an array of shape (photos, locations)."""
     return np.load(io.BytesIO(problem.files[SCORES]))
 
 
 def _make_album(problem: GeneratedProblem) -> Album:
-    """Return a generated problem's album without going through the mechanism's own reader."""
+    """Build a generated problem's album directly, without using the mechanism's own reader."""
     scores = _read_scores(problem)
     keep = np.zeros(len(scores), dtype=np.bool_)
     keep[problem.get("photos.keep", [])] = True
@@ -161,7 +161,8 @@ def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -
 def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
     """Return a copy of the problem with top_k increased by 1, which cannot improve the optimum.
 
-    The result is None for a problem with a budget, for top_k = 1, and if top_k is already as large as possible.
+    The result is None if the problem has a deletion budget instead of top_k, if top_k is 1, or if it is already as
+    large as possible.
     """
     k = problem.get("privacy.top_k")
     if k is None or k + 1 >= _read_scores(problem).shape[1] or k == 1:
@@ -202,7 +203,7 @@ def _make_profile(tasks: bool) -> Profile:
     """Return the profile for one kind of generated problem.
 
     Args:
-        tasks: Whether problems may have any top_k or a deletion budget. If False, top_k is always 1.
+        tasks: Whether problems may have a top_k above 1 or a deletion budget. If False, top_k is always 1.
     """
     return Profile(
         problems=problems(tasks),

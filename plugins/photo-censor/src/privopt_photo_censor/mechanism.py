@@ -69,7 +69,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return None if declared.is_scored else POSITIONS
 
     def reading(self, declared: object) -> str:
-        """Return the text to show as progress while the problem is being loaded."""
+        """Return the text that describes, in progress messages, what is being read while the problem is loaded."""
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         if declared.photos.folder is None:
             return "problem"
@@ -123,8 +123,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Check that a method can solve the problem.
 
         Raises:
-            InputError: The problem has no scores but the method needs them, or has scores but the method is
-                ``positions``. Or the method is ``top-1`` and the task is not ``top_k = 1``.
+            InputError: The method needs scores but the problem has none, or the method is ``positions`` but the problem
+                has scores, or the method is ``top-1`` but the task is not ``top_k = 1``.
         """
         declared, file = problem.declared, problem.file
         if not declared.is_scored and method != POSITIONS:
@@ -152,7 +152,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return ProtectedK()
 
     def bytes_needed(self, problem: PhotoInstance, method: str) -> float | None:
-        """Estimate the peak memory of a run in bytes, or return None if the problem has no scores."""
+        """Estimate the peak memory usage of a run in bytes, or return None if the problem has no scores."""
         return BYTES_PER_SCORE * problem.album.scores.size if problem.declared.is_scored else None
 
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
@@ -164,7 +164,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         Raises:
             InputError: Clean copies are requested but the problem names no folder, or a photo has changed since it was
                 read.
-            InfeasibleError: No set of photos meets the task.
+            InfeasibleError: No set of photos satisfies the task.
             StoppedError: No set of photos was found within the time limit, or greedy deletion got stuck.
             CertificationError: The clean copies do not meet the guarantee.
         """
@@ -203,7 +203,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Run the method named by ``context``, and return its plan, which gives the photos to keep and a bound.
 
         Args:
-            album: The scores, and the photos that must stay.
+            album: The scores, and the photos that must be kept.
             task: A top-k or budget task.
             context: The method (``greedy``, ``top-1`` or ``optimal``), and the function that reports progress.
         """
@@ -213,7 +213,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             return top_1(album)
 
         def report(*value_and_cap: int) -> None:
-            """Report the incumbent's value and the bound in the unit of the loss, the smaller of the two first."""
+            """Report the value of the best set so far and the bound, in the unit of the loss and in ascending order."""
             # A top-k search counts retained photos. Converting these to deleted photos reverses the order, hence the
             # sort.
             context.report("search", 0, *sorted(float(_convert_bound(album, task, count)) for count in value_and_cap))
@@ -225,9 +225,9 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     ) -> Mapping[str, Any]:
         """Return details for result.json, computed from the problem and the release.
 
-        They contain counts, and the true location's exact rank before and after the deletions, or null if there are no
-        scores. For a folder, they also list the photos whose files reveal a position or contain texts. ``method`` and
-        ``recorded`` are not used.
+        These are counts, and the true location's exact rank before and after the deletions, which is null if there are
+        no scores. For a folder, they also include the photos whose files reveal a position or contain text. ``method``
+        and ``recorded`` are not used.
         """
         # Without scores there are no ranks, and these three entries stay None.
         details: dict[str, Any] = {"deleted": int((~release.retained).sum()), "photos": len(problem.names)}
@@ -252,10 +252,10 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
         """Check that the clean copies meet the guarantee, and that a baseline, when rerun, deletes the same photos.
 
-        If there are no scores, check that no photo is deleted.
+        If there are no scores, check instead that no photo is deleted.
 
         Args:
-            problem: The problem, with its scores.
+            problem: The problem, with its scores if it has any.
             release: The release as read from its folder.
             result: The stated result, which names the method.
 
@@ -280,14 +280,14 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Check that the tree of cases in proof.npz proves the stated bound, and return the bound.
 
         Args:
-            problem: The problem, with its scores.
+            problem: The problem, with its scores if it has any.
             release: Not used, because the bound does not depend on the release.
             result: The stated result, which gives the bound.
             folder: The release folder, which contains proof.npz.
 
         Returns:
-            The bound, or None if there is nothing to check: no bound is stated, the bound is not a whole number, or the
-            problem has no scores.
+            The bound, or None if it cannot be checked because no bound is stated, the bound is not a whole number, or
+            the problem has no scores.
 
         Raises:
             CertificationError: The tree does not prove the bound.
@@ -321,5 +321,5 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
 
 def _convert_bound(album: Album, task: Task, bound: int) -> int:
-    """Convert a bound from retained to deleted photos or back. Under a budget, return it unchanged."""
+    """Convert a bound from retained to deleted photos or vice versa. Under a budget, return it unchanged."""
     return album.photos - bound if task.top_k is not None else bound

@@ -33,7 +33,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return the report's sentence on what is guaranteed, with the true location's ranks before and after."""
+        """Return the report's sentence that states the guarantee, with the true location's rank before and after."""
         details, task = result.details.facts, result.guarantee.extra
         new_rank, original_rank = details.get("rank_after"), details.get("rank_before")
         shift = f" (it was guess {original_rank}, now it is guess {new_rank})" if new_rank and original_rank else ""
@@ -54,12 +54,12 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return the report's sentence on whom the guarantee protects against."""
+        """Return the sentence of the report that says against whom the guarantee protects."""
         return "It holds against this classifier alone: another one, or a person, may still know the place."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return the report's phrases on what was checked and on what was not, as two lists."""
+        """Return two lists of phrases for the report: what was checked, and what was not."""
         checked = ["The rank of the true place from the photos that remain, by exact sums of the scores."]
         return checked, [
             "Other classifiers, unless they lie within the margin; and people, who may know the place.",
@@ -99,9 +99,9 @@ class TopK(PrivacyConstraint[Deletions]):
     def measure(self, release: Deletions) -> Certificate:
         """Certify a release by the exact rank of the true location.
 
-        The certificate holds if ``worst`` is at most ``allowed``, all photos that must stay are retained, and at least
-        ``keep_at_least`` photos are retained. In a top-k task, ``worst`` and ``allowed`` count the locations that rank
-        below the true one. In a budget task, they count deleted photos.
+        The certificate holds if ``worst`` is at most ``allowed``, all photos that must be kept are retained, and at
+        least ``keep_at_least`` photos are retained. In a top-k task, ``worst`` and ``allowed`` count the locations that
+        rank below the true one. In a budget task, they count deleted photos.
         """
         album, task = self.problem.album, self.problem.declared.task
         protected_count = protected_k(album, release.retained)

@@ -27,7 +27,7 @@ __all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy"]
 
 @frozen(kw_only=True)
 class Photos:
-    """The ``[photos]`` table of a problem file: the source of the scores, and the photos that must stay."""
+    """The ``[photos]`` table of a problem file: the source of the scores, and the photos that must be kept."""
 
     scores: File | None = key(None, help="log-probabilities (photos, locations), .npy or .csv with a header")
     probabilities: File | None = key(None, help="the same as probabilities, each photo's summing to 1")
@@ -59,14 +59,17 @@ class Privacy:
 
 @frozen(kw_only=True)
 class PhotoProblem:
-    """A problem file for photo-censor: an album taken at one place, and the guarantee that it needs."""
+    """A problem file for photo-censor: an album taken at one place, and the guarantee it must satisfy."""
 
     photos: Photos = key(help="scores, the true location, what must stay")
     privacy: Privacy = key(factory=Privacy, help="a top-k or a deletion budget; none of a folder without a classifier")
 
     @property
     def is_scored(self) -> bool:
-        """Whether the photos have scores, as they do unless the problem names a folder without a classifier."""
+        """Whether the photos have scores.
+
+        Only a problem that names a folder but no classifier has none.
+        """
         return self.photos.folder is None or self.photos.classifier is not None
 
     @property
@@ -111,9 +114,9 @@ class PhotoInstance:
 
     @classmethod
     def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Load the data of a problem: read its table of scores, or examine its folder and score the photos.
+        """Load the data of a problem: read its table of scores, or examine the photos in its folder and score them.
 
-        Photos are only scored if the problem names a classifier.
+        The photos in a folder are only scored if the problem names a classifier.
 
         Args:
             declared: The problem file.
@@ -175,7 +178,7 @@ class PhotoInstance:
         """Make a problem from the given scores, after checking the keys that refer to photos or locations.
 
         Args:
-            declared: The problem file. Its keys must not contradict one another.
+            declared: The problem file, already checked for contradictory keys.
             file: The name of the problem file, for error messages.
             scores: (photos, locations) The scores.
             names: The photos' names.
@@ -255,7 +258,7 @@ def _find_rows(keep: Sequence[int | str], names: Sequence[str]) -> list[int]:
 
 
 def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int) -> Faults:
-    """Find keys that refer to a photo, location or count that does not exist.
+    """Find keys whose values are out of range, such as a photo or location that does not exist.
 
     Args:
         declared: The problem file.
@@ -265,7 +268,7 @@ def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names:
         true: The column of the true location.
 
     Returns:
-        One fault for each of these keys or, in ``photos.keep``, for each invalid or repeated photo.
+        One fault for each value that is out of range, and for each photo that ``photos.keep`` repeats.
     """
     (photos, locations), faults, declared_photos = scores.shape, Faults(), declared.photos
     if not 0 <= true < locations:

@@ -36,11 +36,11 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
 
 
 def protected_k(album: Album, retained: Bools | None = None) -> int:
-    """Return the number of locations that rank at or above the true one if only some photos are posted.
+    """Return the number of locations that rank at or above the true one if only some of the photos are posted.
 
-    A location counts if the sum of its scores over the posted photos is at least that of the true location, to whose
-    score the margin is added for each photo. Ties count, including ties at -inf. If no photo is posted, all locations
-    tie.
+    A location counts if the sum of its scores over the posted photos is at least that of the true location, whose score
+    is increased by the margin for each photo. Ties count, including ties at -inf. If no photo is posted, all locations
+    are tied.
 
     Args:
         album: The scores.
@@ -63,7 +63,7 @@ def protected_k(album: Album, retained: Bools | None = None) -> int:
 
 
 def rank(album: Album, retained: Bools | None = None) -> int:
-    """Return the true location's rank among the classifier's guesses if only some photos are posted.
+    """Return the true location's rank among the classifier's guesses if only some of the photos are posted.
 
     Rank 1 is the most likely location. Locations that tie with the true one rank before it.
 

@@ -135,8 +135,8 @@ class Deletions(Release):
 def find_carriers(release: Deletions) -> tuple[str, ...]:
     """Return the names of the retained photos whose files reveal a position in their metadata.
 
-    Posting such a file reveals the place, whatever its picture shows. The result is empty if the problem has a table of
-    scores instead of photos.
+    Posting such a file reveals where the photo was taken, whatever the image itself shows. The result is empty if the
+    problem provides a table of scores instead of photos.
     """
     folder_contents = release.problem.folder_contents
     positioned = set(folder_contents.photos_with_position if folder_contents is not None else ())
@@ -150,7 +150,7 @@ def find_carriers(release: Deletions) -> tuple[str, ...]:
 def _read_file(path: Path, expectation: str, largest: int = LARGEST) -> bytes:
     """Return the contents of a regular file in a release folder.
 
-    Links are rejected, because a link could lead to any file that the release's reader has access to.
+    Symbolic links are rejected, because a link could lead to any file that the reader of the release has access to.
 
     Args:
         path: The path of the file.
@@ -229,7 +229,7 @@ def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Albu
     Args:
         folder: The release folder.
         copies: The clean copies. None if no copies were made.
-        album: The album, which determines the shape of the scores.
+        album: The album, which determines the expected shape of the scores.
 
     Raises:
         InputError: There are copies without scores or scores without copies, or the scores have the wrong shape.

@@ -33,9 +33,10 @@ TINY: Final = 1e-300
 
 
 def compute_true_probabilities(album: Album) -> Floats:
-    """Return the probabilities P(true place | photo) of the N photos, which show how much each one reveals by itself.
+    """Return P(true place | photo) for each photo, as an array of shape (N,).
 
-    Each photo's scores are normalised first, because they are log-probabilities only up to a constant.
+    This probability shows how much a photo reveals by itself. Each photo's scores are normalised first, because they
+    are log-probabilities only up to a constant.
     """
     # Each row's largest score is subtracted, so that exp does not overflow. In a row of -inf, nothing is subtracted.
     max_scores = np.where(np.isneginf(album.scores).all(axis=1), 0.0, album.scores.max(axis=1))[:, None]
@@ -45,9 +46,9 @@ def compute_true_probabilities(album: Album) -> Floats:
 
 @use_theme
 def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str] = ()) -> Figure:
-    """Draw a bar chart of the most likely places for a set of photos, with the classifier's posterior for each.
+    """Draw a bar chart of the most likely places according to the classifier's posterior for a set of photos.
 
-    The true place is always included, and has a different colour.
+    The true place is always included, and is shown in a different colour.
 
     Args:
         album: The scores.
@@ -60,7 +61,7 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
     frequency = Counter(places)
 
     def name(place: int) -> str:
-        """Return a place's name if no other place has it, or else a description that includes its column."""
+        """Return a place's name if it is unique, or otherwise a description that includes the place's column."""
         is_unique = place < len(places) and places[place] and frequency[places[place]] == 1
         return places[place] if is_unique else describe_place(places, place)
 
@@ -87,7 +88,7 @@ def photo_figure(album: Album, retained: Bools) -> Figure:
 
     Args:
         album: The scores.
-        retained: (N,) mask of the retained photos. Deleted photos have a different colour.
+        retained: (N,) mask of the retained photos. Deleted photos are shown in a different colour.
     """
     chances = compute_true_probabilities(album)
     order = np.argsort(-chances, kind="stable")
@@ -105,11 +106,11 @@ def photo_figure(album: Album, retained: Bools) -> Figure:
 class AlbumReport(Reporting[PhotoInstance, Deletions]):
     """The report on a photo-censor release: the album, and the classifier's guesses before and after the deletions.
 
-    For a folder without a classifier, the report shows what the photos' files reveal instead.
+    If the photos were not scored by a classifier, the report shows what their files reveal instead.
     """
 
     def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:
-        """Return the report's figures by name: guesses before and after the deletions, and what each photo reveals.
+        """Return the report's figures by name: the guesses before and after, and how much each photo reveals.
 
         For a folder without a classifier, the only figure is a map of the photos' positions, if any are known.
         """
@@ -159,7 +160,7 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
 
 
 def _describe_metadata(release: Deletions) -> str:
-    """Return one or more sentences on what the retained photos' files reveal, and on which files may be posted."""
+    """Return one or more sentences that say what the retained photos' files reveal, and which files may be posted."""
     if release.copies is not None:
         verb = "was" if len(release.copies) == 1 else "were"
         return (

@@ -128,7 +128,7 @@ def _refuse_cells(file: File, values: Floats, is_invalid: Bools, expectation: st
         expectation: A description of valid cells, for the error message.
 
     Raises:
-        InputError: At least one cell is invalid. The error lists the first ones and counts all.
+        InputError: At least one cell is invalid. The error lists the first invalid cells and gives their total number.
     """
     cells = np.argwhere(is_invalid).tolist()
     faults = (Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), expectation) for r, c in cells)

@@ -31,10 +31,10 @@ def great_circle_km(first: tuple[float, float], second: tuple[float, float]) -> 
 
 
 def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of positions to test for privacy, each with its distance in km.
+    """Yield pairs of positions between which to test privacy, each with its distance in km.
 
-    A position is a string of the form ``LAT,LON`` or the id of a point. For most of the former, epsilon times the
-    distance is near 1.
+    A position is either a string of the form ``LAT,LON`` or the id of one of the problem's points. Most pairs of the
+    first kind are chosen so that epsilon times their distance is near 1.
     """
     # The angle in degrees at which epsilon times the distance is 1.
     step = math.degrees(1.0 / (float(problem.epsilon) * 6371.0088))
@@ -59,7 +59,7 @@ def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
 
 
 def sphere_problem(epsilon: str, outputs: dict[str, Any], points: int = 0, *, prior: bool = False) -> GeneratedProblem:
-    """Return a problem file for spherical-laplace, with any files that it names.
+    """Return a problem file for spherical-laplace, along with any files it refers to.
 
     Args:
         epsilon: Epsilon per km, as a decimal string.
@@ -82,7 +82,7 @@ def sphere_problem(epsilon: str, outputs: dict[str, Any], points: int = 0, *, pr
 
 
 def _stricter(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a copy of the problem with half its epsilon."""
+    """Return a copy of the problem with epsilon halved."""
     return problem.with_key("privacy.epsilon", problem.get("privacy.epsilon") / 2)
 
 

@@ -41,7 +41,7 @@ _MIN_GAIN: Final = 1e-6
 
 @frozen
 class _Boxes:
-    """Boxes in polar coordinates that divide the noise distribution around a position.
+    """A partition of the noise distribution around a position into boxes in polar coordinates.
 
     The same B boxes are used around every position.
 
@@ -63,8 +63,8 @@ class _Boxes:
     def of(cls, epsilon: Fraction) -> _Boxes:
         """Divide the noise distribution into boxes for a given rate of the noise.
 
-        There are rings of equal probability and a tail of less and less probable rings, each divided into equal ranges
-        of bearings.
+        The distribution is first divided by distance into rings of equal probability, with the outermost ring
+        subdivided into increasingly improbable ones. Each ring is then divided into equal ranges of bearings.
 
         Args:
             epsilon: The rate of the noise, per km.
@@ -114,10 +114,10 @@ def _prior(problem: SphereInstance, count: int) -> Floats:
 
 
 def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
-    """Find the best point to report whenever a given point is the nearest to the drawn position.
+    """For each point, find the best point to report when that point is the nearest to the position drawn.
 
-    This costs no privacy, because it only post-processes the nearest point. The probabilities are approximate. For a
-    rigorous bound on the resulting loss, use :func:`loss_over_points`.
+    Remapping costs no privacy, because it only post-processes the nearest point. The probabilities are approximate. For
+    a rigorous bound on the resulting loss, use :func:`loss_over_points`.
 
     Returns:
         The (N,) indices of the points to report, and an (N, N) array whose entry (i, k) is the probability that a
@@ -177,7 +177,8 @@ class ExpectedDistance(UtilityLoss[SphereRelease]):
         """Return the bound in km, computed from the release's parameters.
 
         If there are more than :data:`MAX_PRIOR_POINTS` points, the bound is twice the expected distance before
-        rounding. It is valid because the nearest point is at most as far from the drawn position as the true point is.
+        rounding. This bound is valid because the nearest point is at most as far from the position drawn as the true
+        point is.
         """
         side = self.problem.side
         if side is not None:

@@ -47,10 +47,10 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     bound_is_proof: ClassVar[bool] = True
 
     def load(self, declared: SphereProblem, file: str) -> SphereInstance:
-        """Load a problem, including any points and prior that it names.
+        """Load a problem, including any points and prior that it refers to.
 
         Raises:
-            InputError: The problem file, or a file that it names, is invalid.
+            InputError: The problem file, or a file that it refers to, is invalid.
         """
         return SphereInstance.of(declared, file)
 
@@ -75,9 +75,9 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     def proved_bound(
         self, problem: SphereInstance, release: SphereRelease, result: Result, folder: Path
     ) -> float | None:
-        """Return a lower bound on the expected loss of any mechanism with this guarantee.
+        """Return a lower bound on the expected loss of any mechanism with the same guarantee.
 
-        The bound is for positions that are uniform on the sphere. If reports are points, the result is None.
+        The bound holds for positions that are uniform on the sphere. If reports are points, the result is None.
         """
         return _lower_bound(problem)
 
@@ -88,7 +88,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
-        """Return sentences that explain how far reports are from true positions, and what the guarantee means."""
+        """Return sentences that explain how far reports are from the true position, and what the guarantee means."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         bound = _lower_bound(problem)
         sentences = [
@@ -143,8 +143,9 @@ def _round_down(value: float) -> float:
 
 
 def _lower_bound(problem: SphereInstance) -> float | None:
-    """Return a lower bound on the loss of any mechanism, which is the expected distance before rounding.
+    """Return a lower bound on the loss of any mechanism that satisfies the problem's guarantee, or None for points.
 
-    If reports are points, the result is None.
+    The bound is the expected distance between a position and its report before rounding. It does not apply if reports
+    are points.
     """
     return None if problem.side is None else expected_distance(problem.epsilon)[0]

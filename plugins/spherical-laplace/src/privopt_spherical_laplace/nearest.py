@@ -66,7 +66,9 @@ def basis(place: Floats) -> tuple[Floats, Floats]:
 
 
 def nearest_probabilities(problem: SphereInstance) -> Floats:
-    """Return the (N, N) probabilities that a position drawn around point i (row) is nearest to point k (column).
+    """Return the probabilities that a position drawn around point i is nearest to point k, as an array of shape (N, N).
+
+    Rows correspond to i and columns to k.
 
     Args:
         problem: A problem whose outputs are N points.

@@ -24,7 +24,7 @@ def parse_position(text: str) -> tuple[float, float]:
     """Parse a string of the form ``LAT,LON``, and return the latitude and longitude in degrees.
 
     Raises:
-        UnknownNameError: The string is not a position. The message does not quote it, because it may be secret.
+        UnknownNameError: The string is not a position. The message does not quote it, because it may be sensitive.
     """
     try:
         latitude, longitude = map(float, text.split(","))

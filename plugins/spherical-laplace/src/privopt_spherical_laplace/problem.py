@@ -27,21 +27,30 @@ _SMALLEST_SIDE: Final = Fraction(1, 10**MAX_DIGITS)
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Return None if epsilon (per km) is in the valid range, or a description of this range otherwise.
+    """Check whether epsilon (per km) is in the range for which draws are proved to be exact.
 
-    The valid range is the one in which draws are proved to be exact.
+    Returns:
+        None if it is, or else a description of the valid range.
     """
     in_range = SMALLEST_EPSILON <= value <= LARGEST_EPSILON
     return None if in_range else "a number of at least 0.000001 and at most 1000000"
 
 
 def _check_digits(value: int) -> str | None:
-    """Return None if outputs can have this number of decimal digits, or a description of the valid range otherwise."""
+    """Check whether outputs can have this number of decimal digits.
+
+    Returns:
+        None if they can, or else a description of the valid range.
+    """
     return None if 0 <= value <= MAX_DIGITS else f"a whole number from 0 to {MAX_DIGITS}"
 
 
 def _check_side(value: Fraction) -> str | None:
-    """Return None if a grid can have cells with this side (in degrees), or a description of valid sides otherwise."""
+    """Check whether the cells of a grid can have this side, in degrees.
+
+    Returns:
+        None if they can, or else a description of valid sides.
+    """
     is_divisor = value >= _SMALLEST_SIDE and (90 / value).denominator == 1
     return None if is_divisor else "a number of degrees that divides 90, at least 1e-9"
 
@@ -57,7 +66,7 @@ class Privacy:
 class Outputs:
     """The ``[outputs]`` table of a problem file, which selects the kind of report.
 
-    Exactly one of ``digits``, ``grid`` and ``points`` must be set, unless the ``[records]`` table lists the points.
+    Exactly one of ``digits``, ``grid`` and ``points`` must be set, unless a ``[records]`` table lists the points.
     """
 
     digits: int | None = key(None, help="decimal digits of latitude and longitude, 0 to 9", check=_check_digits)
@@ -70,9 +79,9 @@ class Outputs:
 
 @frozen(kw_only=True)
 class Records:
-    """The ``[records]`` table of a problem file, which may list the points instead of ``[outputs]``.
+    """The ``[records]`` table of a problem file, which may list the points in place of ``[outputs]``.
 
-    Other metric mechanisms list their points in a table of this name.
+    This is also the name of the table in which other metric mechanisms list their points.
     """
 
     points: File = key(help="CSV: id,lat,lon; the nearest is reported, as with outputs.points")
@@ -135,7 +144,7 @@ class SphereInstance:
     def is_remapped(self) -> bool:
         """Whether the best guess under the prior is reported instead of the nearest point.
 
-        By default, this is so if the problem declares a prior.
+        By default, this is the case if and only if the problem declares a prior.
         """
         remap = self.declared.utility.remap
         return self.points is not None and (self.prior is not None if remap is None else remap)
@@ -206,13 +215,13 @@ class SphereInstance:
 
 
 def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
-    """Return a position's exact coordinates in a unique form, with longitudes in [-180, 180), and 0 at the poles."""
+    """Return a position's exact coordinates in a canonical form, with longitudes in [-180, 180), and 0 at the poles."""
     degrees = Fraction(latitude), (Fraction(longitude) + 180) % 360 - 180
     return (degrees[0], Fraction(0)) if abs(degrees[0]) == 90 else degrees
 
 
 def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) -> None:
-    """Check that no two points are at the same place, where the nearest point would not be unique.
+    """Check that no two points are at the same place, because the nearest point would not be unique there.
 
     Args:
         places: The latitude and longitude of each point, as returned by :func:`_canonical`.

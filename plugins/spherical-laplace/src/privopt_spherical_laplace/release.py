@@ -40,7 +40,7 @@ def describe_outputs(problem: SphereInstance) -> tuple[str, str]:
 
 
 def number_text(value: Fraction) -> str:
-    """Format a rational number exactly, as a decimal without an exponent if 999 places suffice, or else as a quotient.
+    """Format a rational number exactly, as a decimal if 999 decimal places suffice, and otherwise as a quotient.
 
     >>> number_text(Fraction(7, 5)), number_text(Fraction(1, 10**6)), number_text(Fraction(1, 3))
     ('1.4', '0.000001', '1/3')

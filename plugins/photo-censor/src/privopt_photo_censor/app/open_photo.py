@@ -40,15 +40,15 @@ DECODERS: Final = ("JPEG", "PNG", "WEBP", "HEIF")
 
 
 class BrokenMetadataError(Exception):
-    """Raised if a photo's metadata cannot be parsed, although its picture can be read."""
+    """Raised when a photo's metadata cannot be parsed even though its image can be decoded."""
 
 
 class UnsupportedPixelsError(ValueError):
-    """Raised if a picture's pixels cannot be converted to 8 bits per channel."""
+    """Raised when an image's pixels cannot be converted to 8 bits per channel."""
 
 
 class TooManyPixelsError(ValueError):
-    """Raised if a picture has more pixels than ``photos.max_megapixels`` allows."""
+    """Raised when an image has more pixels than ``photos.max_megapixels`` allows."""
 
 
 MAX_MEGAPIXELS: Final = 89.0
@@ -76,7 +76,10 @@ def can_read_heif() -> bool:
 
 @cache
 def _decoders() -> tuple[str, ...]:
-    """Return the formats in :data:`DECODERS` that can be decoded here. Pillow would raise KeyError for the others."""
+    """Return the formats in :data:`DECODERS` for which Pillow has a decoder.
+
+    The other formats must not be passed to Pillow, which would raise KeyError for them.
+    """
     can_read_heif()
     Image.init()
     return tuple(name for name in DECODERS if name in Image.OPEN)
@@ -150,7 +153,7 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
 
 
 def describe_failure(error: Exception) -> str:
-    """Explain in a few words why a photo cannot be decoded, without quoting its file, which is secret."""
+    """Explain in a few words why a photo cannot be decoded, without quoting its file, whose contents are sensitive."""
     # These two classes are defined above, and their messages do not quote the file.
     if isinstance(error, UnsupportedPixelsError | TooManyPixelsError):
         return str(error)

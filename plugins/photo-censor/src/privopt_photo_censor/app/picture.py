@@ -30,16 +30,16 @@ GREY: Final = ("1", "L", "LA")
 
 
 def flatten_photo(photo: Image.Image) -> Image.Image:
-    """Return a photo's first picture as a viewer would show it: upright, in sRGB, and on a white background.
+    """Return the first image in a photo's file as a viewer would show it: upright, in sRGB, and on a white background.
 
-    Fully transparent pixels become white, whatever colour the file stores for them. Flattening a picture twice has no
-    further effect.
+    Fully transparent pixels become white, whatever colour the file stores for them. Flattening an image a second time
+    has no further effect.
 
     Returns:
         An RGB image with 8 bits per channel and none of the photo's metadata.
 
     Raises:
-        UnsupportedPixelsError: The picture has 16-bit or 32-bit grey values, which Pillow cannot scale to 8 bits.
+        UnsupportedPixelsError: The image has 16-bit or 32-bit grey values, which Pillow cannot scale to 8 bits.
     """
     photo.load()
     # LATE_EXIF marks a photo whose orientation is stored after the pixels, where viewers ignore it. Orientation 1 is
@@ -63,13 +63,13 @@ def flatten_photo(photo: Image.Image) -> Image.Image:
 
 
 def _convert_to_srgb(picture: Image.Image, profile: bytes, grey: bool) -> Image.Image:
-    """Convert a picture from its colour profile to sRGB. If the profile does not fit the picture, it is ignored.
+    """Convert an image from its colour profile to sRGB. A profile that does not fit the image is ignored.
 
     Args:
-        picture: The picture to convert.
+        picture: The image to convert.
         profile: The ICC profile from the photo's file.
-        grey: Whether the picture in the file is greyscale, so that a greyscale profile fits it. ``picture`` itself may
-            be RGB nevertheless, because removing its transparency has converted it.
+        grey: Whether the image in the file is greyscale, so that a greyscale profile fits it. ``picture`` may already
+            be RGB even then, because removing transparency converts it.
     """
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))

@@ -87,8 +87,8 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 
     Args:
         parts: The degrees, minutes and seconds as rationals.
-        hemisphere: The hemisphere letter from the file. If it is missing, the first of ``hemispheres`` is assumed. If
-            it is any other letter, the result is None, because there is no telling which hemisphere was meant.
+        hemisphere: The hemisphere letter from the file. If it is missing, the first of ``hemispheres`` is assumed. For
+            any other letter, the result is None, because the sign cannot be determined.
         hemispheres: The two valid letters. The second one makes the result negative.
         limit: The largest valid number of degrees.
     """
@@ -106,10 +106,11 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 
 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
-    """Return whether a photo's file, apart from its pixels, reveals a position or a place in any form.
+    """Return whether a photo's file, apart from its pixels, reveals a position or names a place.
 
-    This covers the GPS data of every Exif block, XMP in any encoding, IPTC data, the texts of a PNG, and the position
-    of an embedded film. A block that cannot be parsed is searched for tags or words that indicate a position.
+    Searches the GPS data of every Exif block, XMP in any encoding, IPTC data, the text chunks of a PNG, and the
+    position recorded in an embedded video. In data that cannot be parsed, the function looks for tags or words that
+    indicate a position.
 
     Args:
         photo: The opened photo.
@@ -131,7 +132,7 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
 
 
 def texts_of(photo: Image.Image) -> list[bytes]:
-    """Return a photo's metadata as byte strings that can be searched for texts.
+    """Return a photo's metadata as byte strings that can be searched for text.
 
     These are the strings and byte strings in Pillow's ``Image.info``, the profiles that a PNG stores as hexadecimal
     digits, and the XMP packets that a JPEG splits across several segments.
@@ -151,10 +152,10 @@ def texts_of(photo: Image.Image) -> list[bytes]:
 
 
 def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
-    """Yield the Exif, IPTC or XMP profiles that a PNG stores as texts.
+    """Yield the Exif, IPTC or XMP profiles that a PNG stores in text chunks.
 
-    Each of these texts consists of a name, a length and hexadecimal digits. If the digits are invalid, an empty byte
-    string is yielded.
+    The text of each such chunk consists of a name, a length and hexadecimal digits. If the digits are invalid, an empty
+    byte string is yielded.
     """
     for name, text in photo.info.items():
         if str(name).startswith(HEXADECIMAL):
@@ -163,7 +164,7 @@ def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
 
 
 def _has_position(exif: Image.Exif) -> bool:
-    """Return whether Exif data contain GPS fields other than the version, or GPS data that cannot be read."""
+    """Return whether Exif data contain GPS fields besides the GPS version, or refer to GPS data that cannot be read."""
     tags = exif.get_ifd(ExifTags.IFD.GPSInfo)
     return any(tag != ExifTags.GPS.GPSVersionID for tag in tags) or (not tags and ExifTags.IFD.GPSInfo in exif)
 
@@ -171,7 +172,8 @@ def _has_position(exif: Image.Exif) -> bool:
 def _block_has_position(block: bytes) -> bool:
     """Return whether an Exif block, which may be malformed, contains a position.
 
-    If it cannot be parsed, it counts as containing one if the tag that points to GPS data occurs in it.
+    A block that cannot be parsed counts as containing a position if the tag that points to GPS data occurs anywhere in
+    it.
     """
     exif = Image.Exif()
     try:
@@ -200,9 +202,9 @@ def _filled_fields(records: bytes) -> Iterator[int]:
 
 
 def packets_of(contents: bytes) -> Iterator[str]:
-    """Yield the XMP packets in a file, decoded from any Unicode encoding.
+    """Yield the XMP packets in a file, decoded from UTF-8, UTF-16 or UTF-32.
 
-    Packets are found by the tags of their root elements. If one root element is nested in another, it is also yielded
+    Packets are located by the tags of their root elements. A root element that is nested in another one is also yielded
     on its own, so a packet's contents may be yielded more than once.
 
     Args:
@@ -225,8 +227,8 @@ def packets_of(contents: bytes) -> Iterator[str]:
 def _filled_properties(packet: str) -> list[str]:
     """Return the names of the attributes and elements in an XMP packet that are not empty.
 
-    If the packet is not well-formed XML, all of its words are returned. Expanding entities is no risk, because a packet
-    begins with its root element and so cannot declare any.
+    If the packet is not well-formed XML, all of its words are returned. Entity expansion is not a risk, because a
+    packet begins with its root element and therefore cannot declare entities.
     """
     names: list[str] = []
     # A stack that records for each open element whether it, or an element within it, has a value so far. The first
@@ -234,12 +236,12 @@ def _filled_properties(packet: str) -> list[str]:
     has_value = [False]
 
     def begin(_: str, attributes: dict[str, str]) -> None:
-        """Record an element's non-empty attributes, which are properties as well."""
+        """Record an element's non-empty attributes, which count as properties too."""
         names.extend(name for name, value in attributes.items() if value.strip())
         has_value.append(any(value.strip() for value in attributes.values()))
 
     def end(name: str) -> None:
-        """Record an element's name if the element has a value."""
+        """Record an element's name if the element or one of its descendants has a value."""
         # A list or a structure has a value if one of its parts has.
         if has_value.pop():
             names.append(name)

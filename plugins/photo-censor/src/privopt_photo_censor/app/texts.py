@@ -108,12 +108,12 @@ RUN: Final = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){6,}|(?:[\
 
 @frozen
 class Text:
-    """A text in a photo's file, with the name of its field.
+    """A piece of text in a photo's file, with the name of the field that contains it.
 
     Attributes:
         field: The name of the Exif, IPTC or XMP field, or of the block in the file.
-        value: The text as a single line. For data that cannot be read as text, a description of them, such as their
-            size.
+        value: The text as a single line or, for data that cannot be read as text, a description such as the size of the
+            data.
         is_read: Whether ``value`` is the text itself rather than a description.
     """
 
@@ -130,8 +130,8 @@ class _Unread:
     """A placeholder for data that cannot be read as text.
 
     Attributes:
-        size: A phrase that gives the number of bytes and mentions a film if there is one. For a malformed Exif block,
-            the phrase only says that there is a further block.
+        size: A phrase that gives the number of bytes, and says so if the data contain a video. For a malformed Exif
+            block, the phrase only says that there is another block.
     """
 
     size: str
@@ -144,7 +144,7 @@ _Field = tuple[str, str | _Unread]
 def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
     """Return the distinct texts in a photo's file, and descriptions of the data that cannot be read as text.
 
-    Texts that are too long or too many are cut off, and what is missing is counted.
+    Long texts and long lists of texts are truncated, and the number of characters or texts omitted is stated instead.
 
     Args:
         photo: The opened photo, with its pixels already loaded.
@@ -225,7 +225,7 @@ def _texts_of_block(block: Block) -> Iterator[_Field]:
 
 
 def _trailing_texts(data: bytes) -> Iterator[_Field]:
-    """Yield the texts in the bytes after the end of a picture, or a placeholder for a film or bytes without texts."""
+    """Yield the text in the bytes after the end of an image, or a placeholder for a video or if there is no text."""
     text = _decode(data)
     # If more than nine tenths of the characters are printable, the bytes are one text as a whole.
     if sum(map(str.isprintable, text)) > 0.9 * len(text):
@@ -240,7 +240,7 @@ def _trailing_texts(data: bytes) -> Iterator[_Field]:
 
 
 def _runs(name: str, data: bytes) -> Iterator[_Field]:
-    """Yield the runs of printable characters in binary data that look like texts (see :data:`LETTERS`).
+    """Yield the runs of printable characters in binary data that look like text (see :data:`LETTERS`).
 
     Args:
         name: The name of the field that contains the data.
@@ -253,7 +253,7 @@ def _runs(name: str, data: bytes) -> Iterator[_Field]:
 
 
 def _png_text(kind: str, data: bytes) -> Iterator[_Field]:
-    """Yield the text of a PNG text chunk and, if it is given, the translated keyword.
+    """Yield the text of a PNG text chunk and, if present, its translated keyword.
 
     Args:
         kind: The type of the chunk: ``tEXt``, ``zTXt`` (compressed) or ``iTXt`` (UTF-8).
@@ -311,7 +311,7 @@ def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
 def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
     """Yield the text of an Exif field, or a placeholder with its size if the field is in :data:`UNREAD_TAGS`.
 
-    Nothing is yielded for numbers and codes.
+    Nothing is yielded for fields that contain numbers or codes.
 
     Args:
         name: The name of the field.
@@ -344,8 +344,8 @@ def _decode_coded(value: bytes, order: str) -> str:
 
     Args:
         value: The code and the text.
-        order: The byte order of the Exif block, ``"le"`` or ``"be"``. A UTF-16 text is read in this order if the text
-            itself does not show another.
+        order: The byte order of the Exif block, ``"le"`` or ``"be"``. UTF-16 text is decoded in this order unless the
+            text itself indicates a different one.
     """
     code, text = value[:8], value[8:]
     if code == b"UNICODE\0":
@@ -397,10 +397,10 @@ def _iptc_texts(records: bytes) -> Iterator[_Field]:
 
 
 def _user_descriptions(meta: bytes) -> Iterator[str]:
-    """Yield the names, descriptions and tags of pictures in a HEIF file.
+    """Yield the names, descriptions and tags of images in a HEIF file.
 
     They are stored in ``udes`` boxes. Each box consists of its size, its name, a version and flags (4 bytes), and
-    several texts that each end in a zero byte.
+    several texts, each terminated by a zero byte.
 
     Args:
         meta: The contents of the file's ``meta`` box.
@@ -418,7 +418,8 @@ def _user_descriptions(meta: bytes) -> Iterator[str]:
 def _decode(data: bytes) -> str:
     """Decode bytes whose encoding is unknown as UTF-16, UTF-8 or Latin-1.
 
-    UTF-16 is recognised by its byte order mark or its zero bytes. Latin-1 is used for what is not valid UTF-8.
+    UTF-16 is recognised by its byte order mark or its zero bytes. Data that are neither UTF-16 nor valid UTF-8 are
+    decoded as Latin-1.
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")

@@ -32,7 +32,7 @@ def warnings_of(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_likely_place(release: Deletions) -> list[str]:
-    """Return a warning if the true place is still one of the classifier's likely guesses.
+    """Return a warning if the true place is still among the classifier's likely guesses.
 
     The guarantee allows this. For example, the true place may be the second guess, with a probability of 46 %, and
     anyone who tries the most likely places one by one would soon find it.
@@ -105,7 +105,10 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return warnings for a folder without a classifier about photos that reveal their place, and about what to post.
+    """Return warnings for a folder without a classifier.
+
+    They say that no photo was scored, which photos' files reveal a place, and that clean copies should be posted
+    instead of the original files.
 
     Args:
         problem: The problem, with the contents of the folder.
@@ -140,7 +143,8 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
 def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
     """Return a warning that names the photos that cannot be read, if there are any.
 
-    These photos are also among the files left out, but a warning about those may be too long to show them all.
+    The general warning about files left out covers these photos too, but its list may be shortened and not show all of
+    them.
     """
     names = set(problem.folder.names)
     # An entry has the form "name: reason" for a photo that cannot be read, or for a readable photo's further pictures.

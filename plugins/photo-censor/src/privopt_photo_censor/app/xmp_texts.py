@@ -35,7 +35,7 @@ NO_TEXT: Final = re.compile(r"[-+]?[\d.]*(/\d+)?|(?i:true|false|yes|no)|\d{4}-\d
 def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
     """Yield the name and text of each property in an XMP packet that may contain text written by a person.
 
-    If the packet is not well-formed XML, everything in it except for its tags is yielded as a single text.
+    If the packet is not well-formed XML, everything outside its tags is yielded as a single text.
     """
     reader = _Reader()
     parser = expat.ParserCreate()  # without namespaces: a packet may use a prefix that it does not declare
@@ -65,7 +65,7 @@ class _Reader:
         self._schemas: dict[str, str] = {}
 
     def begin(self, name: str, attributes: dict[str, str]) -> None:
-        """Open an element, and record its attributes, which are properties as well."""
+        """Open an element, and record its attributes, which count as properties too."""
         for key, value in attributes.items():
             if key.startswith("xmlns"):
                 self._schemas[key.partition(":")[2]] = value
@@ -91,15 +91,15 @@ class _Reader:
             self._add(named[-1], text)
 
     def _is_rdf(self, name: str) -> bool:
-        """Return whether an element belongs to RDF, whose elements only give a packet its structure."""
+        """Return whether an element belongs to the RDF namespace, whose elements only structure the packet."""
         prefix = name.rpartition(":")[0]
         # A packet may use the prefix rdf without declaring it.
         return self._schemas.get(prefix, RDF if prefix == "rdf" else "") == RDF
 
     def _add(self, name: str, text: str) -> None:
-        """Record a property, unless it is empty or technical or its value is a number, truth value, time or digest.
+        """Record a property, unless it is empty or technical, or its value is a number, truth value, time or digest.
 
-        If people write this property (see :data:`DESCRIPTIVE`), numbers and the like are recorded too.
+        For properties that are usually written by people (see :data:`DESCRIPTIVE`), such values are recorded too.
 
         Args:
             name: The property's name, with its prefix.

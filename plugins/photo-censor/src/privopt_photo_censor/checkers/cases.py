@@ -31,10 +31,10 @@ class Choice:
 
     Attributes:
         photos: The indices of all photos.
-        keep: The indices of the photos that must stay.
-        gain: For each place other than the true one, the list of each photo's gain: its score for this place, minus its
-            score for the true place, minus the margin. Gains are integers in units of 2**-1074. A gain is None if
-            either score is -inf.
+        keep: The indices of the photos that must be kept.
+        gain: For each place other than the true one, a list with each photo's gain, which is its score for this place,
+            minus its score for the true place, minus the margin. Gains are integers in units of 2**-1074. A gain is
+            None if either score is -inf.
         blind: The indices of the photos whose score for the true place is -inf.
     """
 
@@ -46,12 +46,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Case:
-    """A case in the proof: what it assumes about places and photos, both identified by index.
+    """A case in the proof: its assumptions about places and photos, both identified by index.
 
     Attributes:
         protected: The places that must be protected.
         open: The undecided places, which may be protected as well.
-        retained: The photos that must stay.
+        retained: The photos that must be kept.
         gone: The photos that are deleted. Photos in neither ``retained`` nor ``gone`` are undecided.
     """
 
@@ -62,10 +62,10 @@ class _Case:
 
 
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
-    """Check a proof that no choice keeps at least ``fewest`` photos and protects at least ``places`` places.
+    """Check a proof that no choice of photos keeps at least ``fewest`` of them and protects at least ``places`` places.
 
-    The file contains a binary tree of cases in preorder. For each leaf, :func:`_is_closed` must find that the case
-    contains no such choice, which it usually concludes from the leaf's multipliers.
+    The file contains a binary tree of cases in preorder. Each leaf must satisfy :func:`_is_closed`, that is, it must be
+    evident that no such choice exists within the leaf's case, usually by means of the multipliers stored for the leaf.
 
     Args:
         path: The path of proof.npz.
@@ -74,7 +74,8 @@ def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None
         fewest: The minimum number of kept photos in the claim.
 
     Raises:
-        RefusedError: The proof is malformed, or it leaves a case open.
+        RefusedError: The proof is malformed or leaves a case open, or a choice that keeps few photos protects all
+            places.
     """
     version, kinds, items, starts, where, values = (array.flat for array in read_npz(path, ARRAYS))
     # Without that many photos or places, no such choice exists, and the claim needs no proof.
@@ -122,13 +123,14 @@ def _is_closed(
     places: int,
     fewest: int,
 ) -> bool:
-    """Return whether no choice in a case keeps at least ``fewest`` photos and protects at least ``places`` places.
+    """Return whether a case provably contains no choice of photos that would refute the claim.
 
-    There is no such choice if too few places can be protected, or if a photo that must stay is deleted or rules out a
-    place that must be protected. Otherwise, the multipliers may prove that too few photos can stay. Let f_j >= 0 be the
-    multiplier of place j, which must be protected, and gain_ij the gain of photo i for place j (see :class:`Choice`).
-    By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j gain_ij)`` photos can stay. For photos that must stay,
-    the maximum with 0 is omitted.
+    A choice would refute the claim by keeping at least ``fewest`` photos and protecting at least ``places`` places. A
+    case contains no such choice if too few places can be protected, or if a photo that must be kept is deleted or rules
+    out a place that must be protected. Otherwise, the multipliers may prove that too few photos can be kept. Let f_j >=
+    0 be the multiplier of place j, which must be protected, and gain_ij the gain of photo i for place j (see
+    :class:`Choice`). By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j gain_ij)`` photos can be kept. For
+    photos that must be kept, the maximum with 0 is omitted.
 
     Args:
         case: The case.

@@ -96,7 +96,7 @@ class Photos:
         self.gain = {j: differences(rows, j, true, self.theta) for j in places}
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the release's claims, by the claims' names and in the order required.
+        """Return the functions that check the release's claims, keyed by claim, in the order in which to call them.
 
         Each function returns a description of the result, which the checker prints.
         """
@@ -105,7 +105,7 @@ class Photos:
     def _count_protected(self, photos: set[int]) -> int:
         """Return the number of places that are protected if the given photos are posted.
 
-        If no photos are given, or if one of them assigns probability 0 to the true place, all other places are
+        If the set is empty, or if one of the photos assigns probability 0 to the true place, all other places are
         protected.
         """
         if not photos or photos & self.blind:
@@ -118,14 +118,14 @@ class Photos:
     def privacy(self) -> str:
         """Check that the posted photos and the copies protect enough places, or that the deletion budget is respected.
 
-        The photos that must stay have to be posted. With a budget, the copies have to protect at least as many places
-        as the posted photos.
+        All photos that must be kept have to be among the posted ones. With a budget, the copies have to protect at
+        least as many places as the posted photos.
 
         Returns:
             A description of the result for the checker's output.
 
         Raises:
-            RefusedError: Too few places are protected, too many photos are deleted, or a photo that must stay is
+            RefusedError: Too few places are protected, too many photos are deleted, or a photo that must be kept is
                 deleted.
         """
         self.level, copies = self._count_protected(self.retained), self._count_protected(self.copies)
@@ -143,7 +143,7 @@ class Photos:
         return f"{others} are at least as likely as the true one"
 
     def objective(self) -> str:
-        """Check that the proof implies the stated bound on the objective, whichever photos are chosen.
+        """Check that the proof establishes the stated bound on the objective for every choice of photos.
 
         The bound is a lower bound on the number of deleted photos or, with a budget, an upper bound on the number of
         protected places.
@@ -152,8 +152,7 @@ class Photos:
             A description of the result for the checker's output.
 
         Raises:
-            RefusedError: The bound is impossible or not proved, or there is a proof without a bound or a bound without
-                a proof.
+            RefusedError: The bound is impossible or not proved, or only one of the bound and the proof is present.
         """
         self.value = float(self.deleted if self.k else self.level)
         bound = self.result["objective"]["lower_bound"]
@@ -175,7 +174,7 @@ class Photos:
         return f"{self.value:g}; no choice is better than {bound:g}"
 
     def words(self) -> str:
-        """Check that the guarantee, certificate and gap in result.json are those that the checker derives itself.
+        """Check that the guarantee, certificate and gap in result.json agree with those that the checker derives.
 
         Returns:
             A description of the result for the checker's output.
@@ -238,9 +237,9 @@ def _need_one_task(
 
     Args:
         photos, options: The ``[photos]`` and ``[privacy]`` tables of the problem file.
-        keep: The indices of the photos that must stay.
-        keep_at_least: The smallest number of photos that must stay.
-        true: The index of the true place. If the ``[photos]`` table gives one too, the two must agree.
+        keep: The indices of the photos that must be kept.
+        keep_at_least: The smallest number of photos that must be kept.
+        true: The index of the true place. If the ``[photos]`` table also specifies one, the two must agree.
 
     Raises:
         RefusedError: There is not exactly one source and one task, or a number is invalid.

@@ -113,7 +113,7 @@ def _read_table(file: Path) -> list[list[str]]:
 def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
     """Read the scores and, if there is a column of names, the photos' names from a CSV file into ``table``.
 
-    The file has an optional first column of names, and then one column per place. A score may be -inf.
+    The file has one column per place, which may be preceded by a column of names. A score may be -inf.
 
     Args:
         problem: The release's problem file.
@@ -130,10 +130,10 @@ def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
 
 
 def _look_like_probabilities(scores: list[Row]) -> bool:
-    """Return whether the rows look like probabilities: non-negative, with sums all near 1 or all near 100."""
+    """Return whether the rows look like probabilities: non-negative, with sums all close to 1 or all close to 100."""
 
     def add_up(row: Row, expected_sum: int) -> bool:
-        """Return whether a row has no negative entry and sums to within 2 % of ``expected_sum``."""
+        """Return whether a row has no negative entry and its sum is within 2 % of ``expected_sum``."""
         return min(row) >= 0 >= abs(sum(row) - expected_sum) - expected_sum / 50
 
     return any(all(add_up(row, expected_sum) for row in scores) for expected_sum in (1, 100))

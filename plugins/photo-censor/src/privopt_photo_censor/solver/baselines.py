@@ -22,16 +22,16 @@ __all__ = ["greedy", "top_1"]
 def greedy(album: Album, task: Task) -> Plan:
     """Delete the photos with the highest scores for the true location, one by one, and return the resulting plan.
 
-    Deletion stops when the true location is no longer among the top k or, under a budget, when the budget is used up.
-    Photos with equal scores are deleted in their original order.
+    Deletion stops as soon as the true location is no longer among the top k or, under a budget, when the budget is used
+    up. Photos with equal scores are deleted in their original order.
 
     Args:
-        album: The scores, and the photos that must stay.
+        album: The scores, and the photos that must be kept.
         task: A top-k or budget task.
 
     Raises:
-        InfeasibleError: The bounds for individual locations show that no set of photos meets the task.
-        StoppedError: No further photo may be deleted, although another set of photos might meet the task.
+        InfeasibleError: The bounds for individual locations show that no set of photos satisfies the task.
+        StoppedError: No further photo may be deleted, although another set of photos might satisfy the task.
     """
     is_kept = np.ones(album.photos, dtype=np.bool_)
     order = np.argsort(-album.scores[:, album.true], kind="stable")
@@ -55,13 +55,13 @@ def greedy(album: Album, task: Task) -> Plan:
 
 
 def top_1(album: Album) -> Plan:
-    """Make some location rank at or above the true one with as few deletions as possible, and return the plan.
+    """Delete as few photos as possible so that some location ranks at or above the true one, and return the plan.
 
     Args:
-        album: The scores, and the photos that must stay.
+        album: The scores, and the photos that must be kept.
 
     Raises:
-        InfeasibleError: No location can rank at or above the true one.
+        InfeasibleError: No location can be made to rank at or above the true one.
     """
     task, is_kept = Task(top_k=1), np.ones(album.photos, dtype=np.bool_)
     # In the easy case, some location ranks at or above the true one already, and all photos stay.

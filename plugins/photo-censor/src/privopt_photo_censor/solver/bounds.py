@@ -58,11 +58,11 @@ WHOLE_TOLERANCE: Final = 1e-6
 
 @frozen(eq=False)
 class Photos:
-    """What a case assumes about the N photos, each of which is retained, deleted or undecided.
+    """A partial decision about N photos, each of which is retained, deleted or undecided.
 
     Attributes:
-        must: (N,) Whether each photo must stay.
-        may: (N,) Whether each photo may stay. True for all photos that must stay.
+        must: (N,) Whether each photo must be kept.
+        may: (N,) Whether each photo may be kept. True for all photos that must be kept.
     """
 
     must: Bools
@@ -71,7 +71,7 @@ class Photos:
     def drop_photos(self, killed: Bools) -> Photos | None:
         """Return the state after deleting the photos that rule out a location.
 
-        The result is None if one of these photos must stay, because then the location cannot be protected.
+        If one of these photos must be kept, the location cannot be protected, and the result is None.
 
         Args:
             killed: (N,) mask of the photos that rule out the location.
@@ -97,8 +97,8 @@ class Certificate:
 def _max_rounding_error(photos: int, locations: int, size: Floats) -> Floats:
     """Return an upper bound on the rounding error of each Lagrangian sum.
 
-    The sum is over photos, and each of its terms is a sum over locations. That makes ``photos + locations`` rounding
-    operations and a few more. The factor 8 is a safety margin.
+    A Lagrangian sum has one term per photo, and each term is itself a sum over locations, so about ``photos +
+    locations`` operations are rounded. The factor 8 is a safety margin.
 
     Args:
         photos: The number of photos.
@@ -109,7 +109,7 @@ def _max_rounding_error(photos: int, locations: int, size: Floats) -> Floats:
 
 
 def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) -> Floats:
-    """Return upper bounds on the number of photos that can stay, one for each vector of multipliers.
+    """Return upper bounds on the number of photos that can be kept, one for each vector of multipliers.
 
     Each bound is a Lagrangian sum plus its largest possible rounding error.
 
@@ -117,7 +117,7 @@ def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) ->
         data: The album.
         rows: (r,) The protected locations.
         force: (..., r) Non-negative multipliers for these locations. Each vector along the last axis yields one bound.
-        photos: The photos that must stay, and the photos that may stay.
+        photos: The photos that must be kept, and the photos that may be kept.
 
     Returns:
         The bounds, with the shape of ``force`` without its last axis.
@@ -129,16 +129,17 @@ def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) ->
 
 
 def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
-    """Bound the number of photos that can stay if one more location must be protected, for each of c locations.
+    """For each of c locations, bound the number of photos that can be kept if this location must be protected too.
 
-    The multipliers of the locations protected already stay fixed, and only that of the new location is optimised.
+    The multipliers of the locations that are already protected stay fixed, and only that of the new location is
+    optimised.
 
     Args:
         data: The album.
-        certificate: The multipliers of the locations protected already.
+        certificate: The multipliers of the locations that are already protected.
         rows: (c,) The candidates for the new location.
-        photos: The photos that must stay, and the photos that may stay. Photos that rule out a protected location must
-            already be deleted.
+        photos: The photos that must be kept, and the photos that may be kept. Photos that rule out a protected location
+            must already be deleted.
 
     Returns:
         Two arrays of shape (c,): the bounds, and the multipliers of the new locations. If no location is protected yet,
@@ -154,16 +155,16 @@ def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, pho
 
 
 def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
-    """Compute :func:`bound_extensions` for a batch of locations that is small enough for memory.
+    """Compute :func:`bound_extensions` for a batch of locations that is small enough to fit in memory.
 
     Args:
         data: The album.
-        certificate: The multipliers of the locations protected already.
+        certificate: The multipliers of the locations that are already protected.
         rows: (c,) The candidates for the new location.
-        photos: The photos that must stay, and the photos that may stay.
+        photos: The photos that must be kept, and the photos that may be kept.
 
     Returns:
-        Two arrays of shape (c,): the bounds on the number of photos that can stay, and the multipliers that minimise
+        Two arrays of shape (c,): the bounds on the number of photos that can be kept, and the multipliers that minimise
         them.
     """
     # The bound is convex and piecewise linear in the multiplier: the sum of max(0, base + multiplier * diff). Its slope
@@ -209,14 +210,14 @@ def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos:
 
 
 def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificate | None:
-    """Return a certificate that a location is not protected if exactly the given photos stay.
+    """Return a certificate that a location is not protected if exactly the given photos are kept.
 
     The result is None if the location is protected, or if the multiplier would be too large for a proof file.
 
     Args:
         data: The album.
         row: The location, as a row of :class:`Alternates`.
-        retained: (N,) mask of the photos that stay.
+        retained: (N,) mask of the photos that are kept.
     """
     total = sum((data.gain(row, i) for i in np.flatnonzero(retained).tolist()), Fraction(0))
     if total >= 0:
@@ -227,17 +228,17 @@ def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificat
 
 
 class Program:
-    """The linear relaxation for a set of locations, as a single HiGHS program that is modified from set to set.
+    """The linear relaxation for a set of locations, held in a single HiGHS model that is modified for each new set.
 
-    The solver starts each time from its last solution. The variables are the value z_i of each photo (see the module
-    docstring), and a violation that all rows share.
+    Each solve starts from the previous solution. The variables are the value z_i of each photo (see the module
+    docstring), and a single violation variable shared by all rows, which keeps the program feasible.
 
     Attributes:
         data: The album.
         scale: (m,) For each location, the largest absolute advantage of any photo, by which the location's row is
             divided.
         solved: The number of programs solved so far, exactly or approximately.
-        work: The work done so far: the number of photos in each program that HiGHS has solved, added up, and
+        work: The work done so far: the total number of photos over all programs that HiGHS has solved, plus
             :data:`DESCENT_WORK` for each minimisation by Newton's method. A unit takes about 2 microseconds.
         _solver: The HiGHS solver, with the rows and bounds of the last program.
         _endless, _optimal: HiGHS's value for infinity, and its status for an optimal solution.
@@ -270,11 +271,11 @@ class Program:
         self._lower, self._upper = np.zeros(n), np.ones(n)
 
     def _update_program(self, rows: Ints, photos: Photos) -> None:
-        """Change the rows and bounds of the HiGHS program where they differ from those of the last call.
+        """Update the rows and bounds of the HiGHS program where they differ from those of the previous call.
 
         Args:
             rows: (r,) The locations.
-            photos: The photos that must stay, whose variables are fixed at 1, and the photos that may stay. The
+            photos: The photos that must be kept, whose variables are fixed at 1, and the photos that may be kept. The
                 variables of all others are fixed at 0.
         """
         target_rows = rows.tolist()
@@ -305,8 +306,8 @@ class Program:
 
         Args:
             rows: (r,) The locations that must be protected.
-            photos: The photos that must stay, and the photos that may stay. No photo that must stay may rule out one of
-                the locations.
+            photos: The photos that must be kept, and the photos that may be kept. No photo that must be kept may rule
+                out one of the locations.
 
         Returns:
             The certificate with the bound, and the (N,) values and (N,) reduced costs of the photos. If HiGHS fails,
@@ -337,15 +338,15 @@ class Program:
         return force, values, costs
 
     def bound_locations(self, rows: Ints, photos: Photos, start: Certificate, enough: float) -> Certificate:
-        """Bound the number of photos that can stay if a set of locations must be protected.
+        """Bound the number of photos that can be kept if a set of locations must be protected.
 
-        The bound is that of the linear program. If there are many photos, a slightly weaker bound is computed instead,
-        which is much faster. That bound is at most the one of ``start``.
+        The bound is that of the linear program. With many photos, a slightly weaker bound is computed instead, which is
+        much faster and never exceeds the bound of ``start``.
 
         Args:
             rows: (r,) The locations that must be protected.
-            photos: The photos that must stay, and the photos that may stay. No photo that must stay may rule out one of
-                the locations.
+            photos: The photos that must be kept, and the photos that may be kept. No photo that must be kept may rule
+                out one of the locations.
             start: The initial multipliers, for some of these locations, with a bound that is valid for these photos.
                 Only used if there are many photos.
             enough: The computation may stop as soon as the bound is below this number.
@@ -372,14 +373,15 @@ class Program:
         return certificate
 
     def _refine_certificate(self, certificate: Certificate, photos: Photos) -> Certificate:
-        """Return the certificate of a linear program over only the photos that are the most likely to stay.
+        """Solve a linear program restricted to the photos most likely to be kept, and return the resulting certificate.
 
-        These are the photos that must stay and those with the largest weights. Usually no other photo has a positive
-        weight with the new multipliers, and then the bound is that of the linear program over all photos.
+        The program contains the photos that must be kept and those with the largest weights. Usually no other photo has
+        a positive weight under the new multipliers, and then the bound equals that of the linear program over all
+        photos.
 
         Args:
             certificate: Multipliers near those that minimise the bound, and their bound.
-            photos: The photos that must stay, and the photos that may stay.
+            photos: The photos that must be kept, and the photos that may be kept.
         """
         rows = certificate.rows
         weight = 1.0 + certificate.force @ self.data.diff[rows]

@@ -35,13 +35,13 @@ PROGRESS: Final = 1e-6
 
 
 def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> Floats:
-    """Return multipliers that nearly minimise the Lagrangian bound, or for which it is below ``enough``.
+    """Return multipliers that nearly minimise the Lagrangian bound, or that bring it below ``enough``.
 
     Args:
         diff: (r, N) The advantages of the photos for the protected locations. Deleted photos are not included.
-        must: (N,) Whether each photo must stay, so that its term counts even if it is negative.
+        must: (N,) Whether each photo must be kept, so that its term counts even if it is negative.
         start: (r,) The initial multipliers, non-negative.
-        enough: The number below which the bound is small enough, so that the descent ends.
+        enough: The descent stops as soon as the bound is below this number.
 
     Returns:
         The (r,) multipliers, non-negative.
@@ -76,16 +76,16 @@ def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> F
 
 
 def _newton_step(diff: Floats, slope: Floats, distance: Floats, force: Floats, near_count: int) -> Floats:
-    """Return Newton's step from the given multipliers, of shape (r,).
+    """Return the Newton step from the given multipliers, of shape (r,).
 
     Args:
         diff: (r, N) The advantages of the photos.
         slope: (r,) The gradient of the bound.
-        distance: (N,) The absolute value of each photo's term before the maximum with 0. Infinite for photos that must
-            stay.
+        distance: (N,) The absolute value of each photo's term before the maximum with 0 is taken. Infinite for photos
+            that must be kept.
         force: (r,) The multipliers.
-        near_count: The number of photos from which to estimate the second derivative. Those with terms nearest to 0 are
-            used.
+        near_count: The number of photos from which to estimate the second derivative. The photos whose terms are
+            nearest to 0 are used.
     """
     near = np.argpartition(distance, near_count - 1)[:near_count]
     near = near[np.isfinite(distance[near])]

@@ -33,10 +33,10 @@ class Incumbent:
     A location is protected if it ranks at or above the true one.
 
     Attributes:
-        album: The scores, and the photos that must stay.
+        album: The scores, and the photos that must be kept.
         task: A top-k or budget task.
-        reach: (m,) For each location other than the true one, the maximum number of photos that can stay if only this
-            location must be protected, or -1 if it cannot be protected.
+        reach: (m,) For each location other than the true one, the maximum number of photos that can be kept if only
+            this location must be protected, or -1 if it cannot be protected.
         k: The number of locations that a better set must protect. Under a budget, it grows with each new incumbent.
         need: The number of photos that a better set must retain. In a top-k task, it grows with each new incumbent.
         retained: (N,) mask of the best set. None until a set is found.
@@ -61,7 +61,7 @@ class Incumbent:
         self.protected = -1
 
     def offer(self, retained: Bools) -> bool:
-        """Make a set of photos the incumbent if it is better than the present one, as decided by exact ranks.
+        """Make a set of photos the incumbent if it is better than the current one, as decided by exact ranks.
 
         Args:
             retained: (N,) mask of the offered set.
@@ -94,9 +94,10 @@ class Incumbent:
     def cap(self) -> int:
         """An upper bound on the :attr:`value` of any set of photos, derived from :attr:`reach`.
 
-        A set that protects k locations retains at most as many photos as the smallest of the k locations' entries in
-        ``reach``. That entry is at most the k-th largest of all entries. The bound is -1 if there are fewer than k
-        locations.
+        In a top-k task, a set that protects k locations cannot retain more photos than any of these locations allows
+        according to ``reach``, so the k-th largest entry of ``reach`` is a bound. It is -1 if there are fewer than k
+        locations. In a budget task, the bound is the number of locations whose entry in ``reach`` is at least
+        :attr:`need`.
         """
         if self.task.budget is not None:
             return int((self.reach >= self.need).sum())
@@ -104,7 +105,7 @@ class Incumbent:
         return int(np.sort(self.reach)[-k]) if k <= self.reach.size else -1
 
     def start(self) -> None:
-        """Find a first incumbent by offering sets of photos that are easy to find.
+        """Find a first incumbent among sets of photos that are easy to construct.
 
         In a top-k task, these are the empty set, if it is allowed, and the sets found by greedy deletion. In a budget
         task, they are the set of all photos, and the best set for each individual location.
@@ -124,10 +125,10 @@ class Incumbent:
                 self.offer(candidate)
 
     def _offer_greedy_sets(self) -> None:
-        """Offer the sets found by deleting photos in two different orders until the task seems to be met.
+        """Offer the sets found by deleting photos in two different orders until the task seems to be satisfied.
 
         The first order is by the score of the true location, highest first. The second order begins with the photos
-        that rule out other locations, because those locations cannot be protected while these photos stay. The
+        that rule out other locations, because those locations cannot be protected while these photos are kept. The
         remaining photos follow in ascending order of their mean advantage for the other locations.
         """
         # data.diff[j, i] is how much photo i favours location j over the true one; data.kills[j, i] says that the photo
@@ -152,9 +153,9 @@ class Incumbent:
                     break
 
     def polish(self) -> None:
-        """Improve the incumbent by local search until no exchange helps or the time limit is reached.
+        """Improve the incumbent by local search until no exchange improves it or the time limit is reached.
 
-        An exchange replaces one retained photo by two deleted ones or, under a budget, by one.
+        An exchange replaces one retained photo with two deleted ones or, under a budget, with one.
         """
         while self.retained is not None and clock().left > 0.0 and self._exchange_photos(self.retained):
             pass
@@ -162,7 +163,8 @@ class Incumbent:
     def _exchange_photos(self, retained: Bools) -> bool:
         """Try to find a better set by exchanging one retained photo for two deleted ones, or for one under a budget.
 
-        The first exchange that improves the incumbent is made. If there are too many sums to compute, nothing is tried.
+        The first exchange that improves the incumbent is made. If too many sums would have to be computed, no exchange
+        is tried.
 
         Args:
             retained: (N,) mask of the incumbent's set.
@@ -196,7 +198,7 @@ class Incumbent:
         return False
 
     def restore(self) -> None:
-        """Restore deleted photos one by one, where that does not reduce the number of protected locations."""
+        """Restore deleted photos one by one, unless doing so reduces the number of protected locations."""
         assert self.retained is not None
         # This is the incumbent's mask itself, which is changed in place.
         data, is_retained = self.album.alternates, self.retained

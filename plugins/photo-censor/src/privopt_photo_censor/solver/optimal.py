@@ -30,11 +30,12 @@ FIRST_WORK: Final = 2_000_000
 class Plan:
     """The photos to retain, with a bound on the value of any set of photos.
 
+    The value of a set is the number of retained photos or, under a budget, the number of protected locations.
+
     Attributes:
         retained: (N,) mask of the photos to retain.
         protected: The exact number of locations that rank at or above the true one.
-        bound: An upper bound on the value of any set of photos, which is the number of retained photos or, under a
-            budget, of protected locations.
+        bound: An upper bound on the value of any set of photos.
         tree: The proof of the bound. None if the bound has no proof.
         proved: How optimality was proved, or an empty string if it was not.
         programs: The number of linear programs solved.
@@ -58,16 +59,16 @@ class Plan:
 def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None = None) -> Plan:
     """Find the best set of photos to retain, and prove a bound.
 
-    The set is optimal unless the search stops early. This happens when the enclosing time limit is reached, on an
-    interrupt, if the proof grows too large, or if a case can neither be closed nor branched.
+    The set is optimal unless the search stops early. This happens when the enclosing time limit is reached, when the
+    user interrupts the search, when the proof grows too large, or when a case can neither be closed nor branched.
 
     Args:
-        album: The scores, and the photos that must stay.
+        album: The scores, and the photos that must be kept.
         task: A top-k or budget task.
         report: A function that is called once, before the search, with the value of the first incumbent and a bound.
 
     Raises:
-        InfeasibleError: No set of photos meets the task. The message names the conflicting keys.
+        InfeasibleError: No set of photos satisfies the task. The message names the conflicting keys.
         StoppedError: The search stopped before it found a set of photos.
         KeyboardInterrupt: The user interrupted the search before it found a set of photos.
     """
@@ -122,7 +123,7 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
 
 
 def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
-    """Prove smaller and smaller upper bounds on the optimal value, by bisection.
+    """Prove successively smaller upper bounds on the optimal value, by bisection.
 
     Each step starts a new search for a proof of a target bound between the incumbent's value and the bound proved so
     far. The higher the target, the fewer cases the search needs. The search ends with a proof of the target, or with a
@@ -160,11 +161,11 @@ def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
 def solve_easy_case(album: Album, task: Task) -> Plan | None:
     """Return an optimal plan if it is obvious, or None if a search is needed.
 
-    A plan is obvious if keeping all photos meets a top-k task or, under a budget, protects every location. It is also
-    obvious if the budget permits deleting all photos and none must stay.
+    A plan is obvious if keeping all photos satisfies a top-k task or, under a budget, protects every location. It is
+    also obvious if the budget permits deleting all photos and none must be kept.
 
     Args:
-        album: The scores, and the photos that must stay.
+        album: The scores, and the photos that must be kept.
         task: A top-k or budget task.
     """
     all_photos = np.ones(album.photos, dtype=np.bool_)
@@ -212,7 +213,7 @@ def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None
 
 
 def describe_clash(incumbent: Incumbent) -> str:
-    """Explain why a top-k task is infeasible, in an error message that names the conflicting keys.
+    """Return an error message that explains why a top-k task is infeasible and names the conflicting keys.
 
     Args:
         incumbent: The incumbent of the search, which provides the album and the task.

@@ -170,13 +170,13 @@ def _is_closed(
     deleted: frozenset[int],
     fewest: int,
 ) -> bool:
-    """Return whether multipliers prove that fewer than ``fewest`` photos can stay in a case.
+    """Return whether multipliers prove that fewer than ``fewest`` photos can be kept in a case.
 
     The bound is first computed in floating point, with an allowance for rounding errors. If that does not suffice, it
     is computed in exact rational arithmetic.
 
     Args:
-        album: The scores, and the photos that must stay.
+        album: The scores, and the photos that must be kept.
         protected: The locations that must be protected in the case, as rows of :class:`Alternates`.
         force: The multipliers of some of these locations, by row.
         retained, deleted: The photos that are fixed as retained or deleted in the case.
@@ -205,9 +205,9 @@ def make_claim(album: Album, task: Task, bound: int) -> tuple[int, int]:
     """Return the claim (k, fewest) that implies a bound: no set of at least ``fewest`` photos protects k locations.
 
     Args:
-        album: The scores, and the photos that must stay.
+        album: The scores, and the photos that must be kept.
         task: A top-k or budget task.
-        bound: The upper bound on the number of photos that can stay or, under a budget, of locations that can be
+        bound: The upper bound on the number of photos that can be kept or, under a budget, of locations that can be
             protected.
     """
     if task.top_k is not None:

@@ -36,7 +36,7 @@ ROW_MARGIN: Final = 1e-8
 def round_core(
     data: Alternates, rows: Ints, weights: Floats, values: Floats, photos: Photos, counts: tuple[int, int]
 ) -> Bools | None:
-    """Look for a set of photos near a linear program's solution that protects the program's locations.
+    """Round a linear program's solution to a nearby set of photos that protects the program's locations.
 
     Args:
         data: The album.
@@ -44,12 +44,12 @@ def round_core(
         weights: (N,) The photos' terms in the Lagrangian sum: 1 plus the multipliers times the advantages. Their
             absolute values are the reduced costs.
         values: (N,) The photos' values in the linear program, from 0 to 1.
-        photos: The photos that must stay, and the photos that may stay.
+        photos: The photos that must be kept, and the photos that may be kept.
         counts: The smallest useful number of retained photos, and the number at which the search may stop.
 
     Returns:
         (N,) mask of at least ``counts[0]`` photos to retain, or None if no such set was found. The caller must check
-        its exact rank.
+        the exact rank for this set.
     """
     least, enough = counts
     free = np.flatnonzero(photos.may & ~photos.must)

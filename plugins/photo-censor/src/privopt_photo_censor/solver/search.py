@@ -72,8 +72,8 @@ class Case:
         certificate: The Lagrange multipliers of some of these locations, and the bound on the number of retained photos
             that they prove.
         candidates: A certificate for each further location that may be protected, by the location's row. It bounds the
-            number of photos that can stay if this location is protected as well.
-        photos: The photos that must stay, and the photos that may stay.
+            number of photos that can be kept if this location is protected as well.
+        photos: The photos that must be kept, and the photos that may be kept.
         values: (N,) The value of each photo in the case's linear program. None if the program was not solved.
         costs: (N,) The reduced cost of each photo in this program. None if the program was not solved.
         is_bounded: Whether the candidates' certificates were computed for exactly these photos and locations.
@@ -109,7 +109,7 @@ class Search:
     """
 
     def __init__(self, album: Album, incumbent: Incumbent) -> None:
-        """Open the root case, in which every location is a candidate that is bounded on its own.
+        """Open the root case, in which every location is a candidate with a bound of its own.
 
         Args:
             album: The scores. No photo may assign probability 0 to the true location.
@@ -146,8 +146,8 @@ class Search:
     def _fewer_photos(self) -> bool:
         """Return whether there are far fewer sets of photos to delete than sets of locations to protect.
 
-        Both numbers are estimated by a binomial coefficient "n choose k", with k capped at n / 2. Smaller sets count as
-        well, and beyond the middle the coefficients would decrease.
+        Each number is estimated by a binomial coefficient "n choose k". Since smaller sets count too, k is capped at n
+        / 2, beyond which the coefficients would decrease.
         """
         goal = self.incumbent
         # The photos that may be deleted, and the locations that can be protected while `need` photos stay.
@@ -157,13 +157,14 @@ class Search:
 
     @property
     def is_done(self) -> bool:
-        """Whether no case is open any more, so that the proof is complete."""
+        """Whether no open cases remain, so that the proof is complete."""
         return not self._open
 
     def make_search_above(self, bound: int) -> Search:
-        """Return a new search from the root case, which looks for a set of photos whose value exceeds ``bound``.
+        """Return a new search, starting at the root case, for a set of photos whose value exceeds ``bound``.
 
-        If it ends without finding one, its cases prove the bound. The two searches share the linear program.
+        If the new search ends without finding such a set, its cases prove the bound. The two searches share the linear
+        program.
         """
         other = copy(self)
         other.incumbent = copy(self.incumbent)
@@ -211,7 +212,7 @@ class Search:
         """Find good sets of photos before the search starts, by a beam search over sets of locations to protect.
 
         Each of the k steps extends every set by one location, and keeps the :data:`BEAM_SETS` sets with the best
-        bounds. In the end, the linear programs for the final sets are rounded to sets of photos, which are offered to
+        bounds. Finally, the linear programs for the remaining sets are rounded to sets of photos, which are offered to
         the incumbent.
         """
         goal = self.incumbent
@@ -269,8 +270,8 @@ class Search:
     def _offer_core(self, case: Case) -> None:
         """Round the core of a case's linear program, and offer the resulting photos to the incumbent.
 
-        Nothing is done if the case's bound rules out a better set, or if too little work has been done since the last
-        rounding.
+        The core consists of the photos with the smallest reduced costs. Nothing is done if the case's bound rules out a
+        better set, or if too little work has been done since the last rounding.
         """
         goal, photos = self.incumbent, case.photos
         if case.certificate.bound < goal.need or self.work < (1 + 3 * self._core_count) * CORE_WORK:
@@ -294,9 +295,9 @@ class Search:
                 return
 
     def _add_location(self, case: Case, j: int) -> Case | None:
-        """Return the child of a case in which location ``j`` must be protected as well, bounded by its linear program.
+        """Return the child of a case in which location ``j`` must be protected too, bounded by its linear program.
 
-        The result is None if a photo that must stay rules the location out.
+        The result is None if a photo that must be kept rules the location out.
         """
         photos = case.photos.drop_photos(self.data.kills[j])
         if photos is None:
@@ -322,8 +323,8 @@ class Search:
         """Record a closed case in the proof.
 
         Args:
-            certificate: The multipliers that prove that too few photos can stay, or :data:`NONE` if the case is closed
-                because too few locations may be protected.
+            certificate: The multipliers that prove that too few photos can be kept, or :data:`NONE` if the case is
+                closed because too few locations may be protected.
         """
         self._cases.append((LEAF, -1))
         self._leaves.append(certificate)
@@ -331,7 +332,7 @@ class Search:
         self._effort += (1 + len(certificate.rows)) * self.album.photos
 
     def _rule_out(self, j: int, certificate: Certificate) -> None:
-        """Record a branch on location ``j``, whose child in which the location is protected is closed at once.
+        """Record a branch on location ``j``, and close the child in which the location is protected.
 
         Args:
             j: The location, as a row of :class:`Alternates`.
@@ -370,10 +371,10 @@ class Search:
             self._branch_on_location(case)
 
     def _bound_candidates(self, case: Case) -> Case:
-        """Return a case with new bounds for the candidates that the parent's bounds do not rule out.
+        """Return a copy of a case with new bounds for the candidates that the parent's bounds do not rule out.
 
-        A candidate is a further location that may be protected, and its bound limits the number of photos that can stay
-        if it is. First, a cheap bound with one additional multiplier is computed for each candidate. Then a linear
+        A candidate is a further location that may be protected, and its bound limits the number of photos that can be
+        kept if it is. First, a cheap bound with one additional multiplier is computed for each candidate. Then a linear
         program is solved for the candidates with the lowest bounds, which are the most likely to be ruled out. Each
         candidate keeps the smallest bound that is valid for it.
         """
@@ -484,8 +485,8 @@ class Search:
     def make_proof(self) -> tuple[int, Tree]:
         """Return the upper bound that the search has proved so far, and the tree of cases that proves it.
 
-        It bounds the number of photos that can stay or, under a budget, the number of locations that can be protected.
-        Open cases are closed at their bounds, so the bound is weaker if the search was stopped early.
+        The bound is on the number of photos that can be kept or, under a budget, on the number of locations that can be
+        protected. Open cases are closed at their bounds, so the result is weaker if the search was stopped early.
         """
         goal = self.incumbent
         # `need` and `k` are what a better set must reach, so need - 1 and k - 1 are the incumbent's values. No closed
@@ -504,10 +505,10 @@ class Search:
         return bound, tree
 
     def _most_photos(self, case: Case) -> float:
-        """Return an upper bound on the number of photos that can stay in an open case that protects k locations.
+        """Return an upper bound on the number of photos that an open case can keep while protecting k locations.
 
-        If m further locations must be protected, it is the smaller of the case's bound and the m-th largest bound of a
-        candidate. It is -1 if there are fewer than m candidates.
+        If m of these locations have yet to be chosen, the bound is the smaller of the case's bound and the m-th largest
+        bound of a candidate, or -1 if there are fewer than m candidates.
         """
         missing = self.incumbent.k - len(case.rows)
         if missing < 1:
@@ -517,10 +518,10 @@ class Search:
         return min(case.certificate.bound, bounds[missing - 1]) if missing <= len(bounds) else -1.0
 
     def _most_locations(self, case: Case) -> int:
-        """Return an upper bound on the number of locations that an open case can protect while enough photos stay.
+        """Return an upper bound on the number of locations that an open case can protect while enough photos are kept.
 
-        It is the number of locations that the case protects, plus the number of candidates that let enough photos stay.
-        It is 0 if the case itself does not let enough photos stay.
+        The bound is the number of locations that the case already protects, plus the number of candidates that allow
+        enough photos to be kept. It is 0 if the case itself does not allow this.
         """
         if case.certificate.bound < self.incumbent.need:
             return 0

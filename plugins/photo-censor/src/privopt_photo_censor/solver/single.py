@@ -23,14 +23,15 @@ __all__ = ["best_for", "reach"]
 
 
 def reach(data: Alternates) -> NDArray[np.int64]:
-    """Return the maximum number of photos that can stay if an alternate must be protected, for each alternate alone.
+    """For each alternate, return the maximum number of photos that can be kept if only it must be protected.
 
-    The numbers are exact. Where sums in doubles are inconclusive, the photos are sorted and summed in rational
-    arithmetic. The running time is O(M N log N).
+    An alternate is a location other than the true one. The numbers are exact. Where sums in doubles are inconclusive,
+    the photos are sorted and summed in rational arithmetic. The running time is O(M N log N) for N photos and M
+    locations.
 
     Returns:
         (m,) The number of photos for each alternate. It is -1 if no set of photos protects the alternate, and 0 if only
-        the empty set does. Whether the empty set is allowed is for the caller to decide.
+        the empty set does. The caller must decide whether the empty set is allowed.
     """
     photo_count = data.diff.shape[1]
     is_ruled_out = (data.kills & data.keep).any(axis=1)
@@ -62,8 +63,8 @@ def reach(data: Alternates) -> NDArray[np.int64]:
 def _sort_photos(data: Alternates, j: int) -> list[tuple[Fraction, int]]:
     """Return (advantage, photo) pairs for alternate ``j``, with exact advantages.
 
-    Photos that must stay come first. Both they and the others are sorted by their advantage, largest first. Photos that
-    rule out the alternate are omitted.
+    Photos that must be kept come first. Both these and the other photos are sorted by advantage, largest first. Photos
+    that rule out the alternate are omitted.
     """
     photos = [(data.gain(j, i), i) for i in np.flatnonzero(~data.kills[j]).tolist()]
     return sorted(photos, key=lambda photo: (not data.keep[photo[1]], -photo[0]))
@@ -72,12 +73,12 @@ def _sort_photos(data: Alternates, j: int) -> list[tuple[Fraction, int]]:
 def best_for(album: Album, row: int, count: int) -> Bools:
     """Return an (N,) mask of the ``count`` photos with the largest advantages for one alternate.
 
-    Photos that must stay are taken first. If ``count`` is the alternate's entry in the result of :func:`reach`, the
-    alternate ranks at or above the true location. The choice is made by floating-point advantages, and by exact ones if
-    the first choice leaves the alternate below the true location.
+    Photos that must be kept are taken first. If ``count`` is the alternate's entry in the result of :func:`reach`, the
+    alternate ranks at or above the true location. Floating-point advantages are used first, and exact ones only if the
+    resulting set leaves the alternate below the true location.
 
     Args:
-        album: The scores, and the photos that must stay.
+        album: The scores, and the photos that must be kept.
         row: The row of the alternate in ``album.alternates``.
         count: The number of photos to keep.
     """

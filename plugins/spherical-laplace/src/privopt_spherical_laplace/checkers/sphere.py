@@ -42,7 +42,7 @@ PI_LOW, PI_HIGH = Fraction(PI - 2**16, ONE), Fraction(PI + 2**16, ONE)
 
 
 def exp_of(x: Fraction) -> Fraction:
-    """Return exp(x) with a relative error of at most 1e-100, including the error from rounding x to 120 digits."""
+    """Return exp(x) with a relative error of at most 1e-100, including the error due to rounding x to 120 digits."""
     return Fraction(CONTEXT.exp(CONTEXT.divide(Decimal(x.numerator), Decimal(x.denominator))))
 
 
@@ -52,9 +52,9 @@ def enclose_tail(scaled: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def enclose_mean(scaled: Fraction) -> tuple[Fraction, Fraction]:
-    """Return a lower and an upper bound on the mean angle, in radians, between a position and its unrounded report.
+    """Return a lower and an upper bound on the mean angle between a position and its report before rounding.
 
-    The mean angle is 2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1).
+    The mean angle, in radians, is 2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1).
 
     Args:
         scaled: lambda, which is epsilon times the sphere's radius.
@@ -67,8 +67,8 @@ def enclose_mean(scaled: Fraction) -> tuple[Fraction, Fraction]:
 class Sphere:
     """A checker for the claims of one spherical-laplace release.
 
-    A report is drawn on the sphere and then rounded. Before rounding, its density at distance d from the true position
-    is exp(-rate d) / Z.
+    A report is a noisy position, which is drawn on the sphere and then rounded. Before rounding, its density at
+    distance d from the true position is exp(-rate d) / Z.
 
     Attributes:
         folder, problem, result: The arguments of the constructor.
@@ -138,7 +138,7 @@ class Sphere:
         return rows
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the release's claims, by the claims' names and in the order required.
+        """Return the functions that check the release's claims, keyed by claim, in the order in which to call them.
 
         Each function returns a description of the result, which the checker prints.
         """
@@ -147,8 +147,8 @@ class Sphere:
     def outputs(self) -> str:
         """Check that law.csv and remap.csv agree with the rounding declared in the problem.
 
-        If they do, a report depends on the drawn position alone: it is the rounded position, or the point nearest to
-        it, which may be remapped.
+        If they do, a report depends only on the position drawn: it is the rounded position or the nearest point,
+        possibly remapped.
 
         Raises:
             RefusedError: The outputs differ from those of the problem, or remap.csv is missing, invalid or unexpected.
@@ -207,13 +207,15 @@ class Sphere:
         return "a theorem for any two points of the sphere"
 
     def objective(self) -> str:
-        """Compute the loss and its lower bound from closed forms, which :meth:`words` compares with result.json.
+        """Compute the loss and its lower bound from closed forms.
+
+        :meth:`words` compares the results with result.json.
 
         Returns:
             A description of the result for the checker's output.
 
         Raises:
-            RefusedError: Reports are points, so that the loss is an integral that this checker cannot evaluate.
+            RefusedError: Reports are points, in which case the loss is an integral that this checker cannot evaluate.
         """
         need(self.kind != "points", "objective: the loss over points is not evaluated here", 2)
         scaled = self.rate * RADIUS_KM

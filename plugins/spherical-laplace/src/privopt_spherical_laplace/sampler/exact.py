@@ -99,8 +99,9 @@ def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
 def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
     """Return lower and upper bounds on the longitudes in a disc, or None if the disc may be too close to a pole.
 
-    The bounds are in degrees, in fixed point, and not reduced modulo 360. If sin(radius) <= cosine / 3, no longitude in
-    the disc differs from the centre's by more than arcsin(sin(radius) / cosine) < 2 radius / cosine.
+    The bounds are in degrees, in fixed point, and not reduced modulo 360. They rely on the fact that, if sin(radius) <=
+    cosine / 3, no longitude in the disc differs from the centre's by more than arcsin(sin(radius) / cosine) < 2 radius
+    / cosine.
 
     Args:
         disc: The disc.
@@ -121,8 +122,8 @@ def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
 class Digits(Rounding):
     """The rule that rounds latitude and longitude to ``digits`` decimal places of a degree.
 
-    An output is the latitude and longitude in units of the last decimal place. The longitude is in [-180, 180), and 0
-    if the latitude is rounded to a pole.
+    An output consists of the latitude and longitude in units of the last decimal place. The longitude is in [-180, 180)
+    degrees, and is 0 if the latitude is rounded to a pole.
     """
 
     digits: int
@@ -159,7 +160,7 @@ class GridCells(Rounding):
     side: Fraction
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the row and column of the cell that contains the disc, or None if the disc may cross a border."""
+        """Return the row and column of the cell that contains the disc, or None if the disc may cross a boundary."""
         w, n, d = disc.bits, self.side.numerator, self.side.denominator
         lower, upper, cosine = _bounds_of_latitude(disc)
         rows = int(180 / self.side)
@@ -265,8 +266,8 @@ def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
 def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
     """Return an angle t and a width such that G^-1 maps [u, u + 1] / 2^n into [t - width, t + width].
 
-    Newton's method finds t, with no guarantee on its accuracy. To prove the result, the width is doubled until the
-    signs of G - U at both ends of the interval show that it is wide enough.
+    The angle is found by Newton's method, without any guarantee on its accuracy. The width is then doubled until the
+    signs of G - U at both ends of the interval prove that it is large enough.
 
     Args:
         u: The first n bits of U, as an integer.
@@ -355,7 +356,7 @@ def draw_exactly(
         epsilon: The rate of the noise per km, from 1e-6 to 1e6.
         rounding: The rule that maps positions to outputs.
         source: A function that returns a given number of random bytes. By default, they come from the operating system.
-            The bytes are read as words of 8 bytes, least significant byte first. U and V have one word each at first.
+            The bytes are read as words of 8 bytes, least significant byte first. U and V initially have one word each.
             Each refinement doubles the number of words by appending less significant ones, first to U and then to V.
         words: The first words of U and V, if they have already been read.
     """

@@ -122,7 +122,7 @@ def propose_scaled_distance(u: Floats, rate: float) -> Floats:
 
 
 def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
-    """Return, for each u, an interval that contains the angle G^-1(u) between a place and the position drawn around it.
+    """For each u, return an interval that contains the angle G^-1(u) between a place and the position drawn around it.
 
     G(t) = (1 - S(t)) / (1 + exp(-pi lambda)) is the distribution function of the angle, where S(t) = exp(-s) (cos t +
     lambda sin t) and s = lambda t. The interval is proved with a margin of 2^-46 in u. A proof is only possible for u
@@ -277,7 +277,7 @@ def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
 
     Args:
         discs: Discs that contain the n positions.
-        rounding: The rule that maps positions to outputs. If it is not one of those in :mod:`.exact`, no output is
+        rounding: The rule that maps positions to outputs. For rules that are not defined in :mod:`.exact`, no output is
             proved.
 
     Returns:

@@ -53,7 +53,7 @@ def log_two(bits: int) -> int:
 def exp_minus(exponent: int, bits: int) -> int:
     """Return exp(-x) in fixed point for x >= 0, with an error of at most 4 w ulps.
 
-    Results below one ulp become 0.
+    Results below one ulp may be rounded to 0.
 
     Args:
         exponent: x in fixed point.
@@ -102,7 +102,8 @@ def sine_cosine(angle: int, bits: int) -> tuple[int, int]:
 def arctangent(y: int, x: int, bits: int) -> int:
     """Return atan2(y, x), the angle of the vector (x, y) in (-pi, pi], in fixed point.
 
-    The power series of arctan is used. It adds at most 4 w ulps to the error caused by errors in x and y.
+    The angle is computed with the power series of arctan, which adds at most 4 w ulps to the error caused by errors in
+    x and y.
 
     Args:
         y, x: The components of the vector, in fixed point.
