@@ -37,7 +37,7 @@ and of size s or more. ``inner`` is ``less`` without the last column, whose valu
 
 @frozen
 class Method:
-    """The properties of one method of hierarchical-dp: what it measures, and how it fits counts to the noisy values.
+    """One method of hierarchical-dp: what it measures, and how it fits counts to the noisy measurements.
 
     Attributes:
         name: The name of the method, as given to ``--method``.
@@ -50,8 +50,8 @@ class Method:
             root.
         shares: The default split of the budget over the levels, ``"equal"`` or ``"leaves"`` (see
             :func:`default_shares`).
-        program: Advice on which methods to use for larger inputs, for a method that solves an integer program and is
-            therefore limited to small ones. Empty for all other methods.
+        program: For a method that solves an integer program and is therefore limited to small inputs, advice on which
+            methods to use for larger ones. Empty for all other methods.
     """
 
     name: str
@@ -65,9 +65,10 @@ class Method:
 
     @property
     def guarantee(self) -> str | None:
-        """The guarantee to register: ``"none"`` for the published chain, which exceeds its epsilon, and None otherwise.
+        """The guarantee to register for the method, or None to register the mechanism's own guarantee.
 
-        None stands for the mechanism's own guarantee.
+        It is ``"none"`` for the published chain, whose privacy loss exceeds its epsilon, and None for all other
+        methods.
         """
         return "none" if self.query == "chain" else None
 
@@ -105,9 +106,9 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
 
     Methods with ``shares="equal"`` divide the budget evenly. With ``"leaves"``, the leaves get four fifths, and the
     other levels share the rest in the proportions 2 : 3 : 4 ... (2/25, 3/25, 4/5 for three levels). The leaves need a
-    large share because, although cumulative counts have half the noise of counts, a count is the difference of two of
-    them. With less than about 3/4 of the budget on the leaves, their errors exceed those of a method that spends the
-    whole budget on counts at the leaves (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
+    large share because each count is the difference of two cumulative counts, even though cumulative counts have half
+    the noise of counts. With less than about 3/4 of the budget on the leaves, their errors exceed those of a method
+    that spends the whole budget on counts at the leaves (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
 
     Args:
         method: The name of the method.
@@ -135,13 +136,13 @@ def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, t
 
 
 def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
-    """Return what the columns that a method measures contain (see :data:`Order`).
+    """Return what the columns measured by a method contain (see :data:`Order`).
 
     Args:
         method: The name of the method.
         totals: Whether every region's total is public, so that the last cumulative count need not be measured.
         relation: The neighbouring relation. If neighbours can have different numbers of groups, cumulative counts are
-            from the largest size down.
+            taken from the largest size downwards.
     """
     if METHODS[method].query != "cumulative":
         return "counts"

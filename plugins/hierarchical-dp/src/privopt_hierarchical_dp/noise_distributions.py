@@ -62,12 +62,12 @@ class NoiseDistribution:
 
     @property
     def sensitivity_name(self) -> str:
-        """The norm of the sensitivity to which the noise is calibrated, for the methods paragraph of a report."""
+        """The name of the sensitivity to which the noise is calibrated, for the methods paragraph of a report."""
         return "L1 sensitivity" if self.law == "laplace" else "squared L2 sensitivity"
 
     @property
     def scales_name(self) -> str:
-        """The plural of ``word``, which is used as the name of arrays and result keys."""
+        """The plural of ``word``, which names arrays and keys of the result."""
         return f"{self.word}s"
 
     def ideal_scale(self, budget: Fraction, delta: int) -> Fraction:
@@ -82,15 +82,15 @@ class NoiseDistribution:
         return delta / (self.times * budget)
 
     def max_drawable_scale(self, max_scale: int) -> int:
-        """Return the largest scale at which this noise spreads no further than geometric noise of scale ``max_scale``.
+        """Return the largest scale at which this noise is spread no wider than geometric noise of scale ``max_scale``.
 
-        For Gaussian noise, the scale is a variance, so this returns ``max_scale`` squared, capped at the largest
+        For Gaussian noise, whose scale is a variance, the result is ``max_scale`` squared, capped at the largest
         variance that the sampler supports.
         """
         return max_scale if self.law == "laplace" else min(max_scale**2, LARGEST_VARIANCE)
 
     def scale(self, budget: Fraction, delta: int) -> Scale:
-        """Return the scale at which to draw noise for a part of the budget, or None if this part is 0.
+        """Return the scale at which to draw noise for a given part of the budget, or None if this part is 0.
 
         Noise of this scale spends at most the given part of the budget.
 
@@ -105,9 +105,9 @@ class NoiseDistribution:
         return ideal if self.law == "laplace" else variance_above(ideal)
 
     def spend_of(self, scale: Scale, delta: int) -> Fraction:
-        """Return the exact budget that noise of a given scale spends at sensitivity ``delta``.
+        """Return the exact budget spent by noise of a given scale at sensitivity ``delta``.
 
-        For a scale of None, it is 0.
+        If the scale is None, nothing was measured, and the result is 0.
         """
         return Fraction(0) if scale is None else delta / (self.times * scale)
 
@@ -120,7 +120,7 @@ class NoiseDistribution:
     def moments_of_budgets(self, budgets: Floats, delta: int) -> tuple[Floats, Floats]:
         """Return the variance and the fourth cumulant of the noise for each of several parts of a budget.
 
-        A part of 0 yields the moments of ``UNMEASURED``.
+        For a part of 0, nothing is measured, and the moments are those of ``UNMEASURED``.
 
         Args:
             budgets: The parts of the budget, as an array of any shape.
@@ -182,7 +182,7 @@ class NoiseDistribution:
                 secure.
 
         Returns:
-            The noisy values, and a record of the draw, or None in place of the record if the budget is 0.
+            The noisy values, and a record of the draw. The record is None if the budget is 0.
         """
         if not budget:
             return np.zeros_like(values), None
@@ -219,10 +219,11 @@ KINDS: Final[dict[str, tuple[NoiseDistribution, tuple[str, ...]]]] = {
 
 @lru_cache(maxsize=256)
 def _gaussian_moments(parameter: float) -> Noise:
-    """Return the moments of discrete Gaussian noise. If the variance is large, those of continuous noise are used.
+    """Return the moments of discrete Gaussian noise.
 
-    If it is small, the fourth cumulant is chosen so that :func:`.least_squares.mean_absolute` returns the exact mean
-    absolute value of one draw. This models the noise as more peaked than it is, so intervals do not become narrower.
+    If the variance is large, the moments of continuous Gaussian noise are used. If it is small, the fourth cumulant is
+    chosen so that :func:`.least_squares.mean_absolute` returns the exact mean absolute value of one draw. This models
+    the noise as more peaked than it is, so intervals do not become narrower.
 
     Args:
         parameter: The variance parameter of the noise.
@@ -246,7 +247,10 @@ def _gaussian_moments(parameter: float) -> Noise:
 
         # The mean absolute value decreases as the fourth cumulant increases, so the excess has one root.
         def excess_of(power: float) -> float:
-            """Return the excess of the modelled mean absolute value over the exact one for a ratio of exp(power)."""
+            """Return the excess of the modelled mean absolute value over the exact one.
+
+            The fourth cumulant is modelled as exp(power) times 3 variance^2.
+            """
             error = Estimate(
                 mean=0.0 * variance_array, variance=variance_array, fourth=3.0 * variance_array**2 * np.exp(power)
             )

@@ -77,8 +77,8 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     If there are public counts that resemble the secret ones, the method is also run on them with a few seeds, both with
     the split that the search has found and with some simple splits, and the split with the smallest errors is selected.
 
-    Its errors may be the smallest only by chance, so they are measured again with fresh seeds. The selected split
-    replaces the problem's own split only if its errors are significantly smaller.
+    Because the errors of the selected split may be the smallest only by chance, they are measured again with fresh
+    seeds. The selected split replaces the problem's own split only if its errors are significantly smaller.
 
     Args:
         declared: The contents of the problem file. No secret file is read.
@@ -156,7 +156,7 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
 
 
 def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple[Design, Ints | None, str]:
-    """Read the public files that a problem file names.
+    """Read the public files that a problem file refers to.
 
     Args:
         declared: The contents of the problem file.
@@ -188,9 +188,9 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
 
 
 def _format_notes(design: Design, best: Splits) -> Iterator[str]:
-    """Yield a caveat about predicted errors and, for hierarchical-tables, the best split if it is not the design's.
+    """Yield a caveat about the predicted errors and, for hierarchical-tables, any better split of the budget.
 
-    The best split is given as lines with the keys of the problem file.
+    The split is only given if it differs from the design's own, as lines with the keys of the problem file.
     """
     if isinstance(design, SizesDesign):
         yield NOISE_ALONE
@@ -236,7 +236,8 @@ def _allowed_design(design: Design, split: Splits, budget: Fraction | None = Non
 def _error_weights(design: Design) -> tuple[Fraction, ...]:
     """Return the weight of each part's error as given by ``[plan] errors``, or equal weights if this key is missing.
 
-    There is one part for each combination of a level and a table, ordered by level and then by table.
+    There is one part for each combination of a level and a table, ordered by level and then by table. Parts that the
+    key does not list have the weight 0.
 
     Raises:
         InputError: A weight is given for an unknown table or level.
@@ -262,7 +263,7 @@ def _error_weights(design: Design) -> tuple[Fraction, ...]:
 
 
 def forecast_errors(design: Design) -> Floats:
-    """Return the expected sum of the linear fit's absolute errors for each table on each level.
+    """Return the expected sum of absolute errors of the linear fit, for each table on each level.
 
     The sums are ordered by level and then by table.
     """
@@ -302,8 +303,8 @@ def least_split(
         weights: The weight of each part's error. There is one part for each combination of a level and a table.
         progress: A function that is called before each evaluation with a string that describes the progress of the
             search.
-        share_below: The fraction of the errors with the problem's own split below which another split's errors must be
-            for it to be accepted.
+        share_below: The threshold for accepting another split. Its errors must be below this fraction of the errors
+            with the problem's own split.
 
     Returns:
         The best split, or the problem's own split if no other split is sufficiently better.
@@ -346,7 +347,7 @@ def least_split(
 
 
 def choose_split(design: Design) -> Splits:
-    """Return the split with the smallest expected errors, which ``solve`` uses if the problem file gives no split.
+    """Return the split with the smallest expected errors, which ``solve`` uses if the problem file specifies no split.
 
     The result depends only on public files.
     """
@@ -354,12 +355,12 @@ def choose_split(design: Design) -> Splits:
 
 
 def describe_waste(design: Design) -> list[str]:
-    """Return a warning if the file's split is expected to give much larger errors than the default split.
+    """Return a warning if the split in the problem file is expected to give much larger errors than the default split.
 
     With several tables, the default is the best split for the linear fit. With groups by size, it is the method's own
-    split, because the best split for the linear fit would give the whole budget to the leaves. Errors on the levels
-    above would then be far larger than forecast if most sizes are empty, which public files do not show. For results,
-    see plugins/hierarchical-dp/README.md.
+    split, because the best split for the linear fit would give the whole budget to the leaves. If most sizes are empty,
+    which public files do not show, errors on the levels above would then be far larger than forecast. For results, see
+    plugins/hierarchical-dp/README.md.
 
     Args:
         design: The design, with the split from the problem file.
@@ -419,7 +420,7 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Fl
 
 
 def _is_surely_better(challenger: Floats, current: Floats) -> bool:
-    """Return whether another split improves on the current one by more than :data:`SURE_DEVIATIONS` standard errors.
+    """Return whether the challenger's errors are smaller by more than :data:`SURE_DEVIATIONS` standard errors.
 
     Args:
         challenger: (trials,) The weighted errors of the other split.
@@ -451,9 +452,9 @@ def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Float
     """Run a design's method on known counts, and return the sum of absolute errors for each trial and level.
 
     Args:
-        leaves: The counts for each trial, as an array of shape (leaf regions, sizes).
+        leaves: The counts for each trial, each as an array of shape (leaf regions, sizes).
         design: The design.
-        seed: The seed of the first trial. Later trials use the following seeds.
+        seed: The seed of the first trial. Later trials use consecutive seeds.
 
     Returns:
         An array of shape (trials, levels).

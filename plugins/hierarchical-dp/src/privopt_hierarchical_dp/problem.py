@@ -22,22 +22,29 @@ __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Pub
 
 
 def by_level(value: Sequence[Fraction]) -> str | None:
-    """Return None if ``value`` is a valid list of numbers by level, or a description of valid lists otherwise.
+    """Check that a list of numbers by level is valid, which requires a positive number for the leaves.
 
-    The leaves need a positive share or weight, because their values cannot be computed from another level.
+    The leaves need a positive share or weight, because their values cannot be computed from another level. No number
+    may be negative.
 
     Args:
         value: One share of the budget or one weight per level, from the root down.
+
+    Returns:
+        None if the list is valid, or else a description of valid lists.
     """
     is_valid = value and min(value) >= 0 and value[-1] > 0
     return None if is_valid else "numbers of at least 0, one a level, the last above 0"
 
 
 def _check_error_weights(value: Mapping[str, Fraction]) -> str | None:
-    """Return None if ``value`` contains valid weights of errors, or a description of valid weights otherwise.
+    """Check that the weights of errors are valid: none is negative, and at least one is positive.
 
     Args:
         value: The weight of errors for each level, by the level's name.
+
+    Returns:
+        None if the weights are valid, or else a description of valid weights.
     """
     is_valid = value and min(value.values()) >= 0 and max(value.values()) > 0
     return None if is_valid else "numbers of at least 0 by level, level_1 the root's, one of them above 0"
@@ -142,7 +149,7 @@ class Privacy:
 
     @property
     def amounts(self) -> dict[str, Any]:
-        """The rho and delta from the problem file, as doubles and as exact strings, for the guarantee."""
+        """The values of rho and delta from the problem file, as doubles and as exact strings, for the guarantee."""
         stated_amounts = {name: getattr(self, name) for name in ("rho", "delta") if getattr(self, name) is not None}
         return {
             key: entry
@@ -151,7 +158,7 @@ class Privacy:
         }
 
     def check_keys(self, file: str) -> None:
-        """Check that the file has exactly the budget and household keys that the notion and the relation require.
+        """Check that the file has exactly those budget and household keys that its privacy notion and relation require.
 
         Args:
             file: The name of the problem file, for error messages.
@@ -198,14 +205,14 @@ class Settings:
     max_quantity: int = key(default=1, help="Q: what one individual may count for", unit="quantity", check=at_least(1))
 
     def check_lengths(self, depth: int, file: str) -> None:
-        """Check that ``budget`` and ``level_weights``, if given, have one number per level.
+        """Check that ``budget`` and ``level_weights``, if given, contain one number per level.
 
         Args:
             depth: The number of levels.
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: A list has a different length. There is one fault per such list.
+            InputError: A list has the wrong length. There is one fault per such list.
         """
         lists = {"budget": self.budget, "level_weights": self.level_weights}
         faults = [
@@ -219,7 +226,7 @@ class Settings:
 
 @frozen(kw_only=True)
 class PlanSettings:
-    """The ``[plan]`` table of a problem file: the weights that ``privopt plan`` gives to errors."""
+    """The ``[plan]`` table of a problem file: the weights that ``privopt plan`` assigns to errors."""
 
     errors: Mapping[str, Fraction] | None = key(
         default=None,
@@ -245,7 +252,7 @@ class PublishRules:
 
 @frozen(kw_only=True)
 class HierarchyProblem:
-    """The problem file of hierarchical-dp: counts of groups by size over a hierarchy of regions, and their privacy."""
+    """The problem file of hierarchical-dp: counts of groups by size in a hierarchy of regions, and their privacy."""
 
     hierarchy: HierarchyTable = key(help="the regions and their groups")
     privacy: Privacy = key(help="what is promised")
@@ -255,7 +262,7 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation, with the exact levels, size classes and largest household that it depends on."""
+        """The neighbouring relation, including the exact levels, size classes and largest household it depends on."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,
@@ -290,13 +297,14 @@ class HierarchyProblem:
     def check_keys(self, file: str) -> None:
         """Check that the keys of the problem file are consistent with one another.
 
+        For example, the relation ``individuals`` is rejected if ``first_size`` is 0. In that case, an individual who
+        joins a vacant unit moves the unit from size 0 to size 1, which the relation ``sizes`` already covers.
+
         Args:
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: A key is missing or unexpected, or contradicts another one. For example, the relation
-                ``individuals`` is rejected if ``first_size`` is 0. Joining a vacant unit then moves the unit from size
-                0 to size 1, which is covered by the relation ``sizes``.
+            InputError: A key is missing or unexpected, or contradicts another one.
         """
         self.privacy.check_keys(file)
         exact = self.hierarchy.exact

@@ -39,11 +39,11 @@ MARK: Final = "too noisy"
 def margins_of(ends: Ends, slack: float = 0.0) -> Ints:
     """Return the margins of error on a level, which are the half-widths of the cells' intervals, rounded up.
 
-    Unlike the intervals, margins are not cut off at 0, so they show the noise on small counts as well.
+    Unlike the intervals, margins are not truncated at 0, so they also show the noise on small counts.
 
     Args:
         ends: The intervals on one level, before rounding.
-        slack: A small amount to add to each half-width before rounding, which allows for rounding errors that differ
+        slack: A small amount to add to each half-width before rounding, to allow for rounding errors that differ
             between machines.
 
     Returns:
@@ -57,8 +57,9 @@ def margins_of(ends: Ends, slack: float = 0.0) -> Ints:
 def find_noisy_cells(counts: Ints, margins: Ints, coefficient: Fraction, confidence: float) -> Bools:
     """Return a mask of the cells whose coefficient of variation exceeds a limit.
 
-    The coefficient of variation is the standard error divided by the count. The standard error is the margin of error
-    divided by the normal quantile, as in statistical offices. A count of 0 with a positive margin is too noisy.
+    The coefficient of variation is the standard error divided by the count, and the standard error is the margin of
+    error divided by the normal quantile, as is customary in official statistics. A count of 0 with a positive margin
+    always exceeds the limit.
 
     Args:
         counts: The released counts, as an array of shape (regions, ...).
@@ -81,7 +82,9 @@ def publication_files(
     confidence: float,
     slack: float = 0.0,
 ) -> dict[str, bytes]:
-    """Return the tables for readers as CSV files, by path relative to the release folder.
+    """Return the tables for readers as CSV files, keyed by path relative to the release folder.
+
+    These tables show a margin of error for each cell, and mark or suppress cells that are too noisy.
 
     Args:
         release: The release.
@@ -128,7 +131,7 @@ def find_wrong_lines(
 ) -> list[str]:
     """Check the tables for readers against the release.
 
-    A margin that another machine may have rounded differently is accepted either way.
+    If a margin could be rounded differently on another machine, either value is accepted.
 
     Args:
         release: The release, with its tables for readers.
@@ -166,10 +169,10 @@ def count_noisy_cells(publication: Mapping[str, bytes], form: Form) -> int:
 
 
 def describe_margins(level_ends: Sequence[Ends], confidence: float, noun: str) -> str:
-    """State in words the largest margin of error on each level of a table, and explain what a margin of error is.
+    """Return sentences that state the largest margin of error on each level and explain what a margin of error is.
 
     Args:
-        level_ends: The intervals before rounding, for each level.
+        level_ends: The intervals before rounding, for each level of one table.
         confidence: The confidence level of the intervals.
         noun: The plural noun for what the cells count.
     """

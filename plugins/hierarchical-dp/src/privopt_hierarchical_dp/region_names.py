@@ -38,10 +38,10 @@ If two names look alike, it matches at least one of them.
 
 
 def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
-    """Return the regions that have siblings and are named like the total of these siblings.
+    """Return the regions whose names suggest that they are the total of their siblings.
 
     Args:
-        paths: A table with the path of one leaf region per row, from the root. Short paths end in empty names.
+        paths: A table with the path of one leaf region per row, from the root. Short paths are padded with empty names.
 
     Returns:
         The paths of these regions, sorted.
@@ -65,7 +65,7 @@ def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
 
 
 def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
-    """Check that no region is named like the total of its siblings, which would count individuals twice.
+    """Check that no region's name suggests that it is the total of its siblings, which would count individuals twice.
 
     Args:
         paths: A table with the path of one leaf region per row, from the root.
@@ -84,7 +84,7 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
 def warn_of_alike_regions(tree: Tree) -> list[str]:
     """Return warnings about regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
 
-    Such regions are probably one region whose name was written in different ways.
+    Such regions are probably the same region with its name written in different ways.
     """
     groups = _find_alike_codes(tree)
     lines = [
@@ -100,7 +100,7 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
 def _find_alike_codes(tree: Tree) -> list[list[str]]:
     """Group regions whose codes differ only in leading zeros or in zeros after the decimal point.
 
-    Regions are only grouped if the codes of their ancestors differ in no other way either.
+    Regions are only grouped if the codes of their ancestors are also the same or differ only in this way.
 
     Returns:
         The names of the regions in each group, in the order of the tree.
@@ -128,7 +128,7 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
 
 
 def _normalize_codes(names: pl.Series) -> pl.Series:
-    """Return each region's own name. If it is an integer, leading zeros and zero decimals are removed."""
+    """Return each region's own name. If the name is an integer, leading zeros and zero decimals are removed."""
     own_names = _own_names(names)
     code = own_names.str.extract(_CODE, 1).str.strip_chars_start("0")
     return code.replace("", "0").zip_with(code.is_not_null(), own_names)
@@ -140,9 +140,9 @@ def _own_names(names: pl.Series) -> pl.Series:
 
 
 def _find_unusual_names(tree: Tree) -> list[str]:
-    """Return names that contain easily overlooked characters, and the names with which these could be confused.
+    """Return the names that contain easily overlooked characters, and the names with which they could be confused.
 
-    All other names differ in visible characters, so no two of them look alike.
+    All other names differ from one another in visible characters, so no two of them look alike.
     """
     names = pl.concat(tree.columns)
     is_unusual = names.str.contains(_UNUSUAL)

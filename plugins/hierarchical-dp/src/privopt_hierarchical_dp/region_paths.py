@@ -50,7 +50,7 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
         file: The file from which the paths were read, for error messages.
 
     Returns:
-        The regions on each level, in any order, with their names in files. Then the index of each path's leaf on the
+        The regions on each level, in any order, with their names in files, and the index of each path's leaf on the
         last level.
 
     Raises:
@@ -78,8 +78,9 @@ def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
         paths: The distinct paths from the root to a leaf.
 
     Returns:
-        The prefixes that end on each level. Then, for each level, the last name in each prefix, the index of the
-        prefix's parent, and whether the prefix repeats its parent, which it does if its last name is empty.
+        Two lists with one entry per level: the prefixes that end on the level; and the last name in each prefix, the
+            index of the prefix's parent, and whether the prefix repeats its parent, which is the case if its last name
+            is empty.
     """
     prefixes: list[pl.DataFrame] = []
     levels: Levels = []
@@ -142,7 +143,7 @@ def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) ->
     """Return the regions on each level with their names in files.
 
     If several regions share a name, each is named by its path below the root, joined by ``/``. A path that starts with
-    the root's own name also includes the root, because otherwise root and child would have the same name.
+    the root's own name also includes the root, because otherwise the root and its child would have the same name.
 
     Args:
         prefixes: The prefixes of the paths, by length.
@@ -150,7 +151,8 @@ def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) ->
         file: The file from which the paths were read, for error messages.
 
     Raises:
-        InputError: Some regions would get the same name. There is one fault for each of them except the first.
+        InputError: Some regions would get the same name. For each name, there is one fault for each region except the
+            first.
     """
     own_names = pl.concat([names.filter(~is_repeated) for names, _, is_repeated in levels])
     # Counting the distinct names first is worthwhile, because it takes half as long as marking the shared ones.
@@ -204,8 +206,8 @@ def _check_written_once(prefixes: Sequence[pl.DataFrame], levels: Levels, file: 
         file: The file from which the paths were read, for error messages.
 
     Raises:
-        InputError: Some regions have the same name. There is one fault for each of them except the first, sorted by
-            path.
+        InputError: Some regions have the same name. For each name, there is one fault for each region except the first,
+            sorted by path.
     """
     written = pl.concat([names.filter(~is_repeated) for names, _, is_repeated in levels])
     if not written.is_duplicated().any():

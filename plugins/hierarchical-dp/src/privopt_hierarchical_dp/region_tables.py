@@ -52,7 +52,7 @@ class Form:
 
     @property
     def title(self) -> str:
-        """The name of the table or, if it has none, its column of counts and the columns of its cells."""
+        """The name of the table or, if it has none, its column of counts and the columns that identify its cells."""
         return self.name or f"{self.count} by {', '.join(self.cells)}"
 
     @property
@@ -61,11 +61,11 @@ class Form:
         return f"{self.name}." if self.name else ""
 
     def cell(self, number: int) -> str:
-        """Return the suffix that identifies a cell after the name of its region in messages, such as ``, size 3``."""
+        """Return text to append to a region's name in messages in order to identify a cell, such as ``, size 3``."""
         return "".join(f", {column} {values[number]}" for column, values in self.cells.items())
 
     def part(self, level: int) -> str:
-        """Return the name of the table's measurement on a level, where the root is on level 1."""
+        """Return the name of the table's measurement on a level. The root is on level 1."""
         return f"{self.name} on level {level}" if self.name else f"level {level}"
 
 
@@ -95,7 +95,7 @@ def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Seque
         path: The path to write to.
         tree: The region tree.
         cells: The columns that identify the cells of a region.
-        columns: The further columns. Each has one array per level, of shape (regions, ...), with one number or string
+        columns: The remaining columns. Each has one array per level, of shape (regions, ...), with one number or string
             per cell.
     """
     # The number of cells per region, which is 1 if `cells` is empty.
@@ -139,7 +139,7 @@ def read_rows(
         tree: The region tree to which the file's rows must belong. If None, the tree is built from the file.
 
     Returns:
-        The region tree, and for each column and level an array of shape (regions, cells).
+        The region tree and, for each column and level, an array of shape (regions, cells).
 
     Raises:
         InputError: The file cannot be read, or does not have the rows and columns that :func:`write_rows` would write.
@@ -198,7 +198,7 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
         path: The path of the file, for error messages.
 
     Returns:
-        The tree, and for each level an array with the index of each region in ``region``.
+        The tree and, for each level, an array with the index of each region in ``region``.
 
     Raises:
         InputError: A region has no name or occurs twice, a parent has no rows, parents form a cycle, or there is more

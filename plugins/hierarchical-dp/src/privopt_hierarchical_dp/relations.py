@@ -90,7 +90,7 @@ class Relation:
 
     @property
     def exact(self) -> bool:
-        """Whether neighbouring inputs have equal numbers of groups in each region, which may therefore be published."""
+        """Whether neighbouring inputs have the same number of groups in each region, so that it may be published."""
         return self.name in ("sizes", "replaced")
 
     @property
@@ -102,7 +102,7 @@ class Relation:
 
     @property
     def exposure_warning(self) -> str:
-        """The warning about releases in which every region's number of groups is exact."""
+        """The warning for releases that publish every region's number of groups exactly."""
         noun = "unit" if self.vacant else "group"
         alternative = "" if self.vacant else 'relation = "individuals" or '
         return (
@@ -113,10 +113,10 @@ class Relation:
 
     @property
     def unit(self) -> str:
-        """The unit of the budget, which depends on the relation so that ledgers never add budgets that do not compose.
+        """The unit of the budget, which names the relation so that ledgers never add up budgets that do not compose.
 
         The guarantee under ``sizes`` does not cover the totals that are published exactly, which are numbers of groups,
-        or numbers of units if size 0 is a class. So its budgets do not compose with those under other relations.
+        or numbers of units if size 0 is a class. Its budgets therefore do not compose with those under other relations.
         """
         if self.name == "sizes" and self.vacant:
             return "per individual in fixed units"
@@ -138,7 +138,7 @@ class Relation:
         Args:
             query: The measured values, ``counts`` or ``cumulative`` counts. Cumulative counts are numbers of groups of
                 size s or less or, if numbers of groups are not public, of size s or more.
-            max_quantity: The maximum quantity Q of one individual.
+            max_quantity: The largest amount Q by which one individual may change the size of a group.
             is_leaf_exact: Whether the leaf level is exact, so that a replaced group stays in its leaf region.
         """
         if self.name == "groups" and self.exact_levels:
@@ -164,8 +164,8 @@ class Relation:
     ) -> str:
         """Describe the guarantee in words, for readers of a release.
 
-        The description says which inputs are neighbours, what the privacy loss is for larger changes, which changes are
-        not covered, and which numbers of groups are published exactly.
+        The description says which inputs are neighbours, how large the privacy loss is for larger changes, which
+        changes are not covered, and which numbers of groups are published exactly.
 
         Args:
             totals: Whether every region's number of groups is published exactly.
@@ -260,16 +260,16 @@ def describe_exact_levels(count: int, noun: str) -> str:
 
 
 def _replaced_unit(household: int) -> str:
-    """Return the unit of budgets under ``replaced``, for counts of groups and tables of individuals alike."""
+    """Return the unit of budgets under ``replaced``, both for counts of groups and for tables of individuals."""
     return f"per household of at most {household} persons that is replaced"
 
 
 def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
     """Return a sentence about the privacy loss of a household with more persons than the budget covers.
 
-    For a household of k persons, k - 1 cumulative counts change by 1 each. The noise, however, is calibrated for max(1,
-    m - 1) changes. The loss therefore increases by the factor (k - 1) / (m - 1), which is greater than k / m. Under
-    Gaussian notions, rho increases by the same factor, which is less than (k / m)^2.
+    If a household of k persons changes k - 1 cumulative counts, each by 1, the privacy loss exceeds the budget by the
+    factor (k - 1) / (m - 1), because the noise is calibrated to max(1, m - 1) changes. This factor is greater than k /
+    m. Under Gaussian notions, rho increases by the same factor, which is less than (k / m)^2.
 
     Args:
         household: The largest number m of persons that the budget covers.
@@ -327,20 +327,21 @@ class TableRelation:
 
     @property
     def exposure_warning(self) -> str:
-        """The warning about releases in which every region's number of individuals is exact."""
+        """The warning for releases that publish every region's number of individuals exactly."""
         return (
             "every region's number of individuals is published exactly, without noise: nothing hides one who joins, "
             'leaves or moves to another region; relation = "individuals" without hierarchy.exact does'
         )
 
     def with_exact_levels(self, count: int) -> TableRelation:
-        """Return the relation whose neighbours also agree on the totals of all regions on the top levels.
+        """Return a relation under which neighbours also agree on the totals of all regions on the top levels.
 
         An individual then neither joins nor leaves, but is replaced by another one in the same region on the deepest
         exact level, with any values. A household is replaced by one with the same number of persons.
 
         Args:
-            count: The number of exact levels, from the root down. If it is 0, the relation is unchanged.
+            count: The number of exact levels, from the root down. If it is 0, or if all totals are public anyway, the
+                relation is returned unchanged.
         """
         # `exact` is None under `attributes`, where individuals stay in their leaf regions and all totals are exact
         # anyway.
@@ -370,7 +371,7 @@ class TableRelation:
         )
 
     def of_households(self, max_household: int, kind: str) -> TableRelation:
-        """Complete the relation ``replaced`` for households of limited size, with the sensitivity for the given notion.
+        """Complete the relation ``replaced`` with a limit on household sizes and the sensitivity for a privacy notion.
 
         Args:
             max_household: The largest number of persons in a household, which is public.

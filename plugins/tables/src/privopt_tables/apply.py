@@ -62,25 +62,25 @@ def apply(
     progress: Progress | None = None,
     announce: Callable[[str], object] | None = None,
 ) -> ApplySummary:
-    """Write a copy of a table in which the columns that hold the secret are replaced by reports.
+    """Write a copy of a table in which the columns that hold the secret are replaced by privatised reports.
 
     Args:
         folder: The release folder, which is verified before it is used.
         table: The file with the table, such as a CSV or Parquet file.
-        out: The file to write, as CSV or Parquet depending on its ending. It is written completely or not at all.
+        out: The file to write, as CSV or Parquet depending on its suffix. It is written completely or not at all.
         secret: The columns that hold the secret, including those of every named position.
         options: How the release is applied. If None, the default options are used.
         force: Whether ``out`` may be replaced if it exists.
         progress: A function that is called with the progress so far, such as the number of protected rows.
-        announce: A function that is called before anything is charged, with a sentence that says what a subject is
-            charged for a row.
+        announce: A function that is called before anything is charged, with a sentence that says how much a subject is
+            charged for each row.
 
     Returns:
         A summary with the number of rows, the number of reports, and notes and warnings for the table's owner.
 
     Raises:
         DoesNotHoldError: The release or the ledger fails verification.
-        InputError: The table or the ledger cannot be used.
+        InputError: The table or the ledger is invalid.
         UsageError: The release has no matrix, its records do not have the given kind of position, or no row received a
             report.
         StoppedError: The run was interrupted, or ``out`` cannot be written. Nothing was written.
@@ -132,7 +132,7 @@ def apply(
 
 
 def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
-    """Check that a finished batch is repeated with the same table, release and options.
+    """Check that a finished batch is being repeated with the same table, release and options.
 
     The protected table of a finished batch is not written again, so new options would have no effect. For example, a
     column that only the new options drop would remain in the table.
@@ -160,10 +160,10 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
 
 
 def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
-    """Return the secret columns and the options that determine a batch's output, by the names used in messages.
+    """Return the secret columns and all options that determine a batch's output, keyed by the names used in messages.
 
-    The values can be stored as JSON. Instead of the key for hashing columns, there is its SHA-256 digest. The batch's
-    name and ledger are omitted, because they identify the batch itself.
+    The values can be stored as JSON. The key for hashing columns is represented by its SHA-256 digest. The batch's name
+    and ledger are omitted, because they identify the batch itself.
     """
     values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
     values["secret"] = asdict(secret)
@@ -180,11 +180,11 @@ def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
 
 
 def _describe_source(folder: Path, table: Path) -> str:
-    """Return a string that identifies a batch's inputs, the release and the table file.
+    """Return a string that identifies a batch's inputs, which are the release and the table file.
 
     A finished batch can only be repeated if this string is unchanged. The file is identified by its name, size and
-    modification time rather than a digest of its contents, because anyone who has a digest could use it to test guesses
-    at a row's secret.
+    modification time rather than by a digest of its contents, because a digest could be used to test guesses at a row's
+    secret.
     """
     status = table.stat()
     return f"{sha256(folder / SUMS)} {table.name} {status.st_size} {status.st_mtime_ns}"
@@ -194,13 +194,13 @@ def _describe_source(folder: Path, table: Path) -> str:
 def _open_target(
     out: Path, ending: str, force: bool, progress: Progress | None, batch: Batch | None
 ) -> Iterator[Callable[[nw.DataFrame[Any]], object]]:
-    """Yield a function that appends a part of a table to a file, which appears either complete or not at all.
+    """Yield a function that appends a part of a table to a file, which is created completely or not at all.
 
     Args:
         out: The file to write.
-        ending: The ending of the file name, which determines the format.
+        ending: The suffix of the file name, which determines the format.
         force: Whether an existing file may be replaced.
-        progress: A function that is called before the parts of the file are combined, or None.
+        progress: A function that is called before the parts of the file are combined. None if progress is not reported.
         batch: The batch, which records that the file is about to get its final name. None if there is no batch.
     """
     with new_file(out, force=force) as path:
@@ -218,7 +218,7 @@ def _open_target(
 def apply_in_memory(
     opened: OpenedFolder, table: T, columns: Mapping[str, str | None], options: ApplyOptions
 ) -> tuple[T, list[str]]:
-    """Return a copy of an in-memory table in which the secret columns are replaced by reports.
+    """Return a copy of an in-memory table in which the secret columns are replaced by privatised reports.
 
     Args:
         opened: The verified release.
@@ -233,7 +233,7 @@ def apply_in_memory(
 
     Raises:
         UsageError: The columns or options do not match the release, or no row received a report.
-        InputError: The columns or the ledger cannot be used.
+        InputError: The columns or the ledger are invalid.
     """
     if isinstance(table, np.ndarray):
         reports, notes = _apply_to_array(opened, table, options)
@@ -310,7 +310,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
 
 
 def _remove_metadata(table: T) -> T:
-    """Return an Arrow or pandas table without its metadata, and any other table unchanged.
+    """Return an Arrow or pandas table without its metadata, or any other table unchanged.
 
     Metadata may reveal values of dropped columns. For example, GeoParquet metadata contain the bounding box of all
     positions.

@@ -65,7 +65,7 @@ class ApplySummary:
         refused: The number of rows without a report, by reason.
         notes: Notes for the publisher of the table.
         warnings: Warnings that the owner must consider before publishing the table.
-        protector: The protector that drew the reports. None for a batch that an earlier run finished.
+        protector: The protector that drew the reports. None for a batch that was finished by an earlier run.
         sequence: A sentence on the guarantee for all of a subject's reports together. None unless stored reports are
             repeated.
         counts: The numbers of reported, dropped and masked words, by kind. Empty unless sentences were protected.
@@ -95,7 +95,7 @@ class ApplySummary:
 
 
 def cost_of_row(opened: OpenedFolder, options: ApplyOptions, purpose: str) -> Cost:
-    """Return the charge for one row, which is the cost of a report times the number of positions in the row.
+    """Return the charge for one row: the cost of a report times the number of positions in the row.
 
     Args:
         opened: The verified release.
@@ -103,7 +103,7 @@ def cost_of_row(opened: OpenedFolder, options: ApplyOptions, purpose: str) -> Co
         purpose: The purpose of the charge in words, for the ledger.
 
     Raises:
-        UsageError: The release cannot be charged.
+        UsageError: The release has no cost that could be charged.
     """
     # If no positions are named, a row has a single one.
     return cost_of(opened.folder, opened.result, opened.relation, purpose).times(max(1, len(options.positions)))
@@ -135,13 +135,13 @@ def apply_parts(
         dashes: The prefix of option names in messages, such as ``--``.
         batch: The batch, with which an interrupted run can be continued. None if there is no batch.
         progress: A function that is called with the progress so far, such as the number of protected rows.
-        announce: A function that is called before anything is charged, with a sentence that says what a subject is
-            charged for a row.
+        announce: A function that is called before anything is charged, with a sentence that says how much a subject is
+            charged for each row.
 
     Raises:
         DoesNotHoldError: The ledger or the batch fails verification, or the table changed while it was being read.
-        InputError: The table or the ledger cannot be used.
-        UsageError: Options are mutually exclusive, or no row received a report.
+        InputError: The table or the ledger is invalid.
+        UsageError: Options are mutually exclusive or do not match the table or the ledger, or no row received a report.
     """
     # A walker draws the reports along a trace, that is, for one subject's rows in order of time. Only a matrix release
     # can have one.
@@ -276,7 +276,7 @@ def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
 def _drop_leaks(
     protector: RowProtector, source: GeoSource, options: ApplyOptions, progress: Progress | None
 ) -> RowProtector:
-    """Return a protector that also drops the columns whose values reveal the secret (see :func:`drop_columns`).
+    """Return a protector that also drops any columns whose values reveal the secret (see :func:`drop_columns`).
 
     All parts are searched before anything is charged or written, because a column may reveal the secret only in its
     last rows.
@@ -312,7 +312,7 @@ def _drop_leaks(
 
 
 def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options: ApplyOptions) -> list[str]:
-    """Return the columns that remain in a protected table, and therefore must not reveal the secret.
+    """Return the names of the columns that would remain in a protected table and must be searched for the secret.
 
     Args:
         protector: The protector, which names the columns of the secret.
@@ -335,8 +335,8 @@ def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], optio
     """Return a protector that drops the columns in which a search has found the secret.
 
     A column for another position, such as the other end of a trip, may contain the secret in some rows, for example on
-    round trips. Therefore a column whose name suggests a position or a place is only dropped if it contains the secret
-    in at least half of the searched rows. Otherwise it is kept, and a warning is added.
+    round trips. Therefore, a column whose name suggests a position or a place is only dropped if it contains the secret
+    in at least half of the rows searched. Otherwise it is kept, and a warning is added.
 
     Args:
         protector: The protector to modify.
@@ -359,7 +359,7 @@ def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], optio
 def _read_through(
     source: GeoSource, charger: RowCharger, protector: RowProtector, digest: Digest | None, progress: Progress | None
 ) -> int:
-    """Read the whole table to find malformed rows before anybody is charged, and return the number of rows.
+    """Read the whole table, so that malformed rows are found before anybody is charged, and return the number of rows.
 
     Args:
         source: The table.
@@ -461,12 +461,13 @@ def combine_secret(
 
     Args:
         columns: The columns of a single position or id, keyed by what they contain. A column that is not given is None.
-        positions: The columns of several positions, by the name of the position. Empty if there are no named positions.
-        text: The column of sentences. None if there is none.
+        positions: The columns of several positions, keyed by the name of the position. Empty if there are no named
+            positions.
+        text: The column of sentences. None if there is no such column.
         dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
-        UsageError: More than one of the three is given, or the given columns do not form a secret.
+        UsageError: More than one of the three is given, or the given columns do not form a valid combination.
     """
     if text is not None:
         # An empty mapping stands for no named positions, and must not count as a choice.

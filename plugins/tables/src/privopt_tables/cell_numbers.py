@@ -61,9 +61,9 @@ class CellNumbers:
         values: (R,) The absolute values.
         errors: (R,) The place value of each number's last digit, such as 0.01 for 2.25.
         cells: (R,) The index of the cell in which each number occurs, ascending.
-        ranks: (R,) The index of each number within its cell, or -1 for an alternative reading, such as an angle, of
+        ranks: (R,) The index of each number within its cell. It is -1 for an alternative reading, such as an angle, of
             digits that are also read as plain numbers.
-        counts: (R,) How many numbers of the same kind each number's cell contains.
+        counts: (R,) The number of numbers of the same kind in the same cell.
     """
 
     values: Floats
@@ -88,7 +88,7 @@ class CellNumbers:
 
 
 def flatten_cell(value: object) -> str:
-    """Convert a cell to a string. Elements of lists and structures are joined, and bytes become hexadecimal digits."""
+    """Convert a cell to a string. Elements of lists and structures are joined, and bytes are written in hexadecimal."""
     if value is None:
         return ""
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -130,7 +130,7 @@ def _texts_of_series(column: pl.Series) -> pl.Series:
 
 
 def numbers_of_column(column: nw.Series[Any]) -> CellNumbers | None:
-    """Return the numbers in a column of integers or floats, or None for a column of any other type."""
+    """Return the numbers in a column of integers or floats, or None if the column has any other type."""
     if not column.dtype.is_numeric() or isinstance(column.dtype, nw.Decimal):
         return None
     doubles = column.cast(nw.Float64).to_numpy().astype(np.float64)
@@ -163,8 +163,8 @@ def _single_numbers(values: Floats, errors: Floats, cells: Ints) -> CellNumbers:
 def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
     """Extract the numbers in a column of strings.
 
-    All cells that consist of a single number are read. Of the other cells that contain digits, an evenly spaced
-    selection of at most ``max_cells`` is read.
+    All cells that consist of a single number are read. Among the other cells that contain digits, at most ``max_cells``
+    are read, evenly spaced over the column.
 
     Args:
         texts: The cells.
@@ -201,8 +201,8 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
         rows: The row index of each cell in the column.
 
     Returns:
-        One entry for the plain numbers, and one for each further pattern that may occur. Angles and numbers with
-        decimal commas have the rank -1, because their digits are also read as plain numbers.
+        One entry for the plain numbers, and one for each further pattern that may occur in the cells. Angles and
+        numbers with decimal commas have the rank -1, because their digits are also read as plain numbers.
     """
     tokens, places, ranks, counts = _tokens(cells, _NUMBER)
     parts = [CellNumbers(*_parse(tokens), rows[places], ranks, counts)]

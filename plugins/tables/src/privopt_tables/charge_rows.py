@@ -62,7 +62,7 @@ _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no s
 
 @define(kw_only=True, eq=False)
 class RowCharger:
-    """Charges the rows of a table to their subjects while the ledger is open.
+    """A charger that debits the privacy cost of a table's rows to their subjects while the ledger is open.
 
     Attributes:
         charge: The settings, which name the ledger to charge and the column of subjects, and say whether reports are
@@ -107,7 +107,8 @@ class RowCharger:
 
         Raises:
             UsageError: The ledger has a calendar limit, but there is no column of times.
-            InputError, DoesNotHoldError: The ledger cannot be used.
+            InputError: The ledger is malformed.
+            DoesNotHoldError: The ledger fails verification.
         """
         with ExitStack() as self._stack:
             self._ledger = self._stack.enter_context(self.charge.open_ledger(progress))
@@ -137,7 +138,9 @@ class RowCharger:
         return self._ledger.column_key()
 
     def begin(self, batch: Batch) -> None:
-        """Begin or continue a batch: read its earlier charges from the ledger, and make all later charges for it.
+        """Begin or continue a batch.
+
+        Reads the batch's earlier charges from the ledger, and attributes all later charges to the batch.
 
         Raises:
             UsageError: The ledger contains charges for a batch with this name, but the batch's key is missing.
@@ -148,7 +151,7 @@ class RowCharger:
         self.earlier_charges = {account: deque(charges) for account, charges in charges_by_account.items()}
 
     def subjects(self, frame: nw.DataFrame[Any]) -> list[str | None]:
-        """Return the normalised name of each row's subject, or None for a row without a subject."""
+        """Return the normalised name of each row's subject, with None for rows without a subject."""
         return list(self.forms.subjects(frame[self.subject]).to_list())
 
     @property
@@ -157,7 +160,7 @@ class RowCharger:
         return self._calendar is not None
 
     def periods(self, frame: nw.DataFrame[Any]) -> list[str | None]:
-        """Return the calendar period to which each row is charged, or None for a row without a usable time.
+        """Return the calendar period to which each row is charged, with None for rows without a usable time.
 
         If the ledger has no calendar limit, every entry is None.
 
@@ -169,7 +172,7 @@ class RowCharger:
         return periods_of(self.forms.times(frame[self.time]), self._calendar)
 
     def note_skipped_rows(self, frame: nw.DataFrame[Any], first: int) -> None:
-        """Record the first row without a subject and the first row without a usable time. Nobody is charged.
+        """Record the first row without a subject and the first row without a usable time, without charging anyone.
 
         Args:
             frame: Some rows of the table.
@@ -186,7 +189,7 @@ class RowCharger:
 
     @property
     def skipped_rows(self) -> tuple[str, ...]:
-        """Notes on the first row without a subject and the first one without a usable time, with the expected formats.
+        """Notes on the first row without a subject and the first row without a usable time, with the expected formats.
 
         Empty if there are no such rows.
         """
@@ -210,7 +213,7 @@ class RowCharger:
         find_places: Callable[[Ints], RowPlaces],
         position_count: int,
     ) -> RowOutputs:
-        """Store the charges for the rows of a table durably, and then draw reports for the rows that the limit permits.
+        """Durably store the charges for the rows of a table, and then draw reports for the rows that the limit permits.
 
         If reports are stored ("sticky"), only a subject's first visit to a place is charged. The report drawn for that
         visit is stored and repeated at later visits.
@@ -250,7 +253,7 @@ class RowCharger:
         return outputs, reason
 
     def _chargeable_rows(self, frame: nw.DataFrame[Any]) -> tuple[Ints, list[str], list[str | None], Ints]:
-        """Find the rows that have a subject and, if there is a calendar, a period.
+        """Find the rows that have a subject and, if the ledger counts by calendar periods, a period.
 
         Returns:
             The indices, subjects and periods of these rows, and an array of shape (B,) for all rows. It contains an
@@ -265,7 +268,7 @@ class RowCharger:
         return rows, [names[row] or "" for row in rows.tolist()], [periods[row] for row in rows.tolist()], reason
 
     def charge_table(self, frame: nw.DataFrame[Any], times: Ints | None = None) -> tuple[Bools, Ints]:
-        """Charge the rows of a table durably. Reports may then be drawn for the rows whose charge was granted.
+        """Charge the rows of a table and store the charges durably, so that reports may be drawn for the rows granted.
 
         Args:
             frame: Some rows of the table.
@@ -288,7 +291,7 @@ class RowCharger:
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge rows to their subjects durably, and return whether the limit permits each row.
+        """Charge rows to their subjects, store the charges durably, and return whether the limit permits each row.
 
         Args:
             subjects: The subject of each row.
@@ -313,9 +316,9 @@ class RowCharger:
     ) -> list[bool]:
         """Charge the rows of a batch that earlier runs have not charged, and return whether each row is granted.
 
-        The rows of an account are charged in order, and once a row is refused, so is every later row that costs at
-        least as much. Therefore earlier charges can be matched with rows in order. Each charge belongs to the next row
-        with the same cost. Any rows in between were refused before, and are refused again.
+        Within an account, rows are charged in order, and once a row is refused, every later row that costs at least as
+        much is refused too. Earlier charges can therefore be matched with rows in order: each charge belongs to the
+        next row with the same cost. Any rows in between were refused before, and are refused again.
 
         Args:
             earlier_charges: The amounts charged to each account by earlier runs, in order. An amount is removed when it
@@ -367,7 +370,7 @@ class RowCharger:
         draw: Callable[[Ints], RowOutputs],
         find_places: Callable[[Ints], RowPlaces],
     ) -> RowOutputs:
-        """Repeat the report stored for each row's place, or draw one if the charge for a first visit is granted.
+        """Repeat the report stored for each row's place, or draw one if the place is new and the charge is granted.
 
         Args:
             stored_reports: The file of stored reports.

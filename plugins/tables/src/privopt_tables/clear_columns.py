@@ -35,7 +35,7 @@ class ColumnHashes:
     key: bytes = field(repr=False)
 
     def replace(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return a copy of ``frame`` in which the cells of these columns are replaced by their hashes.
+        """Return a copy of ``frame`` in which the cells of the columns to hash are replaced by their hashes.
 
         Cells that are missing or have no visible characters become missing values. Columns that ``frame`` does not have
         are skipped.
@@ -61,11 +61,11 @@ class ColumnHashes:
 
 
 def read_column_key(path: Path) -> bytes:
-    """Return the key for hashing columns, which is derived from the key in a file. A missing file is created.
+    """Return the key for hashing columns, derived from the key in a file. The file is created if it is missing.
 
     Raises:
         InputError: The file does not contain a key.
-        UsageError: Other users may read the file.
+        UsageError: Other users are permitted to read the file.
     """
     return derive_column_key(key_at(path, make=True))
 
@@ -83,7 +83,7 @@ def check_column_options(
 
     Raises:
         UsageError: A column to drop or hash is missing, a column to hash holds the secret, options contradict one
-            another, or there is no key for columns to hash.
+            another, or columns are to be hashed without a key.
     """
     for option, columns in (("drop", options.drop), ("hash", options.hashed)):
         for name in columns:

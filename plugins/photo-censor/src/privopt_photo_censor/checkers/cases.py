@@ -64,8 +64,8 @@ class _Case:
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
     """Check a proof that no choice of photos keeps at least ``fewest`` of them and protects at least ``places`` places.
 
-    The file contains a binary tree of cases in preorder. Each leaf must satisfy :func:`_is_closed`, that is, it must be
-    evident that no such choice exists within the leaf's case, usually by means of the multipliers stored for the leaf.
+    The file contains a binary tree of cases in preorder. Each leaf must satisfy :func:`_is_closed`, which verifies that
+    the leaf's case contains no such choice, usually by means of the multipliers stored for the leaf.
 
     Args:
         path: The path of proof.npz.
@@ -74,8 +74,7 @@ def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None
         fewest: The minimum number of kept photos in the claim.
 
     Raises:
-        RefusedError: The proof is malformed or leaves a case open, or a choice that keeps few photos protects all
-            places.
+        RefusedError: The proof is malformed or leaves a case open, or the claim is obviously false.
     """
     version, kinds, items, starts, where, values = (array.flat for array in read_npz(path, ARRAYS))
     # Without that many photos or places, no such choice exists, and the claim needs no proof.
