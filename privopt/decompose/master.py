@@ -31,7 +31,10 @@ It is relative to 1 plus the size of the right-hand side, and allows for roundin
 
 @frozen(eq=False, kw_only=True)
 class ValidRows:
-    """Rows over the complicating columns that the whole form implies: ``matrix z <= upper``.
+    """Constraints ``matrix z <= upper`` on the complicating columns z that are implied by the whole form.
+
+    The whole form is the complete problem in standard form, and the complicating columns are those that join its
+    blocks.
 
     Attributes:
         matrix: The coefficients of the valid rows, a CSR matrix of shape (rows, |Y|).
@@ -52,7 +55,7 @@ class ValidRows:
 
 @frozen(eq=False, kw_only=True)
 class _Row:
-    """One row that was appended to the master: a cut, or a valid row with its proof.
+    """A row that was appended to the master problem: a cut, or a valid row with its proof.
 
     Attributes:
         cut: The cut. None for a valid row.
@@ -81,7 +84,7 @@ class MasterAnswer:
     """The result of solving the master problem once.
 
     Attributes:
-        outcome: How the solve ended. If it is not optimal, ``seconds`` is the only other attribute that is set.
+        outcome: The outcome of the solve. If it is not optimal, only ``outcome`` and ``seconds`` are set.
         z: (|Y|,) The values of the complicating columns.
         w: (blocks,) The master's cost estimate for each block. NaN if the block has no cut.
         bound: A proved lower bound on the whole form's (scaled) optimum, or -inf if there is none.
@@ -101,8 +104,8 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
     """Return the lower bound that multipliers prove, and the multipliers used for the proof.
 
     The bound excludes the objective's constant c0, and is -inf if nothing is proved. Privacy rows z_i <= exp(L) z_j
-    whose exponent L is beyond the solver's range are tightened before a solve. So their multipliers are inexact for the
-    original form, and are omitted if that gives a better bound.
+    whose exponent L is beyond the solver's range are tightened before a solve. Their multipliers are therefore inexact
+    for the original form, and are omitted if that gives a better bound.
 
     Args:
         split: The whole form, whose costs are scaled and minimised.
@@ -133,7 +136,7 @@ def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: F
     """Return whether ``slope z <= upper`` over the complicating columns follows from the form's rows.
 
     The proof combines the form's rows with the given multipliers. The combination should be ``-slope z``, but may
-    differ from that, even by nonzero coefficients for other columns, if the column bounds limit the effect.
+    deviate from it, even by nonzero coefficients for other columns, as long as the column bounds limit the effect.
 
     Args:
         split: The whole form.
@@ -162,15 +165,15 @@ class Master:
         rows: The appended rows, in the solver's order.
         idle: For each appended row, the number of solves since its multiplier was last nonzero.
         basis: The basis of the last optimum. None before the first one.
-        box: The largest absolute value allowed for columns without bounds, which is infinite at first.
+        box: The largest absolute value allowed for complicating columns, which is infinite at first.
         blocks: The number of blocks.
         _has_cut: (blocks,) Whether each block has an optimality cut.
-        _engine: The solver session. Its model has the columns z, then w. The appended rows follow the rows over z
-            alone.
+        _engine: The solver session. Its model has the columns z, followed by w. The appended rows follow the rows over
+            z alone.
     """
 
     def __init__(self, split: Split, solver: str) -> None:
-        """Load the master, which has no cuts yet, into a solver session."""
+        """Load the master, initially without cuts, into a solver session."""
         self.split, self.solver = split, solver
         self.rows: list[_Row] = []
         self.idle: list[int] = []
@@ -209,9 +212,10 @@ class Master:
         )
 
     def set_box(self, size: float) -> None:
-        """Limit the absolute values of columns without bounds to ``size``.
+        """Limit the absolute values of the complicating columns to ``size``.
 
-        This box only keeps the master bounded. Proofs of bounds do not use it, because it is not part of the form.
+        These limits only keep the master bounded. Proofs of bounds do not use them, because they are not part of the
+        form.
         """
         self.box = size
         inner = self.split.outer_form
@@ -236,7 +240,7 @@ class Master:
         )
 
     def add_valid(self, valid: ValidRows) -> None:
-        """Append rows over the complicating columns that the whole form implies, with their proofs."""
+        """Append rows over the complicating columns that are implied by the whole form, with their proofs."""
         matrix, proof = valid.matrix.tocsr(), valid.proof.tocsr()
         rows = []
         for r in range(len(valid)):
@@ -255,14 +259,14 @@ class Master:
         self._append_rows(rows)
 
     def put_valid(self, places: Ints, slope: Floats, upper: float, rows: Ints, proof: Floats) -> None:
-        """Append a valid row ``slope z[places] <= upper``, given by the parts that a checkpoint stores.
+        """Append a valid row ``slope z[places] <= upper``, given by its parts as stored in a checkpoint.
 
         ``rows`` are the indices of the form's rows that prove the valid row, and ``proof`` contains their multipliers.
         """
         self._append_rows([_Row(places=places, slope=slope, upper=upper, proof_rows=rows, proof=proof)])
 
     def _append_rows(self, rows: Sequence[_Row]) -> None:
-        """Append rows to the solver's model. When a block gets its first cut, its column ``w`` is freed."""
+        """Append rows to the solver's model, and free a block's column ``w`` with its first optimality cut."""
         if not rows:
             return
         cut_blocks = {row.cut.block for row in rows if row.cut is not None and not row.cut.feasibility}
@@ -320,8 +324,8 @@ class Master:
 
         The result is None if the master's multipliers prove no bound.
 
-        Each cut is a combination of rows of one block. If the weights of each block's cuts sum to 1, the weighted sum
-        of their multipliers gives the multipliers of the block's rows.
+        Each cut is a combination of rows of one block. If the weights of each block's optimality cuts sum to 1, the
+        weighted sum of the multipliers of its cuts gives the multipliers of the block's rows.
 
         Args:
             outer: The multipliers of the rows that contain only complicating columns.
@@ -355,6 +359,9 @@ class Master:
 
     def drop_idle_rows(self, age: int, min_rows: int) -> int:
         """Drop appended rows whose multiplier was 0 in each of the last ``age`` solves, keeping at least ``min_rows``.
+
+        Nothing is dropped before the first optimum is known, and a row is only dropped if the basis remains valid
+        without it.
 
         Returns:
             The number of dropped rows.

@@ -48,7 +48,7 @@ If there are more candidates, floating-point bounds are used for the rest.
 
 @frozen(kw_only=True)
 class ExactDistances:
-    """The exact distances of pairs of records, which may not be representable as doubles.
+    """The exact distances between pairs of records, which doubles may not be able to represent.
 
     Attributes:
         above: (P,) Upper bounds on the distances of the P pairs, as doubles.
@@ -62,7 +62,7 @@ class ExactDistances:
 
 @frozen(kw_only=True)
 class LeastEpsilon:
-    """The smallest epsilon that a matrix satisfies, and the entries that require it.
+    """The smallest epsilon that a matrix satisfies, and the entries that determine it.
 
     Attributes:
         epsilon: The epsilon, rounded up. It is infinite if no epsilon is large enough, and 0 if the two rows of every
@@ -122,8 +122,8 @@ def least_epsilon(
     Args:
         values: (N, K) Finite, non-negative doubles or unsigned 64-bit integers.
         pairs: (P, 2) The row indices of each required pair, in either order.
-        distances: (P,) The distance of each pair. The doubles are taken as exact or, if ``exact`` is given, as lower
-            bounds.
+        distances: (P,) The distance of each pair. The doubles are taken to be exact or, if ``exact`` is given, to be
+            lower bounds.
         epsilon: The exact target epsilon, above 0.
         exact: The exact distances. None if the doubles in ``distances`` are exact.
         sums: The N exact row sums from :func:`exact_sums`. By default, they are computed.
@@ -133,7 +133,7 @@ def least_epsilon(
         The smallest epsilon, rounded up; whether it is at most the target; and the rows and the column that require it.
 
     Raises:
-        UsageError: An argument has a wrong type, shape or range, or a row sums to 0.
+        UsageError: An argument has the wrong type or shape or is out of range, or a row sums to 0.
     """
     if values.ndim != 2 or values.dtype not in (np.float64, np.uint64):
         raise UsageError(
@@ -272,7 +272,7 @@ def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tu
 def _result_for_pair(
     values: NDArray[Any], sums: list[Fraction], pair: Ints, epsilon: float, *, holds: bool
 ) -> LeastEpsilon:
-    """Return the result for the given worst pair of rows, with the column and the direction of their largest ratio.
+    """Return the result for the worst pair of rows, with the column and direction in which the ratio is largest.
 
     Args:
         values: (N, K) The matrix entries.
@@ -310,8 +310,8 @@ def _find_worst(
         values: (N, K) The matrix entries.
         sums: The N exact row sums.
         pairs: (P, 2) The row indices of each pair, with P >= 1. The two rows of a pair must be 0 in the same columns.
-        distances: (P,) Lower bounds on the distances, as doubles. If a bound is 0, a positive distance was rounded down
-            to 0.
+        distances: (P,) Lower bounds on the distances, as doubles. A bound is only 0 if a positive distance was rounded
+            down to it.
         exact: The exact distances, all above 0.
         epsilon: The exact target epsilon.
         log_differences: (P,) The largest log-ratio of each pair, in floating point.
@@ -320,7 +320,7 @@ def _find_worst(
 
     Returns:
         The largest log-ratio divided by distance, rounded up; whether it is at most the target; and the pair and the
-        column that attain it. Epsilon is 0, without a pair, if the two rows of every pair are equal.
+        column that attain it. If the two rows of every pair are equal, epsilon is 0 and there is no pair.
     """
     with np.errstate(over="ignore", divide="ignore"):  # at a distance such as 1e-310, a rate may overflow
         upper_rates, lower_rates = (
@@ -359,7 +359,7 @@ def _find_worst(
 
 
 def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
-    """Return ln(ratio) / distance rounded up, or infinity if the distance is not proved to be above 0.
+    """Return ln(ratio) / distance rounded up, or infinity if the distance cannot be proved to be positive.
 
     Args:
         ratio: The exact ratio of two probabilities, at least 1.

@@ -79,7 +79,7 @@ Without it, readers would assume straight-line distances, within which far more 
 
 
 class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
-    """A privacy notion for obfuscation matrices, which can also repair a matrix that nearly satisfies it."""
+    """Base class for privacy notions for obfuscation matrices, which can also repair nearly private matrices."""
 
     along_paths: ClassVar[bool] = False
     """Whether the inequalities for the pairs along a path imply the inequality for the path's two ends.
@@ -104,7 +104,7 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
         Args:
             z: (N, K) The probabilities.
             data: The problem's data.
-            context: The context of the solve, which provides the requested gap and records how long the repair takes.
+            context: The context of the run, which provides the requested gap and records how long the repair takes.
 
         Raises:
             CertificationError: No repaired matrix could be certified.
@@ -113,7 +113,7 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
 
 @frozen(kw_only=True)
 class MetricDP(MatrixConstraint):
-    """Metric DP at a given epsilon, over a release's required pairs.
+    """Metric DP at a given epsilon, for a release's required pairs of records.
 
     Attributes:
         epsilon: The exact epsilon per unit of distance.
@@ -144,7 +144,7 @@ class MetricDP(MatrixConstraint):
     def from_keys(cls, keys: MetricNotion, data: MetricData) -> Self:
         """Create metric DP over the problem's required pairs.
 
-        ``keys`` is not used, because ``data`` contains all of its values.
+        ``keys`` is not used, because ``data`` contains the same values.
         """
         return cls.of(data)
 
@@ -163,12 +163,12 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return sentences for the report page that say at which distances two records are hard to distinguish."""
+        """Return sentences for the report page that say up to which distances two records are hard to distinguish."""
         return _state_promise(result.guarantee)
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return the report's sentences on what a result's certificate checks and on what it does not, as two lists."""
+        """Return two lists of sentences for the report: what a result's certificate checks, and what it does not."""
         checked_claims = [
             f"{result.certificate.checked:,} inequalities between probabilities, on the integers that are drawn from.",
             "That every row adds up to exactly 2^63.",
@@ -204,7 +204,7 @@ class MetricDP(MatrixConstraint):
         """Return sentences for the report page that say who must be trusted.
 
         For most scopes, this is whoever draws the reports. For the scope ``"own-matrix"``, it is the server, because
-        what a user uploads is enough to find that user.
+        what a user uploads is enough to locate that user.
         """
         if result.guarantee.scope == "own-matrix":
             return "The server must be trusted: what a user uploads to it is enough to find that user."
@@ -215,9 +215,9 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Return a phrase that names those from whom the guarantee does not protect users.
+        """Return a phrase that names the parties against whom the guarantee does not protect users.
 
-        It is an empty string unless the scope is ``"own-matrix"``.
+        The phrase is empty unless the scope is ``"own-matrix"``.
         """
         return "the server, or who compares users" if result.guarantee.scope == "own-matrix" else ""
 
@@ -227,7 +227,7 @@ class MetricDP(MatrixConstraint):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee that a release has if it satisfies this notion."""
+        """The guarantee that a release satisfying this notion provides."""
         unit = self.unit.removeprefix("per ")
         statement = self.statement or (_REGION_STATEMENT if self.scope == "everywhere" else _STATEMENT).format(
             epsilon=float(self.epsilon),
@@ -261,11 +261,11 @@ class MetricDP(MatrixConstraint):
             )
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify a release in exact arithmetic, over the pairs that it stores or between any two points of its region.
+        """Certify a release in exact arithmetic, for the pairs that it stores or for any two points of its region.
 
         For each pair, the stored distance is used if it is at most the exact one. Otherwise, the distance is computed
-        from the problem and rounded down. The region is the problem's if the problem is known, or else the one stored
-        in the release.
+        from the problem and rounded down. If the problem is known, the region is taken from it, and otherwise from the
+        release.
         """
         region = release.region if self.data is None else self.data.region
         if region is not None:
@@ -289,14 +289,14 @@ class MetricDP(MatrixConstraint):
         outputs: Sequence[str] | NDArray[np.str_],
         notes: Mapping[str, Any] | None = None,
     ) -> Certificate:
-        """Make a certificate from measurements. Its failures name records and outputs by their ids.
+        """Make a certificate from measurements. Failures are described using the ids of records and outputs.
 
         Args:
             measured: The measurements returned by ``certify`` or ``certify_everywhere``.
             weights: (N, K) The integer weights that were measured.
             records: The ids of the N records.
             outputs: The ids of the K outputs.
-            notes: Further entries of the certificate.
+            notes: Additional entries for the certificate.
         """
         failures = (
             *(f"record {records[row]}: the weights of its row do not sum to 2^63" for row in measured.wrong_rows),
@@ -330,7 +330,7 @@ def add_reversed_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
 def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floats) -> Bools:
     """Decide which stored distances are shorter than the exact ones by more than the tolerances allow.
 
-    The stand-alone checker applies the same rule (docs/reference/proof.md) and must come to the same decisions, so
+    The stand-alone checker applies the same rule (docs/reference/proof.md) and must reach the same decisions, so
     distances close to the threshold are compared exactly.
 
     Args:
@@ -355,7 +355,9 @@ def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floa
 
 
 def _uncovered_pairs(data: MetricData, pairs: Ints, distances: Floats, rows: Ints) -> Ints:
-    """Return the indices of required pairs that no path of stored pairs implies. The check is exact.
+    """Return the indices of required pairs that are not implied by any path of stored pairs.
+
+    A pair is implied if some path between its two records is proved to be no longer than their exact distance.
 
     Args:
         data: The problem's data.
@@ -388,8 +390,8 @@ def _distance_text(distance: float, unit: str) -> str:
 def _state_promise(guarantee: Guarantee) -> str:
     """Return sentences that say how much more likely a report can be for one record than for another one nearby.
 
-    They give the largest distance, rounded down, up to which a report is at most twice as likely for one record as for
-    the other. If the guarantee only covers shorter distances, they give the ratio at the largest distance covered.
+    They state the largest distance, rounded down, up to which a report is at most twice as likely for one record as for
+    the other. If the guarantee only covers shorter distances, they state the ratio at the largest distance covered.
     """
     assert guarantee.epsilon is not None  # a guarantee of this notion always states it
     epsilon = float(guarantee.epsilon)
@@ -424,10 +426,10 @@ def _state_promise(guarantee: Guarantee) -> str:
 def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
     """Return up to five error messages about wrong distances or missing pairs in a release.
 
-    A pair is missing if it is required, but neither stored nor implied by a path of stored pairs. A stored distance
-    above the computed one is not necessarily wrong, because computed distances are rounded down. It is therefore
-    compared with the exact distance, as in the certificate. If the release stores no pairs, it uses the problem's
-    required pairs, and there are no messages.
+    A pair is missing if it is required, but neither stored nor implied by a path of stored pairs. Because computed
+    distances are rounded down, a stored distance above the computed one is not necessarily wrong, and is compared with
+    the exact distance, as in the certificate. If the release stores no pairs, it uses the problem's required pairs, and
+    there are no messages.
 
     Args:
         release: The release whose stored pairs are checked.

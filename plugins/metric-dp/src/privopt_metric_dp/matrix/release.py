@@ -60,10 +60,10 @@ Storing all pairs of 5,000 words took 300 MB of a 512 MB file, and reading them 
 
 
 class PositionRelease(Release):
-    """A release that draws a report for any position in degrees, without snapping the position to a record.
+    """A release that can draw a report for any position in degrees, without snapping the position to a record.
 
-    It is used by ``privopt sample --at`` and for tables with positions. :meth:`Release.sample` takes ids of the form
-    ``LAT,LON``.
+    Such releases support ``privopt sample --at`` and tables with positions. :meth:`Release.sample` takes ids of the
+    form ``LAT,LON``.
     """
 
     @abstractmethod
@@ -82,9 +82,9 @@ class PositionRelease(Release):
 def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
     """Estimate the memory in bytes needed to solve a matrix problem and to certify, write and read its release.
 
-    The estimate counts 27 arrays of the matrix's size and 5 copies of the required pairs. It is based on measurements
-    at 1,000 and 2,000 records, which include the memory that numba takes. Without numba, the exponential mechanism took
-    8 arrays of the matrix's size, or 14 with calibration (tests/run/test_memory.py).
+    The estimate allows for 27 arrays of the matrix's size and 5 copies of the required pairs. It is based on
+    measurements at 1,000 and 2,000 records, which include the memory used by numba. Without numba, the exponential
+    mechanism took 8 arrays of the matrix's size, or 14 with calibration (tests/run/test_memory.py).
 
     Args:
         records, outputs: The numbers of rows and columns of the matrix.
@@ -112,7 +112,7 @@ def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
 
 
 def _raise_no_problem() -> tuple[Ints, Floats]:
-    """Raise an InputError, because mechanism.npz omits the pairs and was read without the problem.
+    """Raise an InputError that says that mechanism.npz omits the pairs and must be read together with its problem.
 
     This function is the ``follow`` attribute of a release that was read without its problem.
 
@@ -133,7 +133,7 @@ def _freeze_array(array: NDArray[Any]) -> NDArray[Any]:
 
 @frozen(kw_only=True, eq=False)
 class MatrixRelease(Release):
-    """An obfuscation matrix, whose row i is the distribution of the output that is released for record i.
+    """An obfuscation matrix, in which row i is the distribution of the output that is released for record i.
 
     Attributes:
         weights: (N, K) The weights as uint64. Each row sums to 2**63.
@@ -142,7 +142,7 @@ class MatrixRelease(Release):
         pairs: (P, 2) The pairs (i, j) with i < j that the certificate checks, sorted, as int64. They are the required
             pairs or, for a notion in which paths imply pairs, a subset that implies all other required pairs. A release
             with a region has no pairs.
-        distances: (P,) The distance between the two records of each pair. The doubles are taken as exact.
+        distances: (P,) The distance between the two records of each pair. The doubles are taken to be exact.
         follow: A function that returns the problem's required pairs and their distances. None if mechanism.npz stores
             them. The file may only omit them if the certificate checks all required pairs.
         region: The region whose vertices are the records, if the guarantee covers any two points in it, and None
@@ -168,7 +168,7 @@ class MatrixRelease(Release):
         Args:
             z: (N, K) The probabilities, which may violate the constraints slightly.
             data: The problem's data.
-            context: The context of the solve, which provides the requested gap and records how long the repair takes.
+            context: The context of the run, which provides the requested gap and records how long the repair takes.
 
         Raises:
             CertificationError: No repaired matrix could be certified.
@@ -215,7 +215,7 @@ class MatrixRelease(Release):
 
     @classmethod
     def of(cls, matrix: MatrixRelease, **more: object) -> Self:
-        """Return a copy of another release as an instance of this class. The copy always stores its pairs.
+        """Return a copy of another release as an instance of this class. The copy always stores its own pairs.
 
         Args:
             matrix: The other release.
@@ -245,7 +245,7 @@ class MatrixRelease(Release):
         return self._distances if self.follow is None else self.follow()[1]
 
     def following(self, data: MetricData) -> Self:
-        """Return a copy that takes its pairs from a problem, or this release itself if it stores its pairs."""
+        """Return a copy that takes its pairs from a problem, or the release itself if it stores its own pairs."""
         return self if self.follow is None else evolve(self, follow=lambda: data.required)
 
     @property
@@ -274,14 +274,14 @@ class MatrixRelease(Release):
         return None
 
     def for_every_record(self, data: MetricData) -> MatrixRelease:
-        """Return the release with one row for each record of the problem.
+        """Return a version of the release with one row for each record of the problem.
 
         The base implementation returns the release itself. Subclasses that store fewer rows override it.
         """
         return self
 
     def along_edges(self, data: MetricData) -> Self:
-        """Return the release with the edges of its region as pairs, for plots and attacks.
+        """Return a copy of the release whose pairs are the edges of its region, for plots and attacks.
 
         The distance of an edge is the problem's distance between its two ends. A release without a region is returned
         unchanged.
@@ -372,7 +372,7 @@ class MatrixRelease(Release):
             The ids of the outputs drawn.
 
         Raises:
-            UnknownNameError: No record has this id. The message does not contain the id, because it is a secret.
+            UnknownNameError: No record has this id. The message does not contain the id, because it is secret.
         """
         row = np.flatnonzero(self.records == input_id)
         if row.size != 1:
@@ -389,7 +389,7 @@ class MatrixRelease(Release):
     def channel_over(self, data: MetricData) -> Channel:
         """Return the matrix as a channel with the problem's prior, distances and coordinates.
 
-        These are left out if the rows of the release are not the problem's records in the problem's order.
+        These are omitted if the rows of the release are not the problem's records in the problem's order.
 
         Args:
             data: The problem's data.
@@ -411,7 +411,7 @@ class MatrixRelease(Release):
         )
 
     def rows_of_outputs(self, whole: MetricData) -> Ints:
-        """Return the record index of each output, for a problem whose outputs are chosen from its records.
+        """Return the record index of each output, for a problem whose outputs are chosen among its records.
 
         Args:
             whole: The problem's data before the outputs are chosen, in which any declared record may still become an

@@ -88,7 +88,7 @@ def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data
 
 
 def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> list[str]:
-    """Return up to five error messages, one per output for which a replacement has a smaller expected loss.
+    """Return up to five error messages, one for each output that could be replaced to reduce the expected loss.
 
     Args:
         release: A release that claims to be remapped.

@@ -64,7 +64,8 @@ class RepairedWeights:
 
     Attributes:
         weights: (N, K) The weights, as a read-only array of uint64. Each row sums to exactly 2**63.
-        tau: The slack. The closure was computed at eps (1 - tau).
+        tau: The slack, as a fraction of epsilon: entries were raised until the constraints held at eps (1 - tau). It is
+            0 if rounding alone was enough.
         merged: The number of records that share the row of an earlier record because the two are too close to each
             other (usually, eps d < 1e-6).
         measured: The measurements from the certification of the weights.
@@ -82,7 +83,7 @@ class RepairedWeights:
 
     @property
     def details(self) -> dict[str, float | None]:
-        """The fields of result.json that describe the repair, by name."""
+        """The entries of result.json that describe the repair, by name."""
         return {
             "tau": self.tau,
             "loss_before": self.loss_before,
@@ -100,15 +101,16 @@ def repair(
     loss: Floats | None = None,
     gap: float = 1e-6,
 ) -> RepairedWeights:
-    """Repair a nearly feasible matrix into certified integer weights.
+    """Repair a nearly feasible matrix and turn it into certified integer weights.
 
     Args:
         z: (N, K) Finite entries, which may be noisy or slightly negative, or 0 where they should be tiny.
         pairs: (P, 2) The record indices of each required pair, in either order. P may be 0.
-        distances: (P,) The distance of each pair. The doubles are taken as exact. Records at distance 0 get equal rows.
+        distances: (P,) The distance of each pair. The doubles are taken to be exact. Records at distance 0 get equal
+            rows.
         epsilon: The exact epsilon, above 0.
-        loss: (N, K) The costs times the prior. They determine which entries to lower and which outputs get more mass.
-            None if they are not known.
+        loss: (N, K) The costs times the prior. They determine which entries are lowered and which outputs get more
+            mass. None if they are not known.
         gap: The relative optimality gap requested for the release. The slack tau starts at no more than a thousandth of
             the gap, unless rounding errors require more.
 
@@ -119,7 +121,7 @@ def repair(
         SolverError: An entry is not finite.
         CertificationError: Certification failed for every merge distance and every tau that was tried, up to 1/2.
         OutOfTime: The time limit expired during an attempt.
-        UsageError: An argument has a wrong shape or range.
+        UsageError: An argument has the wrong shape or is out of range.
     """
     matrix = _check_matrix(z, loss)
     if epsilon <= 0:
@@ -234,7 +236,7 @@ def round_to_weights(z: Floats) -> Unsigned:
 
 
 def _round_if_private(matrix: Floats, pairs: Ints, distances: Floats, epsilon: Fraction) -> RepairedWeights | None:
-    """Normalise and round a matrix, and return the weights if floating-point bounds prove every inequality.
+    """Normalise and round a matrix, and return the weights if floating-point bounds prove that every inequality holds.
 
     Args:
         matrix: (N, K) Non-negative entries.
@@ -305,9 +307,9 @@ def _repair_within(
 
 
 def _first_tau(graph: Graph, gap: float) -> float:
-    """Return the first slack tau to try, which is small compared with the gap but covers rounding errors.
+    """Return the first slack tau to try, which is small compared with the gap but covers all rounding errors.
 
-    A slack of tau raises the loss by a small multiple of tau, in relative terms.
+    In relative terms, a slack of tau raises the loss by a small multiple of tau.
 
     Args:
         graph: The required pairs, with epsilon times the distance of each pair.
@@ -338,9 +340,8 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
     """Raise the entries of a matrix until the privacy constraints hold, and then make every row sum to 1.
 
     The privacy constraints ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs define a cone of matrices.
-    The cone is closed under addition. It is also closed under multiplying all rows of a connected component by the same
-    factor, but not under dividing rows by different sums. The result lies in the cone, up to errors that the slack tau
-    covers.
+    The cone is closed under addition and under multiplying all rows of a connected component by the same factor, but
+    not under dividing rows by different sums. The result lies in the cone, up to errors that the slack tau covers.
 
     Args:
         z: (N, K) Non-negative entries, which may be changed.
@@ -388,7 +389,7 @@ def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
 
 
 def _fill_empty_components(z: Floats, graph: Graph) -> None:
-    """Set all entries of a component to 1 if they are all 0, because a row of zeros cannot be normalised."""
+    """Set all entries of a component to 1 if all of them are 0, because a row of zeros cannot be normalised."""
     mass = np.zeros(graph.components)
     np.add.at(mass, graph.labels, z.sum(axis=1))
     # In a closed matrix, a positive entry makes its column positive in the whole component. So no other component has a
@@ -399,7 +400,7 @@ def _fill_empty_components(z: Floats, graph: Graph) -> None:
 def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
     """Make rows sum to 1 by adding mass to one output per component, while keeping the matrix in the cone.
 
-    This applies the third fact in the module docstring: if a component's row sums s_i are raised to a large enough
+    This uses the third fact in the module docstring: if the row sums s_i of a component are raised to a large enough
     common sum S, the deficits S - s_i satisfy the privacy constraints. The smallest such S is used for each component.
 
     Args:
@@ -457,7 +458,7 @@ def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
 
 
 def _add_units(row: Unsigned, missing: int) -> None:
-    """Add ``missing`` units to the largest entries of a row, in proportion to these entries.
+    """Add ``missing`` units to the largest entries of a row, distributed in proportion to these entries.
 
     Args:
         row: (K,) The weights as uint64, which are changed in place.

@@ -135,8 +135,8 @@ def _make_lane_operation(name: str, compare: str | None = None) -> Callable[...,
 
     Args:
         name: LLVM's name for an arithmetic operation. It is not used if ``compare`` is given.
-        compare: LLVM's comparison operator. Each lane of the result is taken from the first vector if the comparison
-            holds there, and from the second one otherwise. None for an arithmetic operation.
+        compare: LLVM's comparison operator, or None for an arithmetic operation. Each lane of the result is taken from
+            the first vector if the comparison holds there, and from the second one otherwise.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -201,7 +201,7 @@ highest = _make_reduction(">")
 
 
 def _register_operator(symbol: Callable[..., object], operation: Callable[..., object]) -> None:
-    """Register an intrinsic with numba as the implementation of a Python operator on two vectors of the same type."""
+    """Register an intrinsic with numba as the implementation of a Python operator for two vectors of the same type."""
 
     @overload(symbol, strict=False)  # type: ignore[untyped-decorator]
     def type_operation(a: object, b: object) -> Callable[..., object] | None:

@@ -58,18 +58,19 @@ __all__ = ["MatrixWords", "MetricMechanism", "make_first_offers"]
 
 
 class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
-    """Base class with the methods of a metric DP mechanism that explain and audit a release, but do not compute one."""
+    """Base class with the methods of a metric DP mechanism that explain and audit a release, but not solve for one."""
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return sentences that explain the guarantee of a release.
 
-        They say how much a report changes the odds between nearest neighbours, how often an attacker's best guess is
-        correct with and without the report, and, if ``per_km`` is declared, what the expected loss costs in that unit.
+        They say how much a report changes the odds between nearest neighbours, and how often an attacker's best guess
+        is correct with and without the report. If ``per_km`` is declared, they also express the expected loss in that
+        unit.
         """
         return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return warnings about doubtful input, weak protection, coarse meshes and ids that look alike."""
+        """Return warnings about questionable input, weak protection, coarse meshes and ids that look alike."""
         data = problem.data
         mesh_warning = None if data.region is None else data.region.coarse(data.epsilon)
         look_alikes = warn_of_look_alikes((*data.records.ids, *data.outputs.ids), "ids")
@@ -88,8 +89,8 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def channel(self, problem: MetricInstance[D], release: MatrixRelease) -> Channel:
         """Return the matrix as a channel, that is, the probability of each output given each input.
 
-        Attacks and estimates use the channel. If the release has one row per record, the channel includes the prior,
-        the distances and the places.
+        The channel is used for attacks and estimates. If the release has one row per record, the channel includes the
+        prior, the distances and the coordinates.
         """
         return release.channel_over(problem.data)
 
@@ -118,14 +119,14 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
 
 def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
-    """Return functions that each offer a private matrix found without a search.
+    """Return functions, each of which offers a private matrix that can be computed without a search.
 
     The first matrix reports the same output for all records, so it is private for any distances. The second is the
     exponential mechanism with half of epsilon in its exponents. It is only included if distances to outputs are known.
 
     Args:
         data: The data of the problem.
-        incumbent: The search to make the offers to.
+        incumbent: The search to which the matrices are offered.
         bounds: Whether to offer a trivial lower bound as well: the loss if each record reports its cheapest output.
     """
     # Neither matrix needs a solver, so a run with a time limit has a certified release almost from the start.
@@ -233,8 +234,8 @@ class MetricMechanism(MatrixWords[D]):
         """Load the records, distances, costs and prior of a problem.
 
         Raises:
-            InputError: The files contain faults, or the problem requests a choice of outputs that the mechanism does
-                not support.
+            InputError: The files are invalid, or the problem asks for outputs to be chosen among the records, which the
+                mechanism does not support.
         """
         outputs = getattr(declared, "outputs", None)
         if outputs is not None and outputs.choose is not None and not self.chooses:
@@ -274,7 +275,7 @@ class MetricMechanism(MatrixWords[D]):
         return problem, release.following(problem.data) if is_matrix_only else self.release_class.read(folder, problem)
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
-        """Compute a matrix. The caller repairs and certifies it.
+        """Compute a matrix, which the caller then repairs and certifies.
 
         Subclasses must override this method or :meth:`search`.
 
@@ -291,7 +292,7 @@ class MetricMechanism(MatrixWords[D]):
     def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
         """Choose outputs among the records, and pass them to :meth:`MetricInstance.choose`.
 
-        This is only called if the problem requests chosen outputs. The base implementation does nothing.
+        This is only called if the problem asks for outputs to be chosen. The base implementation does nothing.
         """
 
     def prove_over_all(
@@ -299,7 +300,7 @@ class MetricMechanism(MatrixWords[D]):
     ) -> tuple[Proof, float] | None:
         """Prove a lower bound on the loss that is valid even for mechanisms that may report any record.
 
-        This is called after outputs have been chosen.
+        This is called after the outputs have been chosen.
 
         Args:
             problem: The problem with the chosen outputs.
@@ -307,7 +308,7 @@ class MetricMechanism(MatrixWords[D]):
             context: The solver, gap and limits of the run.
 
         Returns:
-            The proof and its bound, or None if there is no proof. The base implementation returns None.
+            The proof and its bound, or None if nothing is proved, as in the base implementation.
         """
         return None
 
@@ -397,14 +398,16 @@ class MetricMechanism(MatrixWords[D]):
     ) -> Sequence[Callable[[], None]]:
         """Return functions that offer candidates for the release before the search begins.
 
-        They are fast, so even a run that is stopped early has a release. The sequence is empty unless
+        Evaluating them is fast, so that even a run that is stopped early has a release. The sequence is empty unless
         :attr:`falls_back` is True and the notion is metric DP.
         """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
         return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer matrices and dual multipliers. The base implementation offers the result of :meth:`matrix`.
+        """Search for a good matrix by offering matrices and dual multipliers to ``incumbent``.
+
+        The base implementation offers the result of :meth:`matrix`.
 
         Args:
             problem: The loaded problem.
@@ -449,8 +452,8 @@ class MetricMechanism(MatrixWords[D]):
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return two mappings for the outcome: a description of the solver, and the details of the search.
 
-        The first describes the solver used by :meth:`matrix`, if its result is the best offer. If not, it names the
-        origin of the best offer instead.
+        The first one describes the solver used by :meth:`matrix` if its result is the best offer, and otherwise names
+        the origin of the best offer.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:
@@ -461,8 +464,8 @@ class MetricMechanism(MatrixWords[D]):
     def memory_advice(self, problem: MetricInstance[D]) -> str:
         """Return a phrase that suggests fewer outputs, for the error message of a run that needs too much memory.
 
-        It is empty unless every record is an output, there are many records, and the mechanism can choose outputs among
-        them.
+        The phrase is empty unless every record is an output, there are many records, and the mechanism can choose
+        outputs among them.
         """
         records, outputs = problem.shape
         if not (self.chooses and records == outputs > PROPOSED_OUTPUTS):
@@ -478,6 +481,8 @@ class MetricMechanism(MatrixWords[D]):
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
         """Compare a release's records, outputs, pairs and distances with those recomputed from the problem.
+
+        If the problem asks for remapping, also check that no output could be replaced to reduce the loss.
 
         Returns:
             A sentence about each difference, or an empty list if the release belongs to the problem.

@@ -26,12 +26,12 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
     """Represent finite non-negative doubles exactly as integer multiples of a common unit, in limbs of 62 bits.
 
     Args:
-        values: Any number of one-dimensional arrays, which get a common unit.
+        values: Any number of one-dimensional arrays, for which a common unit is chosen.
 
     Returns:
-        For each array of M values, an array of shape (M, L) with the L limbs of each value, least significant first.
-        Then an array of shape (L,) with the units of the limbs. Each unit is a power of two, 2^62 times the previous
-        one, so value = sum_l limb[l] unit[l] exactly.
+        A list and an array. The list contains, for each array of M values, an array of shape (M, L) with the L limbs of
+        each value, least significant first. The array, of shape (L,), contains the units of the limbs. Each unit is a
+        power of two, 2^62 times the previous one, so value = sum_l limb[l] unit[l] exactly.
     """
     fractions, exponents = zip(*(np.frexp(v) for v in values), strict=True)
     wholes = [np.ldexp(f, 53).astype(np.int64) for f in fractions]
@@ -201,7 +201,7 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
 
 @jit()
 def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
-    """Add node j to the list of touched nodes if it is not there yet, and return the new length of the list.
+    """Add node j to the list of touched nodes if it is not in it yet, and return the new length of the list.
 
     The list consists of the first ``count`` elements of ``touched``. The array ``is_touched``, of shape (n,), says for
     each node whether it is in the list.
@@ -219,8 +219,8 @@ def _reset_nodes(
 ) -> None:  # pragma: no cover
     """Reset the state of the nodes that a search has touched, before the search from the next source.
 
-    If the state of all nodes were reset for each source, it would take quadratic time. The comments in
-    :func:`short_enough` describe the arrays.
+    Resetting the state of all nodes for each source would take quadratic time. The comments in :func:`short_enough`
+    describe the arrays.
     """
     for j in nodes:
         _set_infinite(best, j)
@@ -234,7 +234,9 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """Decide exactly, for each question (source, goal, bound), whether a path of length <= bound connects the nodes.
+    """Decide for each question (source, goal, bound) whether some path between the two nodes has a length <= bound.
+
+    The comparison is exact.
 
     Args:
         start, node, weight, exact: The graph with n nodes and E edges, in CSR form. ``start`` has shape (n + 1,) and

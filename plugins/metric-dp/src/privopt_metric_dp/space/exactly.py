@@ -53,8 +53,8 @@ def decimal_of(text: str) -> Fraction | None:
 def place_of(space: Space, i: int) -> list[Fraction] | None:
     """Return the exact coordinates of the place with index i, or None if they are not known.
 
-    They are in the space's unit or in degrees. In a geographic grid, they are the distances in km north and east of the
-    grid's corner.
+    The coordinates are in the space's unit or in degrees. For a geographic grid, they are the distances in km north and
+    east of the grid's corner.
     """
     # `written` has the coordinates as declared texts. Without these, the doubles are exact if none was rounded, that
     # is, if the largest rounding error `off` is 0.
@@ -65,7 +65,7 @@ def place_of(space: Space, i: int) -> list[Fraction] | None:
 
 
 def at_most(distance: float | Fraction, ball: Ball) -> bool:
-    """Return whether a rational is proved to be at most the number that a ball encloses.
+    """Return whether a rational number is proved to be at most the number enclosed by a ball.
 
     Args:
         distance: The rational, as a double or a fraction.
@@ -75,7 +75,7 @@ def at_most(distance: float | Fraction, ball: Ball) -> bool:
 
 
 def is_above(ball: Ball, limit: Fraction) -> bool:
-    """Return whether the number that a ball encloses is proved to be above a rational limit.
+    """Return whether the number enclosed by a ball is proved to be greater than a rational limit.
 
     Args:
         ball: A function that returns an enclosing interval (``flint.arb``) at the current precision.
@@ -104,7 +104,7 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
 
     For a distance d, the haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms, so the
     formula is well conditioned both for close points and for antipodal ones. In a geographic grid, all steps have
-    exactly the declared length. Steps to the east have it at the latitude of the grid's corner.
+    exactly the declared length. Steps to the east have this length at the latitude of the grid's corner.
 
     Args:
         space: The space that contains the places.
@@ -144,7 +144,7 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
 
 
 class Ways:
-    """Shortest paths over undirected roads, in exact integer arithmetic.
+    """Shortest paths over undirected roads, computed in exact integer arithmetic.
 
     Attributes:
         unit: The common denominator of all lengths, which are stored as integer multiples of 1 / unit.
@@ -170,7 +170,7 @@ class Ways:
                     self.after[node][neighbour] = min(steps, self.after[node].get(neighbour, steps))
 
     def shortest_lengths(self, pairs: Sequence[Sequence[int]]) -> list[Fraction | None]:
-        """Return the exact length of the shortest path for each pair of nodes, or None if no path connects them.
+        """Return the exact length of the shortest path for each pair of nodes, with None for unconnected pairs.
 
         Pairs with the same first node share a search. Lengths are in the unit of the roads.
         """
@@ -183,7 +183,7 @@ class Ways:
     def _search_from(self, start: int, goals: set[int]) -> dict[int, Fraction]:
         """Return the length of the shortest path from a given node to each goal.
 
-        Lengths are in the unit of the roads. Goals that no path reaches are omitted.
+        Lengths are in the unit of the roads. Goals that cannot be reached are omitted.
         """
         lengths, queue, settled = dict[int, Fraction](), [(0, start)], set[int]()
         # This is Dijkstra's algorithm in integers, which ends as soon as all goals are settled.

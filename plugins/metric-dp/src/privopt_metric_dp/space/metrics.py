@@ -54,9 +54,9 @@ KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude
 class Metric(ABC):
     """Distances between N records, and from records to K outputs.
 
-    ``between(i, j)`` and ``between(j, i)`` return the same double, which all other methods use too. It is at most the
-    exact distance, so a guarantee stated for the double also holds for the exact distance. Distances from a table need
-    not satisfy the triangle inequality.
+    ``between(i, j)`` and ``between(j, i)`` return the same double, and all other methods use this double too. It is at
+    most the exact distance, so a guarantee stated for the double also holds for the exact distance. Distances from a
+    table need not satisfy the triangle inequality.
 
     Attributes:
         size: The number N of records.
@@ -82,19 +82,19 @@ class Metric(ABC):
         """Return a copy of this metric with the K records at the indices ``rows`` as outputs.
 
         Raises:
-            UsageError: The outputs of this metric cannot be chosen.
+            UsageError: The metric does not support outputs that are chosen among its records.
         """
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the exact distances, given the rounded-down distances that this metric returns."""
+        """Return upper bounds on the exact distances, given the rounded-down distances returned by this metric."""
         return distances
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
         """Return whether each pair's exact distance, rounded down to a double, is proved to be within a limit.
 
-        The result may be False even if the double in ``distances`` is within the limit, because the double may be below
-        the exact distance. Lower bounds on losses only use the constraints of pairs for which the result is True.
+        The result may be False even if the double in ``distances`` is within the limit, because the exact distance may
+        be larger. Lower bounds on losses only use the constraints of pairs for which the result is True.
 
         Args:
             pairs: (P, 2) The record indices of each pair.
@@ -107,7 +107,7 @@ class Metric(ABC):
     def exactly(self, pairs: Ints) -> list[Ball]:
         """Return balls that enclose the exact, finite distances of pairs, given as an array of shape (P, 2).
 
-        A ball is a function that returns an interval (``flint.arb``). By default, doubles are taken as exact.
+        A ball is a function that returns an interval (``flint.arb``). By default, doubles are taken to be exact.
         """
         return [partial(ball_of, Fraction(x)) for x in self.between(pairs[:, 0], pairs[:, 1]).tolist()]
 
@@ -117,9 +117,9 @@ class Metric(ABC):
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, with this metric's own in place of those that may exceed the exact distance.
+        """Return the given distances, but with this metric's own in place of any that may exceed the exact distance.
 
-        This is used for distances stored in a release. If they were above the exact ones, the guarantee would be too
+        This is used for distances stored in a release. If they exceeded the exact ones, the guarantee would be too
         weak.
 
         Args:
@@ -187,7 +187,7 @@ class _PointMetric(Metric):
     _name = ""
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Check that places have coordinates of the right kind, and bound the errors of distances.
+        """Check that the places have coordinates of the right kind, and bound the errors of distances.
 
         Args:
             records: The N places.
@@ -264,7 +264,7 @@ class _PointMetric(Metric):
     def _round_down(self, distances: Floats, outputs: bool) -> Floats:
         """Round distances down, so that they are at most the distances between the declared places.
 
-        The declared places may be closer to each other than their coordinates as doubles.
+        The declared places may be closer to each other than the doubles that represent them.
 
         Args:
             distances: Distances computed from the doubles, in the metric's unit.
@@ -310,8 +310,8 @@ class _PointMetric(Metric):
             within: The largest distance of a pair, in the metric's unit.
 
         Returns:
-            The points, of shape (N, dim), and the radius. The radius may be slightly too large, because the caller
-            compares the distances of the pairs found with ``within``.
+            The points, of shape (N, dim), and the radius, which may be slightly too large, because the caller compares
+            the distances of the pairs found with ``within``.
         """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
@@ -373,7 +373,7 @@ class _PointMetric(Metric):
         return table
 
     def _square_table(self) -> Floats:
-        """Return the table of distances between records, of shape (N, N). Each distance is only computed once."""
+        """Return the table of distances between records, of shape (N, N). Each distance is computed only once."""
         table = np.zeros((self.size, self.size))
         step = max(1, min(64, _BLOCK // self.size))
         for start in range(0, self.size, step):
@@ -391,7 +391,7 @@ class EuclideanMetric(_PointMetric):
     Attributes:
         _points: The coordinates of the records and of the outputs, as doubles.
         _rests: The declared decimal coordinates minus these doubles, or empty arrays if all differences are 0.
-        _proved_errors: The values of ``_off`` before this class increases them, which only cover rounding errors.
+        _proved_errors: The bounds in ``_off`` before this class increases them. They cover only rounding errors.
 
     Raises:
         InputError: The records are geographic or plain, the outputs differ from them in kind or dimension, or the
@@ -435,8 +435,8 @@ class EuclideanMetric(_PointMetric):
         """Round distances down by a fixed amount, or by a small relative amount if the places are very close.
 
         The fixed amount grows with the extent of the map. For places closer than a few millionths of that extent, it
-        would exceed the relative difference of 1e-9 that ``verify`` and the stand-alone checker allow. So such
-        distances are reduced by the proved error and by the fraction ``MAX_SHORTENING`` instead.
+        would exceed the relative difference of 1e-9 that ``verify`` and the stand-alone checker allow. Distances
+        between such places are instead reduced by the proved error and by the fraction ``MAX_SHORTENING``.
         """
         shortened = (distances - self._proved_errors[outputs]) * (1.0 - MAX_SHORTENING)
         return np.maximum(super()._round_down(distances, outputs), shortened)
@@ -460,7 +460,7 @@ class EuclideanMetric(_PointMetric):
         return self._round_down(table, False)
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the exact distances, given the rounded-down distances that this metric returns."""
+        """Return upper bounds on the exact distances, given the rounded-down distances returned by this metric."""
         # The error is added twice, because it was subtracted from the doubles, and the exact places may be farther
         # apart by the same amount.
         return upper_distances(distances + 2.0 * max(self._off))
@@ -567,7 +567,7 @@ class HaversineMetric(_PointMetric):
         return "distances enclosed as closely as it takes: great circles"
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the exact distances, given the rounded-down distances that this metric returns.
+        """Return upper bounds on the exact distances, given the rounded-down distances returned by this metric.
 
         The bounds cover the relative error of the cosines. Errors in positions are added twice, because they have
         already been subtracted from the distances.
@@ -576,7 +576,7 @@ class HaversineMetric(_PointMetric):
 
     @staticmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Return a bound on how many km a place moves if both its coordinates change by ``position_error`` degrees.
+        """Return a bound on how many km a place moves if both of its coordinates change by ``position_error`` degrees.
 
         A degree of latitude or longitude is at most ``KM_A_DEGREE`` km, and the bound is the sum for the two
         coordinates.
@@ -586,8 +586,8 @@ class HaversineMetric(_PointMetric):
     def _search_tree(self, within: float) -> tuple[Floats, float]:
         """Return the records as unit vectors, and the length of the chord that spans an arc of ``within`` km.
 
-        A chord is the straight line between the ends of an arc. Its length grows with that of the arc, so a pair is
-        within ``within`` km along the surface if and only if its straight-line distance is at most the chord.
+        A chord is the straight line between the ends of an arc. Longer arcs have longer chords, so a pair is within
+        ``within`` km along the surface if and only if its straight-line distance is at most the length of this chord.
         """
         # The chord of an angle a on the unit sphere is 2 sin(a / 2). For more than half a turn, the diameter is used.
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))

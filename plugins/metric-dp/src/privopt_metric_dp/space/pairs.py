@@ -71,7 +71,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Reject a limit below the smallest positive distance, because it would hide no record among others.
+    """Reject a limit below the smallest positive distance, because no record would then be hidden among others.
 
     Args:
         metric: The distances between the records.
@@ -125,16 +125,16 @@ def farthest(metric: Metric, count: int) -> Ints:
 
 
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
-    """Return a mask of the pairs to keep. The kept pairs imply all others.
+    """Return a mask of pairs to keep, such that the kept pairs imply all others.
 
     Without slack, a pair is only dropped if a path over kept pairs is no longer than the pair's distance, in exact
     arithmetic. The kept pairs are then the smallest set that implies all others, up to ties at distance 0. With slack
     s, the path may be (1 + s) times as long. A mechanism that satisfies eps / (1 + s) on the kept pairs then satisfies
     eps on every pair.
 
-    The time per node grows with the number of pairs within the length of its longest pair. For 4,000 records with 60
-    neighbours each, the total is 0.1 s. For all pairs of N records, the time grows roughly with N^3: 0.2 s for 400
-    records, 1.3 s for 800 and 12 s for 1,600.
+    The time spent on a node grows with the number of pairs that lie within the length of the node's longest pair. For
+    4,000 records with 60 neighbours each, the total is 0.1 s. For all pairs of N records, the time grows roughly with
+    N^3: 0.2 s for 400 records, 1.3 s for 800 and 12 s for 1,600.
 
     Args:
         pairs: (P, 2) The indices of the two distinct nodes of each pair.
@@ -173,7 +173,7 @@ def needed_pairs(
     """Reduce the required pairs to a subset that implies the others.
 
     The reduction starts from the set returned by :meth:`Metric.implying`, if there is one. For a road metric, that set
-    consists of the pairs connected by a path that passes through no third record. Finding these takes a second for
+    consists of the pairs connected by a path that passes through no third record, which takes a second to find for
     50,000 places.
 
     Args:
@@ -197,9 +197,9 @@ def needed_pairs(
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
     """Return whether searching for implied pairs is likely to be worthwhile, judging from a sample of records.
 
-    Records are only sampled if there are many of them and every two form a pair. In all other cases, the result is
-    True. Reducing all pairs of, say, 5,000 word vectors takes minutes and finds hardly any implied pairs. If implied
-    pairs are kept, the model is larger, but no less correct.
+    A sample is only taken if there are many records and every two of them form a pair. Otherwise, the result is True.
+    In such a complete set, for example all pairs of 5,000 word vectors, the search may take minutes and find hardly any
+    implied pairs. If implied pairs are kept, the model is larger, but no less correct.
 
     Args:
         pairs: (P, 2) The pairs i < j in lexicographic order.
@@ -226,7 +226,7 @@ def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rar
 
 
 def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Ints:
-    """Return the row indices of the ``pairs`` that no path over ``subset`` implies, in exact arithmetic.
+    """Return the row indices of the ``pairs`` that are not implied by any path over ``subset``, in exact arithmetic.
 
     Args:
         subset: (S, 2) The pairs that paths may use.
@@ -314,7 +314,7 @@ def _list_all_pairs(n: int) -> Ints:
 
 
 def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, Floats]:
-    """Convert pairs and distances to arrays of shapes (P, 2) and (P,), and check them.
+    """Convert pairs and distances to arrays of shapes (P, 2) and (P,), and validate them.
 
     Raises:
         InputError: The arrays differ in length, a node index is negative, or a distance is negative or not a number.
@@ -389,7 +389,7 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Return, for each goal (a pair of nodes), whether it has a path no longer than its bound, in exact arithmetic.
+    """Return, for each goal, whether its two nodes are joined by a path within the goal's bound, in exact arithmetic.
 
     Args:
         edges: (E, 2) The node indices of each edge. Edges are used in both directions.

@@ -48,7 +48,7 @@ _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 
 @contextmanager
 def places_at_most(count: int | None) -> Iterator[None]:
-    """Limit the number of places in problems that are loaded within a ``with`` block. If None, there is no limit.
+    """Limit the number of places in problems that are loaded within a ``with`` block. None means no limit.
 
     A few numbers in a problem file can declare millions of places. When a release is verified, the limit is its number
     of rows or columns, so that such a file is rejected before its places are computed.
@@ -68,7 +68,7 @@ def check_places(count: int, subject: str) -> None:
         subject: The file and key that declare the places, for the error message.
 
     Raises:
-        DoesNotHoldError: There are more places than :func:`places_at_most` allows.
+        DoesNotHoldError: The number of places exceeds the limit set by :func:`places_at_most`.
     """
     limit = _PLACE_LIMIT.get()
     if limit is not None and count > limit:
@@ -176,7 +176,7 @@ class Space:
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def description(self, index: int) -> str:
-        """Return a place's name or, if it has none, its position as a string, or an empty string if it has neither."""
+        """Return a place's name, its position as a string if it has no name, or an empty string if it has neither."""
         if self.names is not None and self.names[index]:
             return self.names[index]
         if self.on_map is None:
@@ -219,8 +219,8 @@ class Space:
     def _coordinate_faults(self, points: Floats) -> list[Fault]:
         """Return the faults found in the coordinates.
 
-        If places of this kind have no coordinates, or if the shape is wrong, that is the only fault. Otherwise there is
-        one fault per place with an invalid coordinate.
+        If places of this kind have no coordinates, or if the array has the wrong shape, that is the only fault.
+        Otherwise there is one fault per place with an invalid coordinate.
 
         Args:
             points: The given coordinates. A valid array has one row per id, and two columns unless the kind is vector.
@@ -267,7 +267,7 @@ def grid_points(
         source, key: The names of the file and the key, for error messages.
 
     Raises:
-        InputError: A size is not positive, or the grid crosses a pole or extends around the earth.
+        InputError: A size is not positive, or the grid crosses a pole or wraps all the way around the earth.
         DoesNotHoldError: The grid has more places than the release that is being verified (see :func:`check_places`).
     """
     if faults := list(_grid_faults(rows, cols, cell_km, south_west, source, key)):
@@ -360,7 +360,7 @@ def _grid_faults(
 ) -> Iterator[Fault]:
     """Yield a fault for each argument of :func:`grid_points` that is out of range.
 
-    Outside these ranges, the formulas for a grid are invalid. For example, a step to the east has length 0 at a pole.
+    Outside these ranges, the formulas for a grid do not hold. For example, a step to the east has length 0 at a pole.
     """
     for name, value in (("rows", rows), ("cols", cols)):
         # True is an int in Python, but not a valid number of rows.

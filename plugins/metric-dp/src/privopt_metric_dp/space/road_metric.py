@@ -27,7 +27,9 @@ __all__ = ["RoadMetric"]
 
 
 class RoadMetric(Metric):
-    """Shortest-path distances over undirected roads, in km. A distance is infinite if no path connects the two places.
+    """Shortest-path distances over undirected roads, in km.
+
+    A distance is infinite if no path connects the two places.
 
     Attributes:
         roads: The roads. Paths may pass through nodes that are not records.
@@ -37,7 +39,7 @@ class RoadMetric(Metric):
     """
 
     def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
-        """Look up the nodes of the records and outputs. All ids that are not nodes are reported in one error.
+        """Look up the nodes of the records and outputs. A single error reports all ids that are not nodes.
 
         Args:
             roads: Undirected roads.
@@ -106,7 +108,7 @@ class RoadMetric(Metric):
         return edge_records[(edge_records >= 0).all(axis=1)]
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the exact shortest-path lengths, given the distances that this metric returns."""
+        """Return upper bounds on the exact shortest-path lengths, given the distances returned by this metric."""
         # The metric's doubles are rounded sums minus an error bound, so the exact sums may be larger by twice that
         # bound. The factor 4 leaves a margin, and 2^-51 covers the rounding of the products below.
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
@@ -116,7 +118,7 @@ class RoadMetric(Metric):
         """Return balls that enclose the exact distances of pairs of records.
 
         The exact distances are sums of the declared decimals. If these are not known, a ball extends from the lower to
-        the upper bound on the distance. This runs one search for each record that comes first in some pair.
+        the upper bound on the distance. One search is run for each record that comes first in some pair.
 
         Args:
             pairs: (P, 2) The record indices of each pair.
@@ -163,7 +165,7 @@ class RoadMetric(Metric):
         return is_within
 
     def _round_down(self, sums: Floats) -> Floats:
-        """Subtract a bound on the rounding error from sums along paths, so that they never exceed the exact sums."""
+        """Reduce sums along paths by a bound on their rounding error, so that they never exceed the exact sums."""
         return sums if self.roads.exact else sums * (1.0 - self._rounding)
 
     def rows(self, i: npt.ArrayLike) -> Floats:
@@ -210,7 +212,7 @@ class RoadMetric(Metric):
         return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return the pairs connected by a path that passes through no third record. They imply all other pairs.
+        """Return the pairs connected by a path that passes through no third record, which imply all other pairs.
 
         The shortest path between the records of any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI
         2024) applies. If sums along paths are not exact, the result is None, because a rounded distance may then be
