@@ -114,7 +114,7 @@ def publication_files(
 
 
 def _path_of(form: Form) -> str:
-    """Return the path of a table for readers, relative to the release folder."""
+    """Return the path of the table that is written for readers, relative to the release folder."""
     return f"{PUBLICATION}/{Path(form.file).name}"
 
 

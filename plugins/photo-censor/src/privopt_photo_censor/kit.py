@@ -84,7 +84,7 @@ def _make_album(problem: GeneratedProblem) -> Album:
 
 
 def _can_greedy_decide(album: Album, task: Task) -> bool:
-    """Return whether greedy deletion either solves the task or proves that it cannot be solved."""
+    """Return whether greedy deletion either solves the task or proves that the task cannot be solved."""
     try:
         greedy(album, task)
     except StoppedError:
@@ -97,7 +97,7 @@ def _can_greedy_decide(album: Album, task: Task) -> bool:
 def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
     """Count the locations that rank at or above the true one, in rational arithmetic.
 
-    This shares no code with the mechanism, so that it can serve as an oracle.
+    The function shares no code with the mechanism, so that it can serve as an independent check.
 
     Args:
         album: The scores.
@@ -116,7 +116,7 @@ def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
 
 
 def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
-    """Return the optimal value of a small problem by brute force, or None if no set of photos meets the task.
+    """Return the optimal value of a small problem by brute force, or None if no set of photos satisfies the task.
 
     The value is the minimum number of deleted photos or, under a budget, the maximum number of protected locations.
     ``result`` is not used.

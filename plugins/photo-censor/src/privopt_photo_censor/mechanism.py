@@ -46,7 +46,7 @@ BYTES_PER_SCORE: Final = 150.0
 
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
-    """A mechanism that deletes photos so that a classifier cannot infer the place from the remaining ones."""
+    """A mechanism that deletes photos so that a classifier cannot infer where the remaining ones were taken."""
 
     problem_class = PhotoProblem
     release_class = Deletions

@@ -126,7 +126,7 @@ class RowCharger:
 
     @property
     def subject(self) -> str:
-        """The name of the column of subjects."""
+        """The name of the column that identifies the subject of each row."""
         return self.charge.subject or ""
 
     def column_key(self) -> bytes:

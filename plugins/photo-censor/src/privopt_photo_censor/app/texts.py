@@ -169,7 +169,7 @@ def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
 def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
     """Yield every field of a photo's Exif, XMP, IPTC and Photoshop data, and of the other blocks in its file.
 
-    Texts may be repeated, because Exif data are read both through Pillow and from the contents of the file.
+    A field may be yielded more than once, because Exif data are read both through Pillow and from the file's contents.
 
     Args:
         photo: The opened photo, with its pixels already loaded.
@@ -204,7 +204,7 @@ def _iptc_records(text: bytes) -> Iterator[bytes]:
 
 
 def _texts_of_block(block: Block) -> Iterator[_Field]:
-    """Yield the texts in one block of a photo's file, except for XMP and IPTC data, which are parsed separately."""
+    """Yield the text in one block of a photo's file, except for XMP and IPTC data, which are parsed separately."""
     kind, data = block.kind, block.contents
     if kind == AFTER_END:
         yield from _trailing_texts(data)
@@ -284,7 +284,7 @@ def _png_text(kind: str, data: bytes) -> Iterator[_Field]:
 
 
 def _block_texts(block: bytes) -> Iterator[_Field]:
-    """Yield the texts in an Exif block, or a placeholder if the block is malformed."""
+    """Yield the text in an Exif block, or a placeholder if the block is malformed."""
     exif = Image.Exif()
     try:
         exif.load(block)
@@ -295,7 +295,7 @@ def _block_texts(block: bytes) -> Iterator[_Field]:
 
 
 def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
-    """Yield the texts in all directories of Exif data, except for technical fields."""
+    """Yield the text in all directories of Exif data, except for technical fields."""
     order = "le" if exif.endian == "<" else "be"
     # IFD1 describes the thumbnail, and may contain texts of its own.
     directories = (ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo, ExifTags.IFD.Interop, ExifTags.IFD.IFD1)
@@ -364,7 +364,7 @@ def _decode_coded(value: bytes, order: str) -> str:
 
 
 def _photoshop_texts(contents: bytes) -> Iterator[_Field]:
-    """Yield the texts in Photoshop resources: IPTC and Exif data, captions, URLs and slices."""
+    """Yield the text in Photoshop resources: IPTC and Exif data, captions, URLs and slices."""
     for number, data in photoshop_resources(contents):
         if number == IPTC_RESOURCE:
             yield from _iptc_texts(data)
@@ -376,7 +376,7 @@ def _photoshop_texts(contents: bytes) -> Iterator[_Field]:
 
 
 def _iptc_texts(records: bytes) -> Iterator[_Field]:
-    """Yield the texts in IPTC records."""
+    """Yield the text in IPTC records."""
     # Anything before the first marker, such as padding, is skipped.
     offset = records.find(b"\x1c")
     while offset >= 0 and offset + 5 <= len(records) and records[offset] == 0x1C:

@@ -156,12 +156,12 @@ def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
 
 
 def _warn_of_texts(names: Sequence[str], release: Deletions) -> list[str]:
-    """Return a warning about photos whose files contain texts, without quoting the texts.
+    """Return a warning about photos whose files contain text, without quoting it.
 
-    If clean copies were made, there is no warning, because copies contain no texts.
+    If clean copies were made, there is no warning, because copies contain no text.
 
     Args:
-        names: The names of the retained photos whose files contain texts.
+        names: The names of the retained photos whose files contain text.
         release: The release, which says which photos are retained and lists any clean copies.
     """
     if not names or release.copies is not None:

@@ -50,7 +50,7 @@ def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
 
 
 class _Reader:
-    """An XML event handler that collects the texts in an XMP packet.
+    """An XML event handler that collects the text in an XMP packet.
 
     Attributes:
         texts: The name and text of each property found so far.

@@ -47,7 +47,7 @@ class Photos:
         theta: The margin, which is added to each photo's score for the true place.
         k, budget: The number of places to protect, and the number of photos that may be deleted. One of the two is the
             task, and the other is 0.
-        least: The smallest number of photos that must stay.
+        least: The smallest number of photos that must be kept.
         whom: The guarantee's scope in result.json: "this-classifier", or "margin" if it covers all classifiers within
             the margin.
         blind: The indices of the photos and copies that assign probability 0 to the true place.

@@ -85,7 +85,7 @@ def _make_plan(album: Album, task: Task, retained: Bools) -> Plan:
     The bound is cheap to compute, because it considers locations one at a time (see :attr:`Incumbent.cap`).
 
     Args:
-        album: The scores, and the photos that must stay.
+        album: The scores, and the photos that must be kept.
         task: A top-k or budget task.
         retained: (N,) mask of the photos to retain.
     """

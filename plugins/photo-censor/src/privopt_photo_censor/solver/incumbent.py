@@ -44,7 +44,7 @@ class Incumbent:
     """
 
     def __init__(self, album: Album, task: Task) -> None:
-        """Start without any set of photos.
+        """Create an incumbent that has no set of photos yet.
 
         Args:
             album: The scores. Those of the true location must be finite.

@@ -187,10 +187,10 @@ def solve_easy_case(album: Album, task: Task) -> Plan | None:
 def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None:
     """Prove a bound on the value of any set of photos.
 
-    If the time limit is reached or the proof grows too large, a weaker bound is proved.
+    If the time limit is reached or the proof grows too large, a weaker bound is proved instead.
 
     Args:
-        album: The scores, and the photos that must stay.
+        album: The scores, and the photos that must be kept.
         task: A top-k or budget task.
         bound: The conjectured bound on the number of retained photos or, under a budget, of protected locations.
 

@@ -108,12 +108,12 @@ class Tree:
         return cls(**{name: parts[name] for name in KINDS if name != "version"})
 
     def fault(self, album: Album, k: int, fewest: int) -> str | None:
-        """Return the reason why the tree does not prove a claim, or None if it does.
+        """Return the reason why the tree does not prove a claim, or None if the claim is proved.
 
         The claim is that no set of at least ``fewest`` retained photos protects at least ``k`` locations.
 
         Args:
-            album: The scores, and the photos that must stay.
+            album: The scores, and the photos that must be kept.
             k: The minimum number of protected locations in the claim.
             fewest: The minimum number of retained photos in the claim.
         """

@@ -95,7 +95,7 @@ class Search:
         album, data: The scores, and the same scores in the form that the solvers use.
         incumbent: The best set of photos so far, and what a better set must achieve.
         program: The linear program that bounds sets of locations.
-        by_photos: Whether the search branches on photos rather than locations where it can.
+        by_photos: Whether the search branches on photos rather than on locations where it has the choice.
         _root: The case in which every location may be protected.
         _open: The stack of open cases. The last one is processed next.
         _cases: The kind and item of each finished case, in preorder (see :class:`Tree`).
@@ -104,7 +104,7 @@ class Search:
         _stuck: Whether a case can neither be closed nor branched, which ends the search.
         _core_count: The number of linear programs whose cores have been rounded so far.
         _rounded: The sets of locations whose linear programs have been rounded with no photo fixed by the search.
-        _photos: The photos that must stay and the photos that may stay in the root case.
+        _photos: The photos that must be kept and the photos that may be kept in the root case.
         _order: (N,) The photos in the order in which the search branches on them.
     """
 
@@ -426,7 +426,7 @@ class Search:
         self._open += [case, inner]
 
     def _branch_on_photo(self, case: Case, i: int | None = None) -> None:
-        """Branch on whether photo ``i`` stays. By default, this is the first undecided photo in ``_order``."""
+        """Branch on whether photo ``i`` is kept. By default, the first undecided photo in ``_order`` is used."""
         free = case.photos.may & ~case.photos.must
         i = int(next(photo for photo in self._order if free[photo])) if i is None else i
         # The child in which the photo is retained is pushed last below, so that it comes first in the proof.

@@ -176,7 +176,7 @@ class Sphere:
 
         Raises:
             RefusedError: An id is repeated, remap.csv does not list exactly the problem's points, or a point is mapped
-                to something other than one of these points.
+                to something that is not one of these points.
         """
         table = self.problem.columns(self.output)
         names = self.columns.get("id", "id")
