@@ -78,9 +78,9 @@ def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
         paths: The distinct paths from the root to a leaf.
 
     Returns:
-        Two lists with one entry per level: the prefixes that end on the level; and the last name in each prefix, the
-            index of the prefix's parent, and whether the prefix repeats its parent, which is the case if its last name
-            is empty.
+        Two lists with one entry per level. An entry of the first one contains the prefixes that end on the level. An
+        entry of the second one contains the last name in each prefix, the index of the prefix's parent, and whether the
+        prefix repeats its parent, which is the case if its last name is empty.
     """
     prefixes: list[pl.DataFrame] = []
     levels: Levels = []
