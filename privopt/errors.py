@@ -97,7 +97,7 @@ class Fault:
         where: The key, or the row and column, inside the file, or "" for the file as a whole.
         actual: The actual value, in words.
         expectation: The expected value, in words.
-        is_description: Whether ``actual`` only describes the kind of value and quotes nothing from it.
+        is_description: Whether ``actual`` only describes the kind of value, without quoting any of it.
     """
 
     file: str
@@ -115,9 +115,9 @@ class Fault:
 
 
 def conceal(faults: Iterable[Fault]) -> list[Fault]:
-    """Remove the values quoted in the faults of a secret file, because messages may end up in logs.
+    """Remove the values quoted in the faults of a file with sensitive contents, because messages may end up in logs.
 
-    The owner can find each value by its row and column.
+    The file's owner can still find each value by its row and column.
 
     >>> conceal([Fault("counts.csv", "row 2, column groups", "-7", "a whole number of at least 0")])[0].actual
     'another value'
@@ -178,7 +178,7 @@ _ADDRESS = re.compile(r"\s*<[^<>]* at 0x[0-9a-fA-F]+>")
 def reason_of(error: BaseException) -> str:
     """Return the message of an exception from Python or a library as one line for users.
 
-    Object addresses and Python's advice about its own limits are omitted, because they help only programmers.
+    Object addresses and Python's advice about its own limits are omitted, because they are only useful to programmers.
 
     >>> reason_of(RecursionError("maximum recursion depth exceeded while calling a Python object"))
     'nested too deeply'
@@ -234,7 +234,7 @@ class Faults:
 
     Args:
         faults: The initial faults.
-        count: The number of initial faults, if there are more than ``faults`` contains.
+        count: The number of initial faults, if ``faults`` contains only some of them.
 
     Attributes:
         count: The number of faults so far, listed or not.
@@ -252,12 +252,12 @@ class Faults:
     def add_rows(
         self, file: str, column: str, rows: Sequence[int], actual_of: Callable[[int], object], expectation: str
     ) -> None:
-        """Add a fault for each faulty row. Rows are numbered from 0 below the header, which is row 1 in messages.
+        """Add a fault for each faulty row.
 
         Args:
             file: The name of the file.
             column: The name of the column.
-            rows: The indices of the faulty rows.
+            rows: The indices of the faulty rows, numbered from 0 below the header. In messages, the header is row 1.
             actual_of: A function that returns a row's value. It is called only for rows that are listed.
             expectation: The expected value, in words.
         """
@@ -267,7 +267,7 @@ class Faults:
     def extend(self, faults: Iterable[Fault], count: int | None = None) -> None:
         """Add faults.
 
-        If their number is given as ``count``, the iterable is consumed only as far as its faults will be listed.
+        If ``count``, the number of faults, is given, the iterable is consumed only as far as its faults will be listed.
         """
         if count is None:
             faults = list(faults)
@@ -277,7 +277,7 @@ class Faults:
 
     @property
     def listed(self) -> list[Fault]:
-        """The first :data:`MOST_FAULTS` faults. If there are more, one further fault says how many."""
+        """The first :data:`MOST_FAULTS` faults. If there are more, a final entry says how many are not listed."""
         unlisted_count = self.count - len(self._first)
         if not unlisted_count:
             return list(self._first)
@@ -299,7 +299,7 @@ class Faults:
 def faults_in(file: str) -> Iterator[None]:
     """Replace the file name ``"problem"`` with ``file`` in the faults of any InputError raised in a ``with`` block.
 
-    Code that checks a problem does not know the name of the problem's file, and uses ``"problem"`` instead.
+    Code that checks a problem does not know the name of the problem's file, and uses ``"problem"`` as a placeholder.
     """
     try:
         yield
@@ -311,7 +311,7 @@ def faults_in(file: str) -> Iterator[None]:
 
 
 class UsageError(PrivoptError):
-    """The arguments of a command or call are invalid or contradict each other."""
+    """Raised if the arguments of a command or call are invalid or contradict each other."""
 
     exit_code = 2
 
@@ -325,8 +325,8 @@ def check_number(name: str, value: object, expectation: str, *, minimum: float =
 
     Args:
         name: The argument's name, for the message.
-        value: The argument.
-        expectation: The requirement on the argument in words, for the message.
+        value: The argument's value.
+        expectation: A description of the valid values, for the message.
         minimum: The smallest allowed number.
         whole: Whether only integers are allowed.
 
@@ -345,25 +345,25 @@ def check_number(name: str, value: object, expectation: str, *, minimum: float =
 
 
 class BudgetSpentError(UsageError):
-    """A report would exceed a ledger's limit. Nothing was charged, so nothing may be drawn."""
+    """Raised if a report would exceed a ledger's limit. Nothing has been charged, so no report may be drawn."""
 
 
 class UnknownNameError(UsageError):
-    """A name is unknown. The message suggests similar names or lists the known ones.
+    """Raised if a name is unknown. The message suggests similar names or lists the known ones.
 
     Attributes:
         kind, name, known, is_secret: The constructor's arguments, with the known names sorted.
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, is_secret: bool = False) -> None:
-        """Create the error with its message.
+        """Create the error and its message.
 
         Args:
             kind: The kind of thing that was looked up, such as ``"mechanism"``.
             name: The unknown name.
             known: The names that exist.
-            is_secret: Whether the name is a secret, such as a person's place. If so, the message contains neither the
-                name nor similar ones, because messages may be logged.
+            is_secret: Whether the name is sensitive, for example because it reveals someone's location. If so, the
+                message contains neither the name nor similar ones, because messages may be logged.
         """
         self.kind = kind
         self.name = name
@@ -387,50 +387,50 @@ class UnknownNameError(UsageError):
 
 
 class RegistryError(PrivoptError):
-    """Plugins clash or are registered incorrectly. The message names the plugins involved."""
+    """Raised if plugins clash or are registered incorrectly. The message names the plugins involved."""
 
     exit_code = 2
 
 
 class ModelError(PrivoptError):
-    """The DSL cannot accept a model. The message names the constraint family, index and term."""
+    """Raised if the modelling language rejects a model. The message names the constraint family, index and term."""
 
     exit_code = 2
 
 
 class InfeasibleError(PrivoptError):
-    """The problem has no solution."""
+    """Raised if a problem has no solution."""
 
     exit_code = 3
 
 
 class UnboundedError(PrivoptError):
-    """The objective is unbounded."""
+    """Raised if a problem's objective can be improved without limit."""
 
     exit_code = 3
 
 
 class StoppedError(PrivoptError):
-    """A limit or an interrupt stopped the work before a feasible solution was found."""
+    """Raised if the work was stopped before it had a result, for example by a limit, an interrupt or a full disk."""
 
 
 class SolverError(PrivoptError):
-    """A solver died, rejected its input, or returned a solution that violates the model's rows."""
+    """Raised if a solver died, rejected its input, or returned a solution that violates the model's rows."""
 
 
 class SolverDiedError(SolverError):
-    """A solver's process ended during a solve, because it was killed, ran out of memory, or crashed."""
+    """Raised if a solver's process ended during a solve, because it was killed, ran out of memory, or crashed."""
 
 
 class DoesNotHoldError(PrivoptError):
-    """Checksums or claims in a folder do not hold. The message has one line for each failure."""
+    """Raised if checksums or claims in a folder turn out to be wrong. The message has one line for each failure."""
 
     exit_code = 1
 
 
 class CertificationError(PrivoptError):
-    """A release could not be certified. Nothing is written."""
+    """Raised if a release could not be certified. Nothing is written in this case."""
 
 
 class RoundTripError(CertificationError):
-    """A certified release failed verification after it was written, and was removed."""
+    """Raised if a certified release failed verification after it was written. Its files have been removed."""

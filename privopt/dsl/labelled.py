@@ -37,7 +37,7 @@ def as_doubles(values: Any) -> Floats:
 
 
 def as_double_matrix(matrix: Any) -> Any:
-    """Convert a vector or matrix to an array of doubles, or to a CSR matrix of doubles if it is a SciPy sparse object.
+    """Convert a vector or matrix to an array of doubles, or a SciPy sparse object to a CSR matrix of doubles.
 
     Raises:
         TypeError, ValueError: As for :func:`as_doubles`.
@@ -50,7 +50,10 @@ def as_double_matrix(matrix: Any) -> Any:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise a ModelError, prefixed with ``name``, if ``values`` is a masked array, which may lack some numbers."""
+    """Raise a ModelError, prefixed with ``name``, if ``values`` is a masked array.
+
+    Masked entries have no value.
+    """
     if isinstance(values, np.ma.MaskedArray):
         raise ModelError(f"{name}: {MASKED_ADVICE}")
 
@@ -63,9 +66,9 @@ def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> A
     Args:
         source: A dict from labels (tuples of labels, if there are several sets) to numbers; a pandas Series; a pandas
             DataFrame whose rows are labelled by the first set and whose columns are labelled by the second; or a polars
-            DataFrame with a column of labels for each set, followed by a column of numbers. pandas objects with the
-            default index have no labels.
-        sets: The index sets that the labels belong to, or None if none were given.
+            DataFrame with a column of labels for each set, followed by a column of numbers. A pandas object with the
+            default index counts as unlabelled.
+        sets: The index sets that the labels belong to, or None if the caller supplied no sets.
         name: The name of the variable or parameter, used as the prefix of error messages.
 
     Raises:
@@ -106,8 +109,8 @@ def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> 
     """Return the (label, number) pairs in a source, or None if the source has no labels.
 
     Raises:
-        ModelError: A polars table does not have one column of labels for each of the ``sets`` and one of numbers. The
-            message is prefixed with ``name``.
+        ModelError: A polars table does not consist of one label column for each set in ``sets`` and one column of
+            numbers. The message is prefixed with ``name``.
     """
     if isinstance(source, Mapping):
         return source.items()
@@ -127,5 +130,5 @@ def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> 
 
 
 def _is_default_index(index: Any) -> bool:
-    """Return whether a pandas index is the default one, which counts 0, 1, 2, ..."""
+    """Return whether a pandas index is the default index 0, 1, 2, ..."""
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1

@@ -39,10 +39,10 @@ Where: TypeAlias = Ints | Iterable[object]
 
 
 def as_expression(value: Expression) -> sympy.Expr:
-    """Convert a number or expression to an expression in sympy's own classes.
+    """Convert a number or an expression to a plain sympy expression.
 
-    If the outermost operation is an instance of a subclass in :mod:`.operators`, it is converted to sympy's own class.
-    Strings are rejected, because sympy would parse them as formulas.
+    If the outermost operation is one of the operator-overloading subclasses in :mod:`.operators`, it is replaced with
+    sympy's own class. Strings are rejected, because sympy would parse them as formulas.
 
     Raises:
         ModelError: The value is a string, an array, an expression written without indices (``VectorExpression``), or
@@ -67,8 +67,8 @@ def as_expression(value: Expression) -> sympy.Expr:
 def exp(exponent: Expression) -> sympy.Expr:
     """Return e to the power of an expression or a number, as an unevaluated exponential.
 
-    sympy itself would evaluate ``exp(1.0)`` to 2.718. A row ``z_i <= exp(1.0) z_j`` would then no longer be recognised
-    as a privacy row.
+    sympy's own ``exp`` would evaluate ``exp(1.0)`` to 2.718, so that a row ``z_i <= exp(1.0) z_j`` would no longer be
+    recognised as a privacy row.
 
     >>> exp(1.5)
     exp(1.5)
@@ -87,52 +87,53 @@ def exp(exponent: Expression) -> sympy.Expr:
 
 
 def log(value: Expression) -> sympy.Expr:
-    """Return the natural logarithm of a number or of an expression in params."""
+    """Return the natural logarithm of a number or of an expression in parameters."""
     return _with_operators_unless_number(sympy.log(as_expression(value)))
 
 
 def sqrt(value: Expression) -> sympy.Expr:
-    """Return the square root of a number or of an expression in params."""
+    """Return the square root of a number or of an expression in parameters."""
     return _with_operators_unless_number(sympy.sqrt(as_expression(value)))
 
 
 def _with_operators_unless_number(expression: sympy.Expr) -> sympy.Expr:
-    """Add this package's operators to an expression, or return it unchanged if it is a number such as ``sqrt(2)``."""
+    """Return an expression with this package's operators, or unchanged if it is a number such as ``sqrt(2)``."""
     return expression if expression.is_number else with_operators(expression)
 
 
 def _relation(kind: type[sympy.Rel], left: Side, right: Side) -> Any:
-    """Return a relation of class ``kind``, between vectors if either side is a vector, or else between expressions."""
+    """Return a relation of class ``kind``, between vectors if either side is one, and else between expressions."""
     if is_vector(left) or is_vector(right):
         return vector_relation(kind, left, right)
     return kind(as_expression(left), as_expression(right), evaluate=False)
 
 
 def Le(left: Side, right: Side) -> Any:  # noqa: N802
-    """Return the relation ``left <= right`` as written. sympy's own operator would rearrange or evaluate it."""
+    """Return the relation ``left <= right`` as written. sympy's own operator might rearrange or evaluate it."""
     return _relation(AtMost, left, right)
 
 
 def Ge(left: Side, right: Side) -> Any:  # noqa: N802
-    """Return the relation ``left >= right`` as written. sympy's own operator would rearrange or evaluate it."""
+    """Return the relation ``left >= right`` as written. sympy's own operator might rearrange or evaluate it."""
     return _relation(AtLeast, left, right)
 
 
 def Eq(left: Side, right: Side) -> Any:  # noqa: N802
-    """Return the relation ``left == right`` as written. sympy's own ``Eq`` would rearrange or evaluate it."""
+    """Return the relation ``left == right`` as written. sympy's own ``Eq`` might rearrange or evaluate it."""
     return _relation(Equal, left, right)
 
 
 def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
-    """Read the index tuples that a family or sum is restricted to, in any form that users may write.
+    """Read the index tuples that a family of rows or a sum is restricted to.
 
     Args:
-        indices: The indices that can be restricted. Tuples with m entries restrict the first m of them.
-        where: An integer array (P, m) of positions in the sets; a sequence of tuples of labels (plain labels if m is
-            1); or a pair ``(indices, tuples)`` that names the restricted indices.
+        indices: The indices that can be restricted. Unless ``where`` names the restricted indices, tuples with m
+            entries restrict the first m of these.
+        where: An integer array of positions in the sets, shape (P, m); a sequence of tuples of labels (or plain labels
+            if m is 1); or a pair ``(indices, tuples)`` that names the restricted indices.
 
     Returns:
-        The restricted indices, and the positions of each one's values, shape (P,).
+        The restricted indices, and for each of them an array of positions in its set, shape (P,).
 
     Raises:
         ModelError: The tuples have the wrong form or length, or a label or position is not in its set.
@@ -195,12 +196,12 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
     Args:
         expression: The expression to sum.
         over: The indices to sum over.
-        where: The tuples of index values to sum over, as labels or positions, or None for all. In the form
-            ``((i, k), tuples)``, some of the named indices need not be summed over. Each row then sums only over the
-            tuples that match the row's values of these indices.
+        where: The tuples of index values to sum over, as labels or positions, or None for all. In the form ``((i, k),
+            tuples)``, some of the named indices may be indices of the rows instead of the sum. Each row then sums only
+            over the tuples that match its own values of those indices.
 
     Raises:
-        ModelError: An argument cannot be used, or an index occurs twice in ``over``.
+        ModelError: An argument is invalid, or an index occurs twice in ``over``.
     """
     indices = read_indices(over, "total")
     args: list[Any] = [as_expression(expression), sympy.Tuple(*indices)]
@@ -210,7 +211,7 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
 
 
 def read_indices(over: Index | Sequence[Index], name: str) -> tuple[Index, ...]:
-    """Return the indices ``over`` as a tuple.
+    """Return ``over`` as a tuple of indices.
 
     Raises:
         ModelError: ``over`` is neither an index nor a sequence of indices, or an index is repeated. The message begins
@@ -274,12 +275,12 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
     """Split an expression into linear terms that add up to it.
 
     Args:
-        expression: An expression in variables, params, indices and numbers.
-        where: The part of the model to name in error messages: a family or "objective".
+        expression: An expression in variables, parameters, indices and numbers.
+        where: The part of the model to name in error messages: a family of rows or "objective".
 
     Raises:
-        ModelError: The expression contains a nonlinear product or function of variables, which the message names, or a
-            sum inside a function.
+        ModelError: The expression contains a sum inside a function, or a nonlinear product or function of variables,
+            which the message names.
     """
     # A scalar variable appears on its own, any other variable only with its indices.
     if isinstance(expression, Access | Variable):
@@ -308,14 +309,16 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
 
 
 def _variable_names(expression: sympy.Expr) -> str:
-    """Return the names of an expression's variables, separated by commas, for messages."""
+    """Return the names of an expression's variables as a comma-separated string, for error messages."""
     return ", ".join(sorted(v.name for v in expression.atoms(Variable)))
 
 
 def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
-    """Expand the product ``expression`` and return its terms. At most one factor may contain variables.
+    """Expand a product, in which at most one factor may contain variables, into linear terms.
 
-    ``where`` is the part of the model to name in error messages: a family or "objective".
+    Args:
+        expression: The product.
+        where: The part of the model to name in error messages: a family of rows or "objective".
     """
     constant_factors = [x for x in expression.args if not x.has(Variable, Total)]
     variable_factors = [x for x in expression.args if x.has(Variable, Total)]
@@ -366,8 +369,8 @@ def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tup
 def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[..., Any]:
     """Compile the expression ``body`` to a NumPy function of the symbols ``arguments``.
 
-    Most coefficients are products of symbols and integers, such as ``-p[i]``. These products are computed directly,
-    because sympy takes milliseconds to generate a function's code.
+    Most coefficients are products of symbols and integers, such as ``-p[i]``. These are evaluated without generated
+    code, because generating a function with sympy takes milliseconds.
     """
     factors = sympy.Mul.make_args(body)
     if not all(factor in arguments or factor.is_Integer for factor in factors):
@@ -387,26 +390,26 @@ def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[
 
 
 class Coefficient:
-    """A coefficient expression as a NumPy function of index arrays, compiled once for all rows of a family.
+    """A coefficient expression, compiled once for all rows of a family to a NumPy function of index arrays.
 
-    Numbers are passed to the function as arguments, because sympy would write only 15 of their digits into the
-    generated code.
+    Non-integer numbers are passed to the function as arguments, because sympy would write only 15 of their digits into
+    the generated code.
 
     Attributes:
-        expression: The coefficient, in params, indices and numbers.
+        expression: The coefficient, in parameters, indices and numbers.
         where: The part of the model to name in error messages.
-        _accesses: The params in the expression, with their indices. They are the function's first arguments.
+        _accesses: The parameters in the expression, with their indices. They are the function's first arguments.
         _numbers: The numbers in the expression that are not integers. They are the function's last arguments.
-        _constant: The coefficient's value if it contains no params or indices and no numbers other than integers, else
-            None.
+        _constant: The coefficient's value if it contains no parameters or indices and no numbers other than integers,
+            or None otherwise.
         _function: The NumPy function, or None if ``_constant`` is set.
     """
 
     def __init__(self, expression: sympy.Expr, where: str) -> None:
-        """Compile an expression in params, indices and numbers. Error messages begin with ``where``.
+        """Compile an expression in parameters, indices and numbers. Error messages begin with ``where``.
 
         Raises:
-            ModelError: The expression is not real, or has symbols other than params and indices.
+            ModelError: The expression is not real, or it contains symbols other than parameters and indices.
         """
         # This rejects log(0) and sqrt(-1), for example, which sympy has already evaluated.
         if expression.has(sympy.zoo, sympy.nan, sympy.I):
@@ -444,9 +447,11 @@ class Coefficient:
         self._function = None if self._constant is not None else _numpy_function(list(stand_ins.values()), body)
 
     def __call__(self, places: Places, size: int) -> Floats:
-        """Return the coefficient at each index tuple, shape (size,).
+        """Return the coefficient's value for each index tuple, shape (size,).
 
-        ``places`` contains the positions of each index's values, shape (size,).
+        Args:
+            places: For each index, the positions of its values in its set, shape (size,).
+            size: The number of index tuples.
         """
         if self._constant is not None or self._function is None:
             return np.full(size, self._constant, dtype=np.float64)
@@ -458,19 +463,20 @@ class Coefficient:
 
 
 class Coefficients:
-    """A cache of a model's coefficients as NumPy functions, so that recompiling for new parameters does not need sympy.
+    """A cache of compiled coefficients, which lets a model be recompiled for new parameter values without sympy.
 
     Attributes:
-        _functions: The functions, keyed first by the family (or "objective") that uses them, and then by expression.
+        _functions: The compiled coefficients, keyed first by the family of rows (or "objective") that uses them, and
+            then by expression.
     """
 
     def __init__(self) -> None:
         self._functions: dict[str, dict[sympy.Expr, Coefficient]] = {}
 
     def get(self, expression: sympy.Expr, where: str) -> Coefficient:
-        """Return the function for an expression, compiling it if it is not cached.
+        """Return the compiled coefficient for an expression, compiling it if it is not cached.
 
-        The function's error messages begin with ``where``.
+        ``where`` is the family of rows (or "objective") that uses the coefficient. Error messages begin with it.
         """
         functions = self._functions.setdefault(where, {})
         if expression not in functions:
@@ -478,21 +484,21 @@ class Coefficients:
         return functions[expression]
 
     def drop(self, where: str) -> None:
-        """Remove the functions cached for ``where``, because this family or objective was replaced or removed."""
+        """Remove all cached functions of the family or objective ``where``, which has been replaced or removed."""
         self._functions.pop(where, None)
 
 
 def param_values(access: Param | Access, places: Places, size: int, where: str) -> Floats:
-    """Return a param's values at all index tuples, shape (size,).
+    """Return a parameter's value for each index tuple, shape (size,).
 
     Args:
-        access: The param with its index expressions, or a scalar param.
+        access: The parameter with its index expressions, or a scalar parameter.
         places: For each index, the positions of its values, shape (size,).
-        size: Number of index tuples.
-        where: The part of the model to name in error messages: a family or "objective".
+        size: The number of index tuples.
+        where: The part of the model to name in error messages: a family of rows or "objective".
 
     Raises:
-        ModelError: A value is NaN, or a position is outside the param's set.
+        ModelError: A value is NaN, or a position is outside the parameter's set.
     """
     if isinstance(access, Param):
         return np.broadcast_to(np.asarray(access.values(), dtype=np.float64), (size,))
@@ -507,13 +513,13 @@ def param_values(access: Param | Access, places: Places, size: int, where: str) 
 
 
 def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, size: int, where: str) -> Ints:
-    """Return the positions that an index expression (such as ``i``, ``i + 1`` or a constant) takes, shape (size,).
+    """Evaluate an index expression such as ``i``, ``i + 1`` or a constant, and return its positions, shape (size,).
 
     Args:
         expression: The index expression.
         index_set: The set that the positions must lie in.
         places: For each index, the positions of its values, shape (size,).
-        size: Number of index tuples.
+        size: The number of index tuples.
         where: The part of the model to name in error messages.
 
     Raises:
@@ -540,7 +546,7 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
 def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     """Split a coefficient ``factor * exp(log)`` into ``factor`` and ``log``. If there is no exponential, ``log`` is 0.
 
-    Privacy rows store the logarithm, because its exponential may be too large for a double.
+    Privacy rows ``z_i <= exp(log) z_j`` store the logarithm, because its exponential may be too large for a double.
     """
     factors = sympy.Mul.make_args(coefficient)
     logs = [x.args[0] for x in factors if isinstance(x, sympy.exp)]
@@ -548,5 +554,5 @@ def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 
 
 def free_indices(terms: Iterable[Term]) -> set[Index]:
-    """Return the indices that at least one of the terms contains without summing over them."""
+    """Return the free indices of the terms: those that at least one term contains without summing over them."""
     return set().union(*(t.free_indices() for t in terms))

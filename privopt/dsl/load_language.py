@@ -9,14 +9,14 @@ from importlib import import_module
 
 
 def load_language() -> None:
-    """Import the language with Python's cyclic garbage collector paused, unless sympy is already loaded.
+    """Import the modelling language with Python's cyclic garbage collector paused, unless sympy is already loaded.
 
-    Importing sympy and SciPy creates about 10^5 objects that live as long as the program. Collections during the import
-    would examine all of them repeatedly.
+    Importing sympy and SciPy creates about 10^5 objects that live as long as the program. Garbage collections during
+    the import would scan all of them repeatedly.
 
-    Python also collects garbage at exit. With these objects, this takes about 0.1 s of CPU time, mostly to free memory
+    Python also collects garbage at exit. With these objects, that takes about 0.1 s of CPU time, mostly to free memory
     that the operating system would reclaim anyway. All objects that exist at exit, including the program's own, are
-    therefore exempted from these last collections (``gc.freeze``). As a result, finalizers of objects in reference
+    therefore exempted from the final collections (``gc.freeze``). As a result, finalizers of objects in reference
     cycles may not run at exit, which Python does not guarantee anyway.
     """
     if "sympy" in sys.modules:

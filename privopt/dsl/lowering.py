@@ -37,7 +37,7 @@ from privopt.errors import ModelError
 
 @frozen(eq=False)
 class Range:
-    """A relation ``lower <= expression <= upper``, whose bounds contain no variables. Created by :func:`between`."""
+    """A relation ``lower <= expression <= upper`` whose bounds contain no variables, created by :func:`between`."""
 
     lower: sympy.Expr
     expression: sympy.Expr
@@ -49,7 +49,7 @@ class Range:
 
 @frozen(eq=False)
 class Implication:
-    """A relation that must hold whenever a binary variable is 1. Created by :func:`implies`."""
+    """A relation that must hold whenever a binary variable is 1, created by :func:`implies`."""
 
     binary: sympy.Expr
     relation: sympy.Rel | Range
@@ -63,13 +63,13 @@ Relation: TypeAlias = sympy.Rel | Range | Implication
 
 
 def broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Floats:
-    """Return the lower or upper bounds of a block's rows, broadcast to shape (rows,).
+    """Broadcast the lower or upper bounds of a block of rows to shape (rows,).
 
     Args:
-        name: Name of the block, for messages.
+        name: The name of the block, for messages.
         side_name: "lower" or "upper", for messages.
         value: One number for all rows, or one for each row.
-        rows: Number of rows.
+        rows: The number of rows.
 
     Raises:
         ModelError: The value is not numeric, does not fit the number of rows, or contains a NaN.
@@ -98,14 +98,14 @@ def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
     """Return an indicator relation, which must hold if the binary is 1 and need not hold if it is 0.
 
     It is compiled to big-M rows, each with the smallest M that the variables' bounds allow. If a variable lacks a bound
-    that M depends on, compiling raises an error that names the variable.
+    that M depends on, compiling the model raises an error that names the variable.
 
     Args:
         binary: A binary variable ``h[j]`` or its complement ``1 - h[j]``.
-        relation: A ``<=``, ``>=`` or ``Eq`` relation between linear expressions, or ``between``.
+        relation: A ``<=``, ``>=`` or ``Eq`` relation between linear expressions, or a range created by ``between``.
 
     Raises:
-        ModelError: The binary is not an expression, or the relation is between whole variables.
+        ModelError: The binary is not an expression, or the relation is written between whole variables without indices.
     """
     if isinstance(relation, VectorRelation):
         raise ModelError(f"implies({binary}, ...): got a relation of whole variables; write it with indices")
@@ -114,7 +114,7 @@ def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
 
 @frozen(eq=False, kw_only=True)
 class Family:
-    """A symbolic constraint, ``sum of terms  (<= | >= | ==)  0``, with one row for each of its index tuples.
+    """A symbolic constraint ``sum of terms  (<= | >= | ==)  0`` with one row for each of its index tuples.
 
     Attributes:
         name: The family's name.
@@ -125,12 +125,13 @@ class Family:
         restricted: The indices in ``forall`` whose values are restricted to given tuples.
         tuples: The positions of each restricted index's values, shape (number of tuples,).
         kind: The kind of row: "rows", "indicator" (big-M rows with a binary) or "piecewise".
-        privacy: Whether the rows must (True) or must not (False) be privacy rows. If None, the form of the relation
-            decides.
-        switch: The terms of ``h`` or ``1 - h`` for indicator rows with the binary h, or () for other rows.
+        privacy: Whether the rows must (True) or must not (False) be treated as privacy rows ``z_i <= exp(...) z_j``. If
+            None, this depends on the form of the relation.
+        switch: For indicator rows, the terms of the binary ``h`` or of its complement ``1 - h``; () for other rows.
         upper_terms: For rows with two bounds, the constant terms of ``expression - upper``. For these rows, ``terms``
             contains all terms of ``expression - lower``, and the operator is ">=".
-        epigraphs: The absolute values and extrema in the relation, which the terms represent by variables.
+        epigraphs: The absolute values, minima and maxima in the relation, each of which is represented by a variable in
+            the terms.
     """
 
     name: str
@@ -148,16 +149,16 @@ class Family:
 
     @property
     def all_terms(self) -> tuple[Term, ...]:
-        """All terms on which the rows depend."""
+        """All terms that the rows depend on."""
         return (*self.terms, *self.switch, *self.upper_terms)
 
 
 @frozen(eq=False, kw_only=True)
 class Block:
-    """Rows ``lower <= matrix x[columns] <= upper`` that are given as arrays instead of a formula.
+    """Rows ``lower <= matrix x[columns] <= upper``, given as arrays instead of a formula.
 
     Attributes:
-        name: The family's name.
+        name: The name of the block of rows.
         matrix: CSR matrix, shape (rows, number of ``columns``).
         lower, upper: Lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that side.
         columns: The model's column index for each column of ``matrix``.
@@ -176,7 +177,7 @@ _OPERATORS = {sympy.Le: "<=", sympy.Ge: ">=", sympy.Eq: "=="}
 
 
 def relation_operator(relation: sympy.Rel) -> str:
-    """Return a relation's operator if it is "<=", ">=" or "==", or else the name of the relation's class."""
+    """Return a relation's operator if it is "<=", ">=" or "==", and the name of the relation's class otherwise."""
     return next((text for kind, text in _OPERATORS.items() if isinstance(relation, kind)), type(relation).__name__)
 
 
@@ -245,19 +246,21 @@ def build_family(
     privacy: bool | None,
     kind: FamilyKind,
 ) -> Family:
-    """Create a family from the arguments of ``Model.require``, after checking linearity, operator, indices and tuples.
+    """Create a family of rows from the arguments of ``Model.require``.
+
+    First checks that the relation is linear and that its operator, indices and index tuples are valid.
 
     Args:
         name: The family's name.
         relation: The relation or implication that each row expresses.
         forall: The indices of the rows.
-        where: The index tuples that get a row, in any form that ``read_tuples`` accepts, or None for all.
+        where: The index tuples to create rows for, in any form that ``read_tuples`` accepts, or None for all.
         privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``. If None, the form of the relation
             decides.
         kind: The kind of row. For an implication it is replaced by "indicator".
 
     Raises:
-        ModelError: An argument cannot be used. The message names the family.
+        ModelError: An argument is invalid. The message names the family.
     """
     location = f"family {name}"
     indices = (forall,) if isinstance(forall, Index) else tuple(forall)
@@ -315,16 +318,16 @@ def build_family(
 def _replace_functions(
     row: sympy.Rel | Range, replacer: FunctionReplacer, location: str, *, is_implied: bool
 ) -> sympy.Rel | Range:
-    """Return a copy of a relation in which variables replace the absolute values and extrema.
+    """Return a copy of a relation in which absolute values, minima and maxima are replaced by variables.
 
     Args:
         row: The relation.
-        replacer: The converter, which also records the functions that it has replaced.
+        replacer: The object that replaces the functions and records the replacements.
         location: The part of the model to name in error messages.
         is_implied: Whether the relation belongs to an implication.
 
     Raises:
-        ModelError: An absolute value or extremum occurs in an implication or in a bound of a range.
+        ModelError: An absolute value, minimum or maximum occurs in an implication or in a bound of a range.
     """
     sides = (row.lower, row.expression, row.upper) if isinstance(row, Range) else getattr(row, "args", ())
     if not any(isinstance(side, sympy.Expr) and has_functions(side) for side in sides):
@@ -342,9 +345,10 @@ def _replace_functions(
 
 
 def line_families(epigraph: Epigraph) -> list[Family]:
-    """Return one family for each line of an epigraph.
+    """Return one family of rows for each line of an epigraph, the representation of a piecewise-linear function.
 
-    The rows keep the epigraph's variable above the line if the function is convex, or below it if it is concave.
+    The rows keep the epigraph's variable on or above the line if the function is convex, and on or below it if the
+    function is concave.
     """
     relation = Ge if epigraph.is_convex else Le
     return [
@@ -356,7 +360,10 @@ def line_families(epigraph: Epigraph) -> list[Family]:
 def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
     """Check that each index is either in ``forall`` or summed over, and that each index in ``forall`` is used.
 
-    ``indices`` are the indices in ``forall``. ``location`` is the part of the model to name in error messages.
+    Args:
+        location: The part of the model to name in error messages.
+        terms: The terms of the relation.
+        indices: The indices in ``forall``.
     """
     free = free_indices(terms)
     for term in terms:
@@ -372,9 +379,9 @@ def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, .
 
 
 def privacy_terms(family: Family) -> tuple[Term, Term] | None:
-    """Return the two terms of rows ``z_i <= exp(...) z_j``, or None if the family does not have this form.
+    """Return the two terms of rows ``z_i <= exp(...) z_j``, or None if the family's formula does not have this form.
 
-    The result is also None for families that must not be privacy rows. Only the formula is examined here; signs and
+    The result is also None for families declared not to be privacy rows. Only the formula is examined here; signs and
     bounds are checked when the rows are compiled.
     """
     if family.kind != "rows" or family.operator == "==" or family.privacy is False or family.upper_terms:
@@ -390,7 +397,7 @@ def privacy_terms(family: Family) -> tuple[Term, Term] | None:
 
 
 def variable_block(variable: Variable) -> VariableBlock:
-    """Return the block of columns that a variable occupies in the compiled form, which also names the columns."""
+    """Return the block of columns that a variable occupies in the compiled form, including the names of the columns."""
     return VariableBlock(name=variable.name, start=variable.start, sets=variable.sets)
 
 
@@ -413,7 +420,7 @@ def _broadcast_numbers(subject: str, values: Floats, shape: tuple[int, ...]) -> 
 def piecewise_lines(
     name: str, shape: tuple[int, ...], breakpoints: ArrayLike, values: ArrayLike
 ) -> tuple[Floats, Floats, str]:
-    """Return the lines whose maximum (if convex) or minimum (if concave) is a given piecewise-linear function.
+    """Express a piecewise-linear function as the maximum (if convex) or minimum (if concave) of lines.
 
     Args:
         name: The name of the piecewise term, for messages.
@@ -423,7 +430,8 @@ def piecewise_lines(
         values: The functions' values at the breakpoints, in a shape that broadcasts to (*shape, B).
 
     Returns:
-        Slopes and intercepts, shape (*shape, pieces), and "convex", "concave" or "linear" (a single line).
+        The slopes and intercepts of the lines, each of shape (*shape, pieces), and "convex", "concave" or "linear" (a
+        single line).
 
     Raises:
         ModelError: The breakpoints do not increase, or a function is neither convex nor concave.

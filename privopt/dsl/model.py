@@ -115,7 +115,7 @@ class Model:
 
     @property
     def families(self) -> tuple[Family | Block, ...]:
-        """The families, in the order of their rows."""
+        """The families of constraints, in the order of their rows."""
         return tuple(self._families)
 
     @property
@@ -160,7 +160,7 @@ class Model:
                 variable is 0 or within its bounds, which must be finite and at least 0.
 
         Raises:
-            ModelError: The name is taken, or the kind, a set or a bound cannot be used.
+            ModelError: The name is taken, or the kind, a set or a bound is invalid.
         """
         if kind not in get_args(Kind):
             kinds = "continuous, integer, semicontinuous or binary"
@@ -177,7 +177,7 @@ class Model:
     def _create_variable(
         self, name: str, sets: tuple[IndexSet, ...], lower: ArrayLike | None, upper: ArrayLike | None, kind: Kind
     ) -> Variable:
-        """Create a variable whose columns will follow the model's last column, without adding it to the model yet."""
+        """Create a variable whose columns follow the model's last column, without adding it to the model yet."""
         variable = Variable(name, tuple(sets), kind)
         variable.owner, variable.start = self, self._columns
         variable.lower, variable.upper = lower, upper
@@ -202,7 +202,7 @@ class Model:
                 )
 
     def param(self, name: str, source: ArrayLike | Source, *sets: IndexSet) -> Param:
-        """Add a parameter, whose known numbers formulas may use.
+        """Add a parameter: a named array of known numbers for use in formulas.
 
         Args:
             name: The name under which the parameter is printed.
@@ -225,7 +225,7 @@ class Model:
         return param
 
     def minimize(self, expression: Expression, *, replace: bool = False) -> None:
-        """Set a linear or quadratic objective to minimise. ``replace`` must be True if the model already has one.
+        """Set a linear or quadratic objective to minimise. To replace an existing objective, ``replace`` must be True.
 
         A quadratic objective must be convex, which :meth:`compile` checks, and needs a solver such as HiGHS.
 
@@ -252,7 +252,7 @@ class Model:
     ) -> None:
         """Replace the objective with one that has already been checked.
 
-        In ``terms`` and ``quadratic``, the variables of ``epigraphs`` represent absolute values and extrema.
+        In ``terms`` and ``quadratic``, the variables of ``epigraphs`` represent absolute values, minima and maxima.
         """
         self._objective, self._sense, self._objective_terms = formula, sense, terms
         self._quadratic_terms, self._objective_epigraphs = tuple(quadratic), tuple(epigraphs)
@@ -290,16 +290,16 @@ class Model:
         privacy: bool | None = None,
         replace: bool = False,
     ) -> None:
-        """Add a family of rows, with one relation for all of its index tuples.
+        """Add a family of rows: one relation that holds for each of its index tuples.
 
         Args:
             name: The family's name, which is used in errors, duals and explanations of infeasibility.
             relation: ``Le``, ``Ge`` or ``Eq`` of linear expressions, ``between(lower, expression, upper)``,
                 ``implies(binary, relation)``, or a relation written without indices, such as ``A @ x <= b``.
             forall: The indices that the rows run over. Omit them for a relation written without indices.
-            where: The index tuples that get a row, or None for all. An integer array (P, m) of positions, or a sequence
-                of tuples of m labels, restricts the first m indices in ``forall``. A pair ``((i, k), tuples)``
-                restricts the indices that it names. All other indices run over their whole sets.
+            where: The index tuples to create rows for, or None for all. An integer array of positions, shape (P, m), or
+                a sequence of tuples of m labels, restricts the first m indices in ``forall``. A pair ``((i, k),
+                tuples)`` restricts the indices that it names. All other indices run over their whole sets.
             privacy: Whether the rows are privacy rows ``z_i <= exp(L) z_j``. The exponents L of privacy rows are stored
                 separately, and scaling for a solver may tighten but never loosen these rows. By default, rows of this
                 form are privacy rows if a factor is written with ``exp``.
@@ -338,7 +338,7 @@ class Model:
         self._names.remove(name)
 
     def _family_number(self, name: str) -> int:
-        """Return the position of a family, which must exist and must not define a piecewise term."""
+        """Return the position of a family, which must exist and must not belong to a piecewise-linear term."""
         names = [rows.name for rows in self._families]
         if name not in names:
             raise ModelError(f"no family is called {name!r}; there are {', '.join(names) or 'none'}")
@@ -359,24 +359,24 @@ class Model:
     ) -> Variable:
         """Add a convex or concave piecewise-linear term, represented by a variable.
 
-        The variable lies above all lines of a convex function, or below all lines of a concave one. It equals the
-        function only if the rest of the model pushes it onto the lines. A convex term must therefore be minimised or
-        bounded from above, and a concave term must be maximised or bounded from below. :meth:`compile` checks this.
+        The variable lies on or above all lines of a convex function, or on or below those of a concave one. It equals
+        the function only if the rest of the model pushes it onto the lines. A convex term must therefore be minimised
+        or bounded from above, and a concave term maximised or bounded from below. :meth:`compile` checks this.
 
         Args:
-            name: Name of the variable; its rows are called ``<name> lines``.
+            name: The name of the variable; its rows are called ``<name> lines``.
             expression: The linear expression that the function is applied to.
             breakpoints: Two or more increasing numbers, shape (B,); or separate breakpoints for each index tuple, with
                 one axis for each index in ``forall`` followed by an axis of length B.
             values: The function's values at the breakpoints. The first and last pieces extend beyond the breakpoints.
             forall: The term's indices. There is one function for each tuple of their values.
-            where: The index tuples that get rows, as positions, shape (P, m), or tuples of labels, or None for all.
+            where: The index tuples to create rows for: positions, shape (P, m), tuples of labels, or None for all.
 
         Returns:
             The variable over the sets of ``forall``, for use in formulas such as ``total(w[i] * t[i], over=i)``.
 
         Raises:
-            ModelError: A function is neither convex nor concave, a name is taken, or an argument cannot be used.
+            ModelError: A function is neither convex nor concave, a name is taken, or an argument is invalid.
         """
         indices = (forall,) if isinstance(forall, Index) else tuple(forall)
         sets = tuple(i.index_set for i in indices)
@@ -414,10 +414,10 @@ class Model:
         upper: ArrayLike = np.inf,
         replace: bool = False,
     ) -> None:
-        """Add rows ``lower <= matrix x[columns] <= upper`` that are given as arrays instead of a formula.
+        """Add rows ``lower <= matrix x[columns] <= upper``, given as arrays instead of a formula.
 
         Args:
-            name: The family's name.
+            name: The name of the new family of rows.
             matrix: Coefficients, sparse or dense, shape (rows, columns).
             columns: The model's column for each column of ``matrix``: one or more variables (row-major), or column
                 indices from ``Variable.columns``.
@@ -425,7 +425,7 @@ class Model:
             replace: Whether the rows replace the existing family of the same name.
 
         Raises:
-            ModelError: An argument cannot be used; the message says why.
+            ModelError: An argument is invalid; the message says why.
         """
         try:
             block_matrix = sparse.csr_matrix(as_double_matrix(matrix))
@@ -484,7 +484,7 @@ class Model:
         return form
 
     def _check_function_names(self, epigraphs: Iterable[Epigraph]) -> None:
-        """Raise an error if the variables or rows for absolute values and extrema need a name that is already taken."""
+        """Raise an error if a name that absolute values, minima and maxima need is already taken."""
         taken = set(self._names)
         for epigraph in epigraphs:
             names = {epigraph.variable.name, *epigraph.line_names}
@@ -494,7 +494,7 @@ class Model:
             taken |= names
 
     def _line_families(self, epigraph: Epigraph) -> list[Family]:
-        """Return the families for a function's lines, created only once so that their compiled rows can be reused."""
+        """Return the families of rows for an epigraph's lines. They are created only once and then reused."""
         if epigraph not in self._lines:
             self._lines[epigraph] = line_families(epigraph)
         return self._lines[epigraph]
@@ -527,8 +527,8 @@ class Model:
     ) -> Solution:
         """Compile and solve the model.
 
-        A model can be changed and solved again. Only families whose numbers have changed are then compiled again, and
-        HiGHS starts from the last basis. It may therefore return a different optimal point than for a new model.
+        A model can be changed and solved again. Only families whose numbers have changed are then recompiled, and HiGHS
+        starts from the last basis, so it may return a different optimal point than it would for a new model.
 
         Args:
             backend: "cbc", "highs", or a backend object.
@@ -539,7 +539,7 @@ class Model:
                 may stop), log (whether to show the solver's log on standard error), method, threads, seed.
 
         Raises:
-            InfeasibleError: No point satisfies all rows; the message names the families that clash.
+            InfeasibleError: No point satisfies all rows; the message names the conflicting families.
             UnboundedError: The objective improves without limit.
             StoppedError: The solver reached a limit before it found a feasible point.
             SolverError: The solver failed, or none of its answers passed the checks.
@@ -571,8 +571,8 @@ class Model:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the model, with its names, to a file. The path's ending (``.mps`` or ``.lp``) determines the format.
 
-        See :func:`privopt.dsl.write_form`. Privacy rows are written with their factors exp(L) rounded down, and with
-        exponents L above 700 reduced to 700. The rows in the file are therefore never looser than those of the model.
+        Privacy rows are written with their factors exp(L) rounded down, and with exponents L above 700 reduced to 700,
+        so that no constraint in the file is looser than in the model. See :func:`privopt.dsl.write_form` for details.
 
         Raises:
             ModelError, UsageError: As for :meth:`compile` and ``write_form``.

@@ -39,26 +39,26 @@ TERMS_IN_LINE = 6
 
 @frozen
 class FileNames:
-    """The names of rows and columns in a file. They are distinct and valid in the file's format."""
+    """The names of rows and columns in a file, which are distinct and valid in the file's format."""
 
     rows: list[str]
     columns: list[str]
 
 
 def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "model") -> None:
-    """Write a form to an MPS or LP file, which other solvers can read.
+    """Write a compiled model to an MPS or LP file, which other solvers can read.
 
     Rows and columns keep their names, such as ``geo-ind(a,b,a)`` and ``z(a,b)``. Characters that the format forbids
-    become ``_``. If this makes names equal, all but the first get a number. Names that readers would mistake for a
-    keyword or a number get the prefix ``row_`` or ``column_``.
+    become ``_``. If this makes several names equal, a number is appended to all but the first. Names that readers would
+    mistake for a keyword or a number get the prefix ``row_`` or ``column_``.
 
-    Factors of privacy rows are rounded down, so that the rows in a file are never looser than those of the model, and
+    The factors in privacy rows are rounded down, so that no constraint in the file is looser than in the model, and
     bounds of integer columns are rounded inwards to integers. The resulting numbers are written at full precision.
     Semicontinuous columns are written as continuous ones with binaries, because solvers disagree on how to represent
     them in files.
 
     Args:
-        form: The model.
+        form: The compiled model.
         path: The path of the file to write, which must end in ``.mps`` or ``.lp``.
         name: The model's name in the file.
 
@@ -81,10 +81,11 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 
 
 def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
-    """Return a form's matrix with the factors of privacy rows rounded down, so that no row is looser in the file.
+    """Return a form's matrix with the factors in privacy rows ``z_i <= exp(L) z_j`` rounded down.
 
-    The double nearest to a factor ``exp(L)`` may be larger than the factor. Therefore L is lowered by more than the
-    rounding errors of ``exp`` and of the product that gave L. Rows passed to solvers are rounded in the same way.
+    As a result, no constraint in the written file is looser than in the model. The double nearest to a factor
+    ``exp(L)`` may be larger than the factor itself. Therefore L is lowered by more than the combined rounding errors of
+    ``exp`` and of the product that L was computed from. Rows passed to solvers are rounded in the same way.
     """
     matrix = form.A
     data = matrix.data.copy()
@@ -106,7 +107,7 @@ def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
 
 
 def _file_names(form: StandardForm, *, is_lp: bool) -> FileNames:
-    """Return valid names for a form's rows and columns, for an LP file if ``is_lp`` is True or else an MPS file."""
+    """Return valid names for a form's rows and columns in an LP file (if ``is_lp`` is True) or an MPS file."""
     forbidden = _NOT_IN_LP if is_lp else _NOT_IN_MPS
     columns, rows = [f"column{n}" for n in range(form.shape[1])], [f"row{n}" for n in range(form.shape[0])]
     for variable in form.variables:
@@ -130,8 +131,9 @@ def _bracket_name(name: str, labels: Iterable[object]) -> str:
 def _avoid_words(names: list[str], kind: str, *, is_lp: bool) -> list[str]:
     """Add the prefix ``row_`` or ``column_`` to names that readers would mistake for a keyword or a number.
 
-    Readers of LP files that parse numbers with C's ``strtod`` interpret the first letters of "inflow" or "nanny" as a
-    number. Some readers of MPS files ignore indentation, and treat a line that begins with "RHS" as a section header.
+    Readers of LP files that parse numbers with C's ``strtod`` read the beginning of names such as "inflow" or "nanny"
+    as a number. Some readers of MPS files ignore indentation, and treat any line that begins with "RHS" as a section
+    header.
     """
     if not is_lp:
         return [f"{kind}_{name}" if _MPS_WORD.fullmatch(name) else name for name in names]
@@ -160,7 +162,7 @@ def _make_distinct(names: list[str], forbidden: re.Pattern[str]) -> list[str]:
 
 
 def _number(value: float) -> str:
-    """Format a number with enough digits to recover the double exactly."""
+    """Format a number with enough digits to reproduce the double exactly."""
     return repr(float(value))
 
 
@@ -216,9 +218,9 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
 
 
 def _mps_bounds(lower: float, upper: float, *, is_integer: bool) -> list[tuple[str, float | None]]:
-    """Return the BOUNDS entries for a column with the given bounds, as (kind, number) pairs such as ("UP", 2.0).
+    """Return the entries of an MPS file's BOUNDS section for one column, as (kind, number) pairs such as ("UP", 2.0).
 
-    The number is None for kinds without a number, such as "FR" for a free column.
+    The number is None for kinds of bound that take no number, such as "FR" for a free column.
     """
     if lower == upper:
         return [("FX", lower)]
@@ -280,7 +282,7 @@ def _lp_lines(form: StandardForm, name: str) -> Iterator[str]:
 
 
 def _lp_terms(name: str, columns: list[int], values: list[float], names: FileNames) -> Iterator[str]:
-    """Yield the lines of a row: its name, followed by its terms, with at most TERMS_IN_LINE on each line.
+    """Yield the lines of one row: its name, followed by its terms, with at most TERMS_IN_LINE terms on each line.
 
     Args:
         name: The row's name in the file.

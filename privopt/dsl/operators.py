@@ -58,9 +58,10 @@ _NUMPY_ADVICE = {
 
 
 class Operators:
-    """Mixin with the operators for variables, parameters and expressions.
+    """Mixin that provides arithmetic and comparison operators for variables, parameters and expressions.
 
-    For a variable z over a set, ``c * z`` multiplies elementwise by an array c, and ``A @ z`` multiplies by a matrix A.
+    For a variable z over a set, ``c * z`` multiplies element-wise by an array c, and ``A @ z`` multiplies by a matrix
+    A.
     """
 
     __slots__ = ()
@@ -73,7 +74,7 @@ class Operators:
     _is_expression_of_vectors: ClassVar[bool] = False
 
     def _as_vector(self) -> Any:
-        """Return a variable, parameter or expression over sets as a ``VectorExpression``, or None if it is a scalar."""
+        """Return this variable, parameter or expression as a ``VectorExpression``, or None if it is a scalar."""
         return None
 
     def __le__(self, other: Any) -> Any:
@@ -234,7 +235,7 @@ class Operators:
         return value in iter(self)
 
     def _refuse_remainder(self, other: object) -> NoReturn:
-        """Raise the error for the unsupported operators ``%``, ``//`` and ``divmod``."""
+        """Raise the error for the unsupported operators ``%`` and ``//`` and the function ``divmod``."""
         raise MisuseError(
             f"{self}: % and // are not linear operations; state x == n*q + r by Eq, with an integer variable q and a "
             "variable r from 0 to n - 1"
@@ -263,7 +264,7 @@ class Operators:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Apply an operator that Python delegated to NumPy because one operand is an array.
 
-        All other NumPy functions raise an error.
+        Any other NumPy function raises an error.
         """
         # NumPy passes scalars as arrays without axes.
         inputs = tuple(as_number(value) for value in inputs)
@@ -284,7 +285,7 @@ class Operators:
         return getattr(right, methods[1])(left)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
-        """Support ``numpy.sum`` of a vector or whole variable and ``numpy.where`` of scalars. Others raise an error."""
+        """Support ``numpy.sum`` of vectors and whole variables and ``numpy.where`` of scalars, but nothing else."""
         if function is np.where and not any(
             isinstance(value, Operators) and value._as_vector() is not None for value in arguments
         ):
@@ -297,7 +298,7 @@ class Operators:
     def _data(self) -> NoReturn:
         """Raise the error for a masked array as the left operand.
 
-        NumPy reads this attribute only in that case. Without the error, it would multiply entry by entry.
+        NumPy reads this attribute only in that case. If no error were raised, NumPy would multiply element-wise.
         """
         raise ModelError(f"{self}: {MASKED_ADVICE}")
 
@@ -308,10 +309,10 @@ class Operators:
 
 
 def as_number(value: Any) -> Any:
-    """Convert a NumPy scalar or an array without axes to a Python number. Other values are returned unchanged.
+    """Convert a NumPy scalar or zero-dimensional array to a Python number, and return other values unchanged.
 
-    Otherwise sympy would keep the 24-bit precision of a float32, and would round any number combined with it to that
-    precision.
+    Without the conversion, sympy would keep the 24-bit precision of a float32 and round any number combined with it to
+    that precision.
     """
     if isinstance(value, np.longdouble | np.clongdouble):
         # item() would return the same type, because Python has no such numbers.
@@ -321,7 +322,7 @@ def as_number(value: Any) -> Any:
 
 
 def _in_array(value: Any) -> Any:
-    """Wrap an expression in an array without axes, as NumPy's functions require. Other values stay unchanged."""
+    """Wrap an expression in a zero-dimensional array, as NumPy's functions require. Return other values unchanged."""
     if not isinstance(value, Operators):
         return value
     array = np.empty((), dtype=object)
@@ -343,37 +344,43 @@ def refuse_array_beside(scalar: Any) -> NoReturn:
 
 
 class _Sum(Operators, sympy.Add):  # type: ignore[misc]
-    """A sum of terms with variables or parameters."""
+    """A sum whose terms contain variables or parameters."""
 
     __slots__ = ()
 
 
 class _Product(Operators, sympy.Mul):  # type: ignore[misc]
-    """A product of factors with variables or parameters."""
+    """A product whose factors contain variables or parameters."""
 
     __slots__ = ()
 
 
 class _Power(Operators, sympy.Pow):  # type: ignore[misc]
-    """A power with variables or parameters."""
+    """A power whose base or exponent contains variables or parameters."""
 
     __slots__ = ()
 
 
 class Abs(Operators, sympy.Abs):  # type: ignore[misc]
-    """The absolute value of an expression. The class is named like sympy's, because sympy prints the class name."""
+    """The absolute value of an expression. Its name equals that of sympy's class, because sympy prints class names."""
 
     __slots__ = ()
 
 
 class exp(Operators, sympy.exp):  # type: ignore[misc]  # noqa: N801
-    """The exponential of an expression in params. The class is named like sympy's, because sympy prints that name."""
+    """The exponential of an expression in parameters.
+
+    Its name equals that of sympy's class, because sympy prints class names.
+    """
 
     __slots__ = ()
 
 
 class log(Operators, sympy.log):  # type: ignore[misc]  # noqa: N801
-    """The logarithm of an expression in params. The class is named like sympy's, because sympy prints that name."""
+    """The logarithm of an expression in parameters.
+
+    Its name equals that of sympy's class, because sympy prints class names.
+    """
 
     __slots__ = ()
 
@@ -390,7 +397,7 @@ _SYMPY_CLASSES = {subclass: sympy_class for sympy_class, subclass in _SUBCLASSES
 
 
 def with_operators(expression: Any) -> Any:
-    """Convert a sympy operation to the subclass with this module's operators. Other values are returned unchanged.
+    """Convert a sympy operation to the subclass with this module's operators, and return other values unchanged.
 
     Only the outermost operation is converted, so that sympy can compare and simplify the inner ones as usual.
     """
@@ -398,12 +405,12 @@ def with_operators(expression: Any) -> Any:
 
 
 def as_plain(expression: Any) -> Any:
-    """Return an expression in sympy's own class, undoing :func:`with_operators`."""
+    """Convert an expression back to sympy's own class, undoing :func:`with_operators`."""
     return _rebuild(expression, _SYMPY_CLASSES)
 
 
 def _rebuild(expression: Any, classes: dict[Any, Any]) -> Any:
-    """Rebuild an expression in another class with the same arguments, which are not simplified.
+    """Rebuild an expression as an instance of another class, with the same arguments, which are not simplified.
 
     ``classes`` maps each class to its replacement. An expression of any other class is returned unchanged.
     """

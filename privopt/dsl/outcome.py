@@ -24,7 +24,7 @@ class Outcome(Enum):
 
 
 class Basis:
-    """A simplex basis as arrays of statuses, so that it can be pickled."""
+    """A simplex basis, stored as arrays of statuses so that it can be pickled."""
 
     __slots__ = ("_columns", "_rows")
 
@@ -64,9 +64,9 @@ class Basis:
     def carry_over(self, old_form: StandardForm, form: StandardForm) -> Basis:
         """Convert this basis of ``old_form`` to a basis of ``form``, a changed version of ``old_form``.
 
-        Variables and families keep their status if the old form contains one of the same name and size. All other
-        columns are set to their lower bounds, and all other rows become basic. If the result is not a valid basis, the
-        solver repairs it.
+        The columns of a variable keep their statuses if the old form has a variable of the same name and shape, and the
+        rows of a family keep theirs if it has a family of the same name and size. All other columns are set to their
+        lower bounds, and all other rows become basic. If the result is not a valid basis, the solver repairs it.
         """
         if _layout(old_form) == _layout(form):
             return self
@@ -86,18 +86,18 @@ class Basis:
 
 
 def _layout(form: StandardForm) -> list[tuple[str, int, int]]:
-    """Return the name, start and stop of each of a form's variables and families."""
+    """Return the name, start and stop of each variable and each family of rows in a form."""
     variables = [(variable.name, variable.start, variable.stop) for variable in form.variables]
     return variables + [(family.name, family.start, family.stop) for family in form.families]
 
 
 @frozen(eq=False, kw_only=True)
 class Ranges:
-    """Ranges within which costs or row bounds can change, one at a time, without the basis losing optimality.
+    """Ranges within which costs or row bounds can change, one at a time, while the basis stays optimal.
 
     Attributes:
         lower, upper: The ends of each range; infinite if the range is unbounded.
-        lower_objective, upper_objective: The objective at these ends, in the units and sense of the form.
+        lower_objective, upper_objective: The objective values at these ends, in the units and sense of the form.
     """
 
     lower: Floats
@@ -128,13 +128,14 @@ class Ranging:
 
 @frozen(eq=False, kw_only=True)
 class Result:
-    """A solver's answer that passed its checks, in the rows, units and sense of the form.
+    """A solver's answer that passed its checks, in the rows, units and sense of the compiled form.
 
     Attributes:
         outcome: The status of the solve. If it is optimal or feasible, x, objective and violation are set.
         x: The point, shape (n,), exactly within its bounds, and exactly integer in integer columns.
         objective: The value of the form's objective at x.
-        bound: A bound on the optimum of the original form, before privacy rows were tightened, or None if unknown.
+        bound: A bound on the optimum of the original form, before privacy rows ``z_i <= exp(...) z_j`` were tightened,
+            or None if unknown.
         duals: For LPs solved to optimality, the change in the objective per unit change in each row's bound, shape
             (m,).
         reduced: For LPs solved to optimality, the reduced cost of each column, shape (n,).
@@ -144,8 +145,8 @@ class Result:
         violation: The largest amount by which x violates a scaled row.
         message: A message from the solver or from the checks.
         tightening: The privacy rows that were tightened, or None if there were none.
-        basis: The optimal basis of an LP, from which to start solving a similar form, or None if the solver provides
-            none.
+        basis: The optimal basis of an LP, from which a similar form can be solved faster, or None if the solver
+            returned no basis.
     """
 
     outcome: Outcome

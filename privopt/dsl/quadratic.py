@@ -76,8 +76,8 @@ def quadratic_terms(expression: sympy.Expr, where: str) -> tuple[list[Term], lis
     ``where`` is the part of the model to name in error messages.
 
     Raises:
-        ModelError: A term is neither linear nor quadratic, a sum multiplies variables, or an index of a sum is also
-            used outside it. The message names the term.
+        ModelError: A term is neither linear nor quadratic, a product of variables is multiplied by a sum, or an index
+            of a sum is also used outside it. The message names the term.
     """
     if degree(expression) <= 1:
         return linear_terms(expression, where), []
@@ -124,8 +124,8 @@ class QuadraticPart:
         matrix: Symmetric CSR matrix, shape (n, n).
         linear: The coefficients of the linear part, shape (n,).
         constant: The constant part.
-        square_sign: 1 if all terms are squares with coefficients of at least 0, -1 if all terms are squares with
-            coefficients of at most 0, and 0 otherwise or if all coefficients of a term are 0.
+        square_sign: 1 if all terms are squares with nonnegative coefficients, -1 if all terms are squares with
+            nonpositive coefficients, and 0 otherwise or if all coefficients of a term are 0.
     """
 
     matrix: sparse.csr_matrix
@@ -138,8 +138,8 @@ def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_na
     """Check that a quadratic objective is convex if it is minimised, and concave if it is maximised.
 
     If all terms are squares and no coefficient has the wrong sign, nothing else is checked. Otherwise, the variables
-    are divided into blocks so that no product involves variables from two blocks, and the eigenvalues of each block are
-    computed.
+    are divided into blocks such that no product involves variables from two blocks, and the eigenvalues of each block
+    are computed.
 
     Args:
         part: The objective's quadratic terms.
@@ -147,7 +147,7 @@ def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_na
         column_name: A function that returns the name of a column, for messages.
 
     Raises:
-        ModelError: The objective has the wrong curvature, or a block is too large to compute its eigenvalues.
+        ModelError: The objective has the wrong curvature, or a block is too large for its eigenvalues to be computed.
     """
     flip = 1 if sense == "min" else -1
     # A sum of squares whose signs suit the sense has the right curvature without further checks.

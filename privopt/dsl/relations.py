@@ -12,7 +12,7 @@ from privopt.errors import ModelError
 class MisuseError(ModelError, TypeError):
     """Raised if an expression or relation is used as a number, a condition or a sequence.
 
-    It is also a TypeError, because NumPy and sympy expect one when they attempt such a use and it fails.
+    It is also a TypeError, because NumPy and sympy expect that exception when such a use is not supported.
     """
 
 
@@ -20,7 +20,7 @@ def refuse_as_condition(relation: object) -> NoReturn:
     """Raise the error for using a relation as a condition.
 
     Python asks for a relation's truth value when it evaluates ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` or
-    ``max(x, y)``. A relation cannot tell which of these is being evaluated, so the message suggests a replacement for
+    ``max(x, y)``. The relation cannot tell which of these is being evaluated, so the message suggests a replacement for
     each.
     """
     raise MisuseError(
@@ -31,7 +31,7 @@ def refuse_as_condition(relation: object) -> NoReturn:
 
 
 def refuse_copy(name: str) -> NoReturn:
-    """Raise the error for copying or pickling a model or part of one. The message refers to the object as ``name``."""
+    """Raise the error for copying or pickling a model or part of one, which the message calls ``name``."""
     raise MisuseError(
         f"{name} cannot be copied or pickled, because formulas know variables by identity; build the model again, or "
         "pickle the arrays of Model.compile()"

@@ -24,7 +24,7 @@ class Rows:
     Attributes:
         matrix: CSR matrix over all columns of the model, shape (rows, n).
         lower, upper: Lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that side.
-        block: The name and labels of the rows. ``start`` and ``stop`` are counted from this family's first row.
+        block: The name and labels of the rows. Its ``start`` and ``stop`` are counted from this family's first row.
     """
 
     matrix: Any
@@ -48,20 +48,20 @@ def build_privacy_rows(
     block: FamilyBlock,
     coefficients: Coefficients,
 ) -> Rows | None:
-    """Return a family's rows as privacy rows ``z_i <= exp(L) z_j``, or None if they are not privacy rows.
+    """Return a family's rows as privacy rows ``z_i <= exp(L) z_j``, or None if they do not have this form.
 
-    The exponents L are stored separately. Rows are not privacy rows if a factor has the wrong sign or ``z_j`` can be
+    The exponents L are stored separately. The rows do not qualify if a factor has the wrong sign or ``z_j`` can be
     negative.
 
     Args:
         family: The family, which provides the rows' operator, name and ``privacy`` flag.
         pair: The family's two terms: one in ``z_i``, and one in ``z_j``.
-        places: The position of each index's value in every row, shape (size,).
+        places: For each index, the position of its value in every row, shape (size,).
         size: The number of rows.
         n: The number of columns in the model.
         col_lower: The lower bounds of the columns, shape (n,).
         block: The name and labels of the rows.
-        coefficients: The NumPy functions for the model's coefficients. Missing ones are added.
+        coefficients: The cache of compiled coefficients. Missing ones are added.
 
     Raises:
         ModelError: The family is declared ``privacy=True`` but does not consist of privacy rows, or an exponent is NaN.
@@ -131,7 +131,7 @@ def activity_bounds(matrix: sparse.csr_matrix, col_lower: Floats, col_upper: Flo
     negative_part.eliminate_zeros()
 
     def product(part: sparse.csr_matrix, vector: Floats) -> Floats:
-        """Return ``part @ vector``, shape (rows,), from stored entries only, because 0 * inf would give NaN."""
+        """Return ``part @ vector``, shape (rows,), using only stored entries, because 0 * inf would give NaN."""
         weighted = part.copy()
         weighted.data = weighted.data * vector[weighted.indices]
         return np.asarray(weighted.sum(axis=1)).ravel()
@@ -154,16 +154,16 @@ def build_indicator_rows(
 ) -> Rows:
     """Convert rows to big-M rows, which enforce the original rows only if a binary switch is on.
 
-    M is the largest amount by which a row can be violated within the column bounds when the switch is off. It is
-    computed for each row, because a smaller M gives a tighter relaxation.
+    M is the largest amount by which a row can be violated within the column bounds while the switch is off. It is
+    computed separately for each row, because a smaller M gives a tighter relaxation.
 
     Args:
         family: The family. Its ``switch`` contains the terms of the binary ``h`` or its complement ``1 - h``.
         rows: The rows without the switch.
-        places: The position of each index's value in every row, shape (size,).
+        places: For each index, the position of its value in every row, shape (size,).
         n: The number of columns in the model.
         col_lower, col_upper: Column bounds, shape (n,).
-        coefficients: The NumPy functions for the model's coefficients. Missing ones are added.
+        coefficients: The cache of compiled coefficients. Missing ones are added.
 
     Raises:
         ModelError: The switch is not a binary or its complement, or a missing bound leaves a row without a finite M.
@@ -226,7 +226,7 @@ def _switch_columns(
     """Find the binary column of each row's switch, which must be a binary ``h`` or its complement ``1 - h``.
 
     Args:
-        switch, offset: The expression given as the binary, as a CSR matrix (rows, n) and constants (rows,).
+        switch, offset: The switch as a linear expression: a CSR matrix (rows, n) and the constants (rows,).
         family: The family, which provides the switch's variables and the text for messages.
         col_lower, col_upper: Column bounds, shape (n,). A binary must lie between 0 and 1.
 
@@ -234,7 +234,7 @@ def _switch_columns(
         The column of each row's ``h``, and its sign: 1 for ``h``, -1 for ``1 - h``.
 
     Raises:
-        ModelError: The switch is another expression, or its variable is not binary.
+        ModelError: The switch is some other expression, or its variable is not binary.
     """
     assert isinstance(family.statement, Implication)
     expectation = (

@@ -22,9 +22,9 @@ ROWS_NAME = "0 or within bounds"
 def expand_semicontinuous(form: StandardForm) -> StandardForm:
     """Return a form in which each semicontinuous column is replaced by a continuous column and a binary.
 
-    A column x with bounds l and u and its binary h satisfy ``l h <= x <= u h``, so x is 0 if h is 0. The binaries
-    follow the form's columns, and their rows follow the form's rows. A form without semicontinuous columns is returned
-    unchanged.
+    A column x with bounds l and u and its binary h satisfy ``l h <= x <= u h``, so x is 0 if h is 0. The new binaries
+    come after the form's columns, and the new rows come after the form's rows. A form without semicontinuous columns is
+    returned unchanged.
     """
     columns = form.semicontinuous_columns
     if not len(columns):
@@ -63,10 +63,14 @@ def expand_semicontinuous(form: StandardForm) -> StandardForm:
 
 
 def expand_start(form: StandardForm, start: Floats) -> Floats:
-    """Extend a starting point to the expanded form.
+    """Extend a starting point to a form expanded by :func:`expand_semicontinuous`.
 
-    ``start`` contains the value of each of the form's columns, shape (n,), with NaN for missing values. Each column's
-    binary is set to 1 if the column is nonzero, to 0 if it is zero, and to NaN if its value is missing.
+    Each added binary is set to 1 if its semicontinuous column is nonzero in the starting point, to 0 if the column is
+    zero, and to NaN if the column's value is missing.
+
+    Args:
+        form: The form before the expansion.
+        start: The value of each of the form's columns, shape (n,), with NaN for missing values.
     """
     values = start[form.semicontinuous_columns]
     return np.concatenate([start, np.where(np.isnan(values), np.nan, values != 0)])

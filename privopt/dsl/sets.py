@@ -28,7 +28,7 @@ def _read_labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
 
 
 def _can_represent(label: object, element: object) -> bool:
-    """Return whether a label may refer to an element that is equal to it. True equals 1, but must not refer to it."""
+    """Return whether a label may refer to an element that is equal to it. For example, True equals 1 but may not."""
     if isinstance(element, bool | np.bool_):
         return isinstance(label, bool | np.bool_)
     return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))
@@ -51,8 +51,8 @@ class IndexSet:
     Attributes:
         name: The name under which the set is printed.
         labels: The elements, hashable and distinct. An integer n gives the elements 0 to n - 1.
-        _places: The position of each label. It is empty if the labels are a range, whose labels are their own
-            positions.
+        _places: The position of each label. It is empty if the labels are a range, because each label of a range is its
+            own position.
     """
 
     name: str
@@ -89,7 +89,7 @@ class IndexSet:
         return position is not None and _can_represent(label, self.labels[position])
 
     def position(self, label: Hashable) -> int:
-        """Return the position of a label, counted from 0.
+        """Return the position of a label, starting from 0.
 
         Raises:
             ModelError: The label is not an element of the set.
@@ -108,15 +108,15 @@ class IndexSet:
         return int(label) if isinstance(self.labels, range) else self._places[label]  # type: ignore[call-overload]
 
     def positions(self, values: Ints | Iterable[Hashable]) -> Ints:
-        """Return the positions of many elements, counted from 0.
+        """Return the positions of many elements, starting from 0.
 
         Args:
             values: An integer array of positions, or a sequence of labels. The positions in an array are only checked
                 against the size of the set. In a sequence, integers are interpreted as positions if no label of the set
-                is an integer. Booleans are always labels.
+                is an integer. Booleans in a sequence are always interpreted as labels.
 
         Raises:
-            ModelError: A value is neither a label nor a position of the set.
+            ModelError: A value is neither a label nor a position in the set.
         """
         if isinstance(self.labels, range) and isinstance(values, list) and all(type(x) is int for x in values):
             # The labels of a range are its positions, so a list of them takes the fast path of arrays.

@@ -22,15 +22,15 @@ class PrintableModel(Protocol):
 
     @property
     def sense(self) -> str:
-        """Whether the objective is minimised or maximised."""
+        """The direction of the objective: "min" or "max"."""
 
     @property
     def objective(self) -> Any:
-        """The objective's formula, or None."""
+        """The objective's formula, or None if the model has no objective."""
 
     @property
     def families(self) -> Sequence[Family | Block]:
-        """The families of rows."""
+        """The families of rows (constraints)."""
 
     @property
     def variables(self) -> Sequence[Variable]:
@@ -38,7 +38,7 @@ class PrintableModel(Protocol):
 
 
 def _quantifier_text(family: Family) -> str:
-    """Return the text after "for" in a family's line, such as ``(i, j) in 2 tuples, k in X``."""
+    """Return the text that follows "for" in a family's line, such as ``(i, j) in 2 tuples, k in X``."""
     parts = []
     if family.restricted:
         listed = ", ".join(str(index.name) for index in family.restricted)
@@ -55,7 +55,7 @@ def _common_bound(value: Floats) -> str | None:
 
 
 def _variable_text(variable: Variable) -> str:
-    """Return a string with a variable, its sets and its bounds, such as ``z[X, X] >= 0`` or ``h[X] binary``."""
+    """Return a variable with its sets and its bounds as a string, such as ``z[X, X] >= 0`` or ``h[X] binary``."""
     sets = f"[{', '.join(s.name for s in variable.sets)}]" if variable.sets else ""
     lower, upper = _common_bound(variable.lower), _common_bound(variable.upper)
     bounds = [f"{sign} {end}" for sign, end in ((">=", lower), ("<=", upper)) if end is not None] or ["free"]
@@ -67,7 +67,7 @@ def _variable_text(variable: Variable) -> str:
 
 
 def format_model(model: PrintableModel) -> str:
-    """Return the model as plain text: one line for the objective, and one for each family and each variable."""
+    """Return the model as plain text, with one line each for the objective, every family of rows and every variable."""
     lines = [f"{model.name}: {model.sense}imize {0 if model.objective is None else model.objective}"]
     for family in model.families:
         if isinstance(family, Block):
@@ -93,7 +93,7 @@ def _latex_relation(statement: Relation) -> str:
 
 
 def _latex_quantifier(family: Family) -> str:
-    """Return the LaTeX code for the index tuples or sets that a family's rows run over; "" for a single row."""
+    """Return the LaTeX code for the index tuples or sets that a family's rows run over, or "" if it has no indices."""
     parts = []
     if family.restricted:
         listed = ", ".join(latex_name(index.name) for index in family.restricted)
@@ -104,7 +104,7 @@ def _latex_quantifier(family: Family) -> str:
 
 
 def _latex_variable(variable: Variable) -> str:
-    """Return a variable's bounds and domain in LaTeX. Bounds that differ between columns are shown as dots."""
+    """Return a variable's bounds and domain in LaTeX. A bound that is not the same for all columns is shown as dots."""
     name = latex_name(variable.name)
     domains = {"continuous": r"\mathbb{R}", "integer": r"\mathbb{Z}", "binary": r"\{0, 1\}"}
     domain = domains.get(variable.kind, r"\mathbb{R}")
@@ -125,7 +125,7 @@ def _latex_variable(variable: Variable) -> str:
 
 
 def _latex_lines(model: PrintableModel) -> list[tuple[str, str, str]]:
-    """Return a (name, formula, quantifier) triple for the objective, then for each family, then for each variable.
+    """Return a (name, formula, quantifier) triple for the objective, then each family of rows, then each variable.
 
     The formulas and quantifiers are in LaTeX.
     """
@@ -149,7 +149,7 @@ def format_latex(model: PrintableModel) -> str:
 
 
 def format_html(model: PrintableModel) -> str:
-    """Return the model as an HTML table of LaTeX formulas, which notebooks typeset."""
+    """Return the model as an HTML table of LaTeX formulas, which are typeset in notebooks."""
     cells = [
         f"<tr><th>{escape(name)}</th><td>{_html_formula(formula)}</td><td>{_html_formula(quantifier)}</td></tr>"
         for name, formula, quantifier in _latex_lines(model)
@@ -158,7 +158,7 @@ def format_html(model: PrintableModel) -> str:
 
 
 def _html_formula(formula: str) -> str:
-    """Escape a LaTeX formula for HTML and enclose it in dollar signs, so that notebooks typeset it.
+    """Escape a LaTeX formula for HTML and enclose it in dollar signs, so that it is typeset in notebooks.
 
     An empty formula stays empty.
     """

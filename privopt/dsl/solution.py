@@ -64,19 +64,19 @@ class BackendOptions(SolveOptions, total=False):
 
 
 class Solver(Protocol):
-    """A solver of compiled models. Registered solvers derive from :class:`privopt.backends.Backend`."""
+    """Protocol for solvers of compiled models. Registered solvers derive from :class:`privopt.backends.Backend`."""
 
     def solve(self, form: StandardForm, **options: Unpack[BackendOptions]) -> Result:
-        """Solve a form and return the checked result."""
+        """Solve a compiled model and return the checked result."""
 
     def explain(self, form: StandardForm, time_limit: float) -> str:
-        """Explain why a form has no solution, within ``time_limit`` seconds."""
+        """Explain why a compiled model has no solution, taking at most ``time_limit`` seconds."""
 
 
 class SolveInterrupt(KeyboardInterrupt):
     """Raised if a solver is interrupted (Ctrl-C) after it has found a feasible point.
 
-    The point, which has been checked, is in ``result``.
+    The attribute ``result`` contains this point, which has passed the usual checks.
     """
 
     def __init__(self, result: Result) -> None:
@@ -101,9 +101,10 @@ class Solution:
         iterations: The number of simplex and interior-point iterations.
         solver: The name and version of the solver.
         violation: The largest amount by which x violates a row, as scaled for the solver.
-        tightening: The privacy rows that were tightened, and the cost of tightening them, or None if there were none.
-        basis: The solver's basis, from which a changed model can be solved. None if the model has integer columns or
-            the solver provides no basis.
+        tightening: The privacy rows ``z_i <= exp(...) z_j`` that were tightened, and what the tightening costs, or None
+            if there were none.
+        basis: The solver's basis, from which a changed model can be solved faster, or None if the model has integer
+            columns or the solver returned no basis.
     """
 
     form: StandardForm
@@ -122,14 +123,14 @@ class Solution:
 
     @property
     def gap(self) -> float | None:
-        """The relative gap ``|objective - bound| / max(|objective|, 1e-12)``, or None without a bound."""
+        """The relative gap ``|objective - bound| / max(|objective|, 1e-12)``, or None if no bound is known."""
         return None if self.bound is None else abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
 
     @property
     def rigorous_bound(self) -> float | None:
         """The bound on the optimum that the multipliers prove, which is valid despite all rounding errors.
 
-        It is None if they prove no bound or if the objective is quadratic. A mechanism may use it as its
+        It is None if the multipliers prove no bound or if the objective is quadratic. A mechanism may use it as its
         ``Outcome.lower_bound``. See :func:`privopt.dsl.duality.rigorous_bound`.
         """
         # The bound of a quadratic objective relies on its convexity, which is not proved here.
@@ -151,7 +152,7 @@ class Solution:
 
         Raises:
             ModelError: The model has no such variable or label.
-            UsageError: The solver gave no reduced costs.
+            UsageError: The solver returned no reduced costs.
         """
         return self._variable_values(self._require_values(self.reduced, "reduced costs"), name, labels)
 
@@ -160,19 +161,19 @@ class Solution:
 
         Raises:
             ModelError: The model has no such family, or the family has no row with these labels.
-            UsageError: The solver gave no multipliers.
+            UsageError: The solver returned no multipliers.
         """
         duals = self._require_values(self.duals, "duals")
         block = self.form.family(family)
         return _select_rows(block, duals[block.start : block.stop], labels)
 
     def activity(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the value ``A x`` of each of a family's rows at the solution. Labels work as in :meth:`dual`."""
+        """Return the value ``A x`` of each row of a family at the solution. Labels select rows as in :meth:`dual`."""
         block = self.form.family(family)
         return _select_rows(block, self._activities(block), labels)
 
     def slack(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the distance from each row's value to its nearest bound. Labels work as in :meth:`dual`.
+        """Return the distance from each row's value to its nearest bound. Labels select rows as in :meth:`dual`.
 
         The slack is 0 if a row is tight, negative if the row is violated within the solver's tolerance, and infinite if
         the row has no bounds.
@@ -192,16 +193,16 @@ class Solution:
     def to_frame(self, name: str) -> DataFrame:
         """Return a variable or a family as a polars table, with one line for each column or row.
 
-        The table of a variable has a column of labels for each of its sets, then ``value``, ``lower``, ``upper`` and
-        ``reduced_cost``. The table of a family has a column of labels for each of its indices, then ``activity``,
-        ``lower``, ``upper``, ``slack`` and ``dual``. Multipliers that the solver did not give are null.
+        For a variable, the table has a column of labels for each of its sets, followed by ``value``, ``lower``,
+        ``upper`` and ``reduced_cost``. For a family, it has a column of labels for each of its indices, followed by
+        ``activity``, ``lower``, ``upper``, ``slack`` and ``dual``. Multipliers that the solver did not return are null.
 
         Args:
             name: The name of a variable or a family.
 
         Raises:
             ModelError: No variable or family has this name.
-            UsageError: The library polars is not installed.
+            UsageError: polars is not installed.
         """
         form = self.form
         variables = {block.name: block for block in form.variables}
@@ -232,11 +233,11 @@ class Solution:
     def ranging(self, name: str) -> DataFrame:
         """Return how far each cost of a variable, or each row bound of a family, can change while all others are fixed.
 
-        The table of a variable has columns for its labels, then ``cost``, ``lower`` and ``upper``. The point stays
-        optimal while the cost is between ``lower`` and ``upper``. The table of a family has columns for its labels,
-        then ``side`` (the active bound of the row), ``lower`` and ``upper``. The duals stay the same while this bound
-        is between ``lower`` and ``upper``. In both tables, ``lower_objective`` and ``upper_objective`` are the
-        objective values at ``lower`` and ``upper``.
+        For a variable, the table has columns for its labels, followed by ``cost``, ``lower`` and ``upper``. The point
+        stays optimal while the cost is between ``lower`` and ``upper``. For a family, the table has columns for its
+        labels, followed by ``side`` (the active bound of the row), ``lower`` and ``upper``. The duals stay the same
+        while this bound is between ``lower`` and ``upper``. In both tables, ``lower_objective`` and ``upper_objective``
+        are the objective values at ``lower`` and ``upper``.
 
         All numbers are null for rows that are not active at a bound. If several bases are optimal, the ranges refer to
         the solver's basis.
@@ -246,8 +247,8 @@ class Solution:
 
         Raises:
             ModelError: No variable or family has this name.
-            UsageError: The solver gave no basis from which to compute the ranges (only HiGHS gives one, for optimal
-                linear programs), or the library polars is not installed.
+            UsageError: The solver returned no basis from which to compute the ranges (only HiGHS returns one, for
+                linear programs solved to optimality), or polars is not installed.
         """
         if self.basis is None:
             text = f"no ranging: {self.solver} gives none here; highs gives it for optimal linear programs"
@@ -268,9 +269,9 @@ class Solution:
         return _make_frame(_row_labels(family), side=np.where(is_tight, side, np.nan), **tight_ends)
 
     def _require_values(self, values: Floats | None, quantity: str) -> Floats:
-        """Return the values unchanged, or raise a UsageError if the solver gave none.
+        """Return the values unchanged, or raise a UsageError if the solver returned none.
 
-        The message says for which models the solver gives this quantity.
+        The message says for which models the solver provides this quantity.
         """
         if values is None:
             raise UsageError(
@@ -284,8 +285,8 @@ class Solution:
         Args:
             values: One number for each column of the model, shape (n,).
             name: The name of the variable.
-            labels: The labels of one of the variable's columns, to return a single number. If None, the result is an
-                array in the shape of the variable's sets, or a number for a scalar variable.
+            labels: The labels of a single column of the variable, to return its number. If None, the result is an array
+                in the shape of the variable's sets, or a number for a scalar variable.
         """
         block = self.form.variable(name)
         block_values = values[block.start : block.stop]
@@ -296,7 +297,10 @@ class Solution:
 
 
 def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] | None) -> Any:
-    """Return the values of a family's rows, or only of those with ``labels``. A single selected row gives a number."""
+    """Return the values of a family's rows, or only of those selected by ``labels``.
+
+    If ``labels`` selects a single row, the result is a number.
+    """
     if labels is None:
         return read_only(values.copy())
     # A string is a sequence of characters, but here it is a single label.
@@ -331,7 +335,7 @@ def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
 
 
 def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
-    """Return both ends of the ranges in a slice, and the objectives at these ends, as table columns."""
+    """Return table columns with both ends of the ranges in a slice, and the objective values at these ends."""
     names = ("lower", "upper", "lower_objective", "upper_objective")
     return {name: np.asarray(getattr(ranges, name)[part]) for name in names}
 
@@ -339,7 +343,7 @@ def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
 def _distinct_names(names: list[str]) -> list[str]:
     """Make the names of label columns distinct by numbering repeated ones: a second "X" becomes "X_2".
 
-    The names of the value columns are already taken, so "value" becomes "value_2".
+    The names of the value columns count as taken, so a label column called "value" becomes "value_2".
     """
     distinct: list[str] = []
     taken = {"value", "activity", "lower", "upper", "slack", "dual", "reduced_cost", "cost", "side"}
@@ -409,7 +413,7 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
 def complete_extremum(
     form: StandardForm, start: Floats, columns: slice, lines: Sequence[str], *, is_convex: bool
 ) -> None:
-    """Compute the values of an absolute value or extremum in a starting point, in place.
+    """Fill in the values of an absolute value, minimum or maximum in a starting point, in place.
 
     Users cannot supply these values, because the model itself adds the columns for these functions. A column is set to
     the largest value of its lines, or to the smallest value if the function is concave. It stays NaN if the starting
@@ -440,11 +444,11 @@ def complete_extremum(
 
 
 def load_solver(backend: str | Solver, *, is_soon: bool = False) -> Solver:
-    """Return the registered solver with this name. A backend object is returned unchanged.
+    """Return the solver registered under a name, or a backend object unchanged.
 
     Args:
         backend: The name of a registered solver, or a backend object.
-        is_soon: Whether a solve follows soon. If so, the solver prepares for it (``Backend.prepare``).
+        is_soon: Whether a solve will follow soon. If so, the solver is told to prepare for it (``Backend.prepare``).
     """
     solver: Solver = registry().kind("solver", backend).load()() if isinstance(backend, str) else backend
     if is_soon and hasattr(solver, "prepare"):
@@ -465,10 +469,11 @@ def solve_form(
         form: The compiled model.
         backend: A backend object, or the name of a registered solver.
         name: The model's name, for messages.
-        options: Options for ``Backend.solve``. The option ``basis`` is not passed to solvers without warm starts.
+        options: Options for ``Backend.solve``. The option ``basis`` is not passed to solvers that do not support warm
+            starts.
 
     Raises:
-        InfeasibleError: No point satisfies all rows; the message names the families that clash.
+        InfeasibleError: No point satisfies all rows; the message names the conflicting families.
         UnboundedError: The objective improves without limit.
         StoppedError: The solver reached a limit before it found a feasible point.
         SolverError: The solver failed, or returned no point.

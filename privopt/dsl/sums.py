@@ -97,7 +97,7 @@ class Restriction(sympy.Dummy):  # type: ignore[misc]
 
 
 class Total(Operators, sympy.Expr):  # type: ignore[misc]
-    """A finite sum over index tuples. Created by ``total``."""
+    """A finite sum over index tuples, created by ``total``."""
 
     __slots__ = ()
     # With this precedence, sympy encloses a sum in brackets when it prints a power of it, as for a product.

@@ -43,7 +43,7 @@ _ANY = 2**62
 
 
 class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
-    """Base class of variables and parameters: symbols with a name and sets, which are indexed with ``[...]``."""
+    """Base class for variables and parameters: symbols with a name and index sets, which are indexed with ``[...]``."""
 
     __slots__ = ("sets",)
 
@@ -58,7 +58,7 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         return latex_name(self.name)
 
     def __getitem__(self, key: Any) -> Access:
-        """Return the access ``z[i, k]``, in which each index is an index expression, a label or a position.
+        """Return an access such as ``z[i, k]``, in which each index is an index expression, a label or a position.
 
         Raises:
             ModelError: The number of indices is wrong, or an index does not fit its set.
@@ -73,12 +73,12 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         )
 
     def _check_index(self, value: Any, index_set: IndexSet, number: int) -> sympy.Expr:
-        """Check one index of an access, and convert a label to its position.
+        """Check one index of an access such as ``z[i, k]``, and convert a label to its position.
 
         Args:
             value: An index expression, a label, or a position.
             index_set: The set of this axis.
-            number: The position of the axis, for messages.
+            number: The number of the axis, for messages.
         """
         if isinstance(value, sympy.Expr):
             # An expression of indices, such as i + 1, is checked again when its values are known.
@@ -106,7 +106,7 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         return VectorExpression(indices, Access(self, *indices))
 
     def axes(self, count: int) -> tuple[IndexSet, ...]:
-        """Return the set of each axis of an access with ``count`` indices."""
+        """Return the sets of the axes, one for each of the ``count`` indices of an access such as ``z[i, k]``."""
         return self.sets
 
     @property
@@ -122,7 +122,8 @@ class Param(Indexable):
         sets: The sets that the indices run over. If none were declared, there is one unnamed set for each axis of the
             array.
         declared: Whether the sets were given. If not, any index set of the right size may be used for an axis.
-        revision: The number of times that the value has changed. Models use it to find the rows to compile again.
+        revision: The number of times that the value has changed. Models use it to determine which rows need
+            recompiling.
     """
 
     __slots__ = ("_source", "declared", "revision")
@@ -162,15 +163,15 @@ class Param(Indexable):
 
     @property
     def source(self) -> Floats | Source:
-        """The numbers as an array in the shape of the sets, or a function that takes one integer array per index."""
+        """The numbers as an array in the shape of the sets, or a function of one integer array for each index."""
         return self._source
 
     @property
     def value(self) -> Any:
         """The numbers: a float for a scalar, a read-only array in the shape of the sets, or the given function.
 
-        This property can be set to other numbers of the same shape. If the sets are declared, or if the value is
-        already a function, it can also be set to a function. Models use the new value at their next solve.
+        This property can be set to other numbers of the same shape. It can also be set to a function if the sets are
+        declared or if the value is already a function. Models use the new value the next time they are solved.
         """
         return float(self.source) if not callable(self.source) and not self.sets else self.source
 
@@ -183,8 +184,8 @@ class Param(Indexable):
         """Check the shape and entries of a new value, and return a copy of it. A function is returned unchanged.
 
         Raises:
-            ModelError: The value has a different shape, contains a NaN, or is a function although the parameter needs
-                an array, or vice versa.
+            ModelError: The value has a different shape, contains a NaN, is a function although the parameter needs an
+                array, or is an array although it needs a function.
         """
         was_function = callable(getattr(self, "_source", None))
         if callable(source):
@@ -229,7 +230,10 @@ class Param(Indexable):
         return actual.same_as(expected) if self.declared else len(expected) in (len(actual), _ANY)
 
     def values(self, *positions: Ints) -> Floats:
-        """Return the values at positions, given as one integer array for each index, in the arrays' common shape."""
+        """Return the values at the given positions, in the common shape of the position arrays.
+
+        ``positions`` contains one integer array for each index.
+        """
         if not callable(self.source):
             return np.asarray(self.source[positions], dtype=np.float64)
         values = np.asarray(self.source(*positions), dtype=np.float64)
@@ -286,7 +290,8 @@ def index_names(count: int) -> list[str]:
 class VectorExpression(Operators):
     """An expression over a product of sets, written without indices, such as ``c * z``.
 
-    In a model, relations between such expressions can be families, and their sums can be objectives.
+    A relation between such expressions can be added to a model as a family of constraints, and the sum of such an
+    expression can be an objective.
 
     >>> import numpy as np
     >>> from privopt.dsl import Index, IndexSet, Model
@@ -348,19 +353,19 @@ class VectorExpression(Operators):
         return VectorRelation(kind(*map(as_plain, sides), evaluate=False), indices)
 
     def map_values(self, function: Callable[[Any], Any]) -> VectorExpression:
-        """Return the expression with a function applied to each of its values."""
+        """Return a new expression with ``function`` applied to each of this expression's elements."""
         return VectorExpression(self.indices, function(self.formula))
 
     def combine_with(self, operator: Callable[[Any, Any], Any], other: Any) -> VectorExpression:
-        """Return ``operator(self, other)`` elementwise, for any ``other`` that :meth:`read_operand` accepts."""
+        """Return ``operator(self, other)`` element-wise, for any ``other`` that :meth:`read_operand` accepts."""
         indices, formula, operand = self.align(other)
         return VectorExpression(indices, operator(formula, operand))
 
     def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
-        """Return common indices for this expression and ``other``, and both of them as formulas in these indices.
+        """Rewrite this expression and ``other`` as formulas in common indices, and return these and both formulas.
 
-        The other operand may have any form that :meth:`read_operand` accepts. The indices are those of this expression,
-        except that declared sets of the other operand replace unnamed axes.
+        The other operand may have any form that :meth:`read_operand` accepts. The common indices are those of this
+        expression, except that declared sets of the other operand replace unnamed axes.
         """
         operand, indices = self.read_operand(other), self.indices
         if isinstance(other, Operators) and (vector := other._as_vector()) is not None:
@@ -413,7 +418,7 @@ class VectorExpression(Operators):
 
         Args:
             matrix: A vector or matrix of numbers, dense or SciPy sparse.
-            is_left: Whether the matrix is on the left.
+            is_left: Whether the matrix is the left operand.
 
         Raises:
             ModelError: The expression runs over several sets, or the matrix has the wrong shape or contents.
@@ -450,8 +455,8 @@ class VectorExpression(Operators):
 def replace_indices(formula: sympy.Expr, new_indices: dict[Index, Index]) -> sympy.Expr:
     """Return a formula with each key of ``new_indices`` replaced by its value.
 
-    This includes the indices in the restrictions of sums. They are attributes, so sympy's own substitution would miss
-    them.
+    Indices in the restrictions of sums are replaced as well. They are stored as attributes, so sympy's own substitution
+    would miss them.
     """
     restrictions = {
         restriction: Restriction(tuple(new_indices.get(x, x) for x in restriction.indices), restriction.positions)
@@ -465,7 +470,7 @@ class _SparseLookup:
     """A function that returns the entries of a sparse matrix at given rows and columns."""
 
     def __init__(self, matrix: sparse.csr_matrix) -> None:
-        """Store the matrix to look entries up in."""
+        """Store the matrix whose entries are looked up."""
         self.matrix = matrix
 
     def __call__(self, rows: Ints, columns: Ints) -> Floats:
@@ -474,7 +479,7 @@ class _SparseLookup:
 
 
 def _fits(a: IndexSet, b: IndexSet) -> bool:
-    """Return whether two sets are the same, or one of them is an unnamed axis of the other's size."""
+    """Return whether two sets are the same, or have the same size and at least one of them is an unnamed axis."""
     return a.same_as(b) or (len(a) == len(b) and (_is_axis(a) or _is_axis(b)))
 
 

@@ -15,7 +15,7 @@ from privopt.errors import ModelError
 
 
 def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) -> tuple[dict[Index, Ints], Ints, int]:
-    """Repeat each entry for every index tuple that a sum runs over.
+    """Repeat each entry once for every index tuple that a sum runs over.
 
     Args:
         binding: The summed indices, and the tuples that they are restricted to, if any.
@@ -89,11 +89,11 @@ def term_entries(
     """Return the rows, columns and values of a term's matrix entries. The columns are None for a constant term.
 
     Args:
-        term: ``coefficient * variable[indices]`` with its sums.
-        places: The positions of the values of each of the rows' indices, shape (size,).
+        term: ``coefficient * variable[indices]``, with the sums that enclose it.
+        places: For each of the rows' indices, the positions of its values, shape (size,).
         size: The number of rows.
-        where: The part of the model to name in error messages: a family or "objective".
-        coefficients: The NumPy functions for the model's coefficients. A missing one is added.
+        where: The part of the model to name in error messages: a family of rows or "objective".
+        coefficients: The cache of compiled coefficients. A missing one is added.
         allow_infinite: Whether a constant may be infinite.
 
     Raises:
@@ -153,10 +153,10 @@ def terms_matrix(
 
     Args:
         terms: The terms.
-        places: The position of each index's value in every row, shape (size,).
+        places: For each index, the position of its value in every row, shape (size,).
         size, n: The number of rows, and the number of columns in the model.
-        where: The part of the model to name in error messages: a family or "objective".
-        coefficients: The NumPy functions for the model's coefficients. Missing ones are added.
+        where: The part of the model to name in error messages: a family of rows or "objective".
+        coefficients: The cache of compiled coefficients. Missing ones are added.
         allow_infinite: Whether constants may be infinite.
     """
     rows, columns, values = [], [], []
@@ -178,9 +178,9 @@ def terms_matrix(
 
 
 def _sum_duplicates(values: Any, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
-    """Return a CSR matrix in which entries that share a row and a column are added up.
+    """Return a CSR matrix in which entries with the same row and column are added up.
 
-    If such entries cancel out except for rounding errors, their sum becomes 0.
+    If such entries cancel out except for rounding errors, their sum becomes exactly 0.
 
     Args:
         values, rows, columns: The value, row and column of each entry, in any order, shape (entries,).

@@ -18,13 +18,13 @@ Kind = Literal["continuous", "integer", "binary", "semicontinuous"]
 
 
 class Variable(Indexable):
-    """A decision variable over the product of its sets. Created by ``Model.variable``.
+    """A decision variable over the product of its sets, created by ``Model.variable``.
 
     Attributes:
         sets: The sets that the indices run over. A scalar has no sets, and is used in formulas without indices.
         start: The index of the variable's first column in the model.
         owner: The model that the variable belongs to. Other models reject it, because its column indices would refer to
-            other variables there.
+            their own variables.
     """
 
     __slots__ = ("_kind", "_lower", "_upper", "owner", "start")
@@ -71,7 +71,7 @@ class Variable(Indexable):
 
     @property
     def upper(self) -> Floats:
-        """The upper bounds of the columns, shape (size,), which can be set in the same way as the lower bounds."""
+        """The upper bounds of the columns, shape (size,). They can be set in the same way as the lower bounds."""
         return self._upper
 
     @upper.setter
@@ -125,8 +125,8 @@ class Variable(Indexable):
     def columns(self, *positions: Ints) -> Ints:
         """Return the variable's column indices in the model at the given positions, or all of them in order.
 
-        ``positions`` contains one integer array for each index. The columns are row-major: the last index varies
-        fastest.
+        ``positions`` contains one integer array for each index. Columns are numbered in row-major order: the last index
+        varies fastest.
         """
         if not positions:
             return np.arange(self.start, self.start + self.size)

@@ -26,7 +26,7 @@ from privopt.interfaces import Channel, NoisyCounts
 
 @define
 class Counter:
-    """Counts one release's reports in the rows of a table, which are read batch by batch.
+    """Counts one release's reports in a table that is read batch by batch.
 
     Attributes:
         channel: The channel whose outputs are counted.
@@ -59,9 +59,10 @@ class Counter:
     def check_columns(self, names: Sequence[str]) -> None:
         """Reject a table that lacks a required column, or in which repeated reports could be counted.
 
-        In addition to the reports, ``apply`` writes columns that mark reports repeated for a place (sticky), reports
-        repeated in a trace (kept), and each trace's first report. These columns are recognised by name. A table with
-        repeated reports must have a subject column and, for traces, the column that marks first reports.
+        In addition to the reports, ``apply`` writes columns that mark reports repeated for the same place (sticky),
+        reports repeated in a trace (kept), and the first report of each trace. These columns are recognised by their
+        names. A table with repeated reports must have a subject column and, for traces, the column that marks first
+        reports.
 
         Args:
             names: The names of the table's columns.
@@ -115,7 +116,7 @@ class Counter:
         )
 
     def number_reports(self, frame: pl.DataFrame) -> pl.Series:
-        """Return the index of each row's report among the outputs, or -1 for rows without a report.
+        """Return the index of each row's report among the release's outputs, or -1 for rows without a report.
 
         Raises:
             InputError: A report is not an output of the release.
@@ -144,13 +145,13 @@ class Counter:
             return texts_of(nw.from_native(frame[column], series_only=True))
 
     def _refuse_rows(self, is_wrong: pl.Series, column: str, describe: Callable[[int], str], expectation: str) -> None:
-        """Raise an InputError about a batch's first wrong row, if there is one.
+        """Raise an InputError about a batch's first invalid row, if there is one.
 
         Args:
-            is_wrong: Mask of the wrong rows in the batch.
+            is_wrong: Mask of the invalid rows in the batch.
             column: The column at fault.
             describe: A function that takes a row's index in the batch and describes what the row contains.
-            expectation: The values that the column must have, in words.
+            expectation: A description of the values allowed in the column.
         """
         rows = is_wrong.arg_true()
         if len(rows):
@@ -161,10 +162,10 @@ class Counter:
             )
 
     def mark_counted_rows(self, frame: pl.DataFrame, has_report: pl.Series) -> pl.Series:
-        """Return a mask of the rows whose reports count, because they are the first about their subjects.
+        """Return a mask of the rows whose reports are counted: those with the first report about their subject.
 
         In traces, the first report is the earliest in time. Otherwise, it is the first one in the table. Without a
-        subject column, all reports count.
+        subject column, all reports are counted.
 
         Args:
             frame: A batch of rows.
@@ -200,7 +201,7 @@ class Counter:
 def count_tables(
     tables: Sequence[tuple[Channel, TableSource]], *, column: str, subject: str | None
 ) -> list[ReportCounts]:
-    """Count the reports from several releases, and return one result for each release.
+    """Count the reports from one or several releases, and return one result for each release.
 
     Args:
         tables: Each release's channel, and a table of reports drawn from it.
@@ -227,7 +228,8 @@ def count_tables(
 def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
     """Convert a table to a polars data frame.
 
-    If a column has mixed types, all columns become strings. Otherwise, Arrow would raise an error that quotes a value.
+    If a column has mixed types, all columns are converted to strings. Otherwise, Arrow would raise an error that quotes
+    a value.
     """
     try:
         return frame.to_polars()
@@ -236,15 +238,15 @@ def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
 
 
 def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
-    """Read the noisy counts from a table with the columns ``id`` and ``column``.
+    """Read the noisy counts from a table with an ``id`` column and the count column ``column``.
 
     The result has shape (N,), in the order of the channel's N inputs. A row with an unknown id and an empty count is
     skipped, because it belongs to a site where nobody is counted.
 
     Args:
         channel: The release's channel, which provides the inputs' ids.
-        path: The table.
-        column: The column of counts.
+        path: The path of the table.
+        column: The name of the count column.
 
     Raises:
         InputError: An input's id is missing or repeated, an id with a count is unknown, or an input's count is not a
@@ -268,8 +270,13 @@ def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
 def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
     """Read the groups of records from a table with the columns ``id`` and ``group``.
 
-    ``ids`` are the ids of the release's records. The result maps each group's name to the indices of its records in
-    ``ids``, with groups in the order in which they first appear.
+    Args:
+        path: The path of the table.
+        ids: The ids of the release's records.
+
+    Returns:
+        Each group's name and the indices of its records in ``ids``, with groups in the order in which they first
+        appear.
     """
     file = File(name=path.name, path=path)
     table = read_table(file, [Column(name="id", kind="id"), Column(name="group", kind="id")])

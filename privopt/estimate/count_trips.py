@@ -63,10 +63,10 @@ class TripCounts:
 
 @define
 class _TripCounter:
-    """Counts the trips in the rows of a table, which are read batch by batch.
+    """Counts the trips in a table that is read batch by batch.
 
     Attributes:
-        start, end: The counters for the reports of starts and of ends, which check and number these reports.
+        start, end: The counters that check and number the reports of starts and of ends.
         pair_counts: The number of trips counted so far for each pair of outputs. A pair's key is ``s * K + e``, where s
             and e are the indices of the outputs for start and end, and K is the number of outputs.
         skipped: The number of rows with a missing report so far.
@@ -103,7 +103,7 @@ def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> 
     """Count the trips in a table for each pair of reported outputs.
 
     Args:
-        channel: The channel of the release that both reports were drawn from.
+        channel: The channel of the release that both reports of a trip were drawn from.
         source: The table.
         columns: The names of the table's report and subject columns.
 
@@ -129,8 +129,8 @@ def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> 
 def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns) -> None:
     """Reject a table if a column is missing, or if a trip's two reports may not be independent.
 
-    Reports that are kept for a place (``--sticky``) or in a trace are repeated, so a trip that ends where it began
-    would have the same report twice.
+    Reports that are reused for the same place (``--sticky``) or within a trace are not independent: a trip that ends
+    where it began would have the same report twice.
 
     Args:
         table: The table's name, for faults.

@@ -27,7 +27,7 @@ from privopt.run.verify import OpenedFolder, open_verified
 
 
 def _trip_channel(opened: OpenedFolder) -> Channel:
-    """Return the channel of a release from which reports are drawn.
+    """Return the public channel of a release: the probabilities of the outputs that reports are drawn from.
 
     Raises:
         UsageError: The release publishes noisy counts instead of reports, or has no public channel.
@@ -39,10 +39,11 @@ def _trip_channel(opened: OpenedFolder) -> Channel:
 
 
 def describe_pair_cost(opened: OpenedFolder) -> str:
-    """Return a sentence that gives the total privacy cost of a trip's two reports.
+    """Return a sentence that states the total privacy cost of a trip's two reports.
 
     The two reports are drawn independently, so their epsilons add up (sequential composition). If the start moves by a
-    distance d1 and the end by d2, the reports' joint probability changes by a factor of at most exp(epsilon (d1 + d2)).
+    distance d1 and the end by d2, the joint probability of the reports changes by a factor of at most exp(epsilon (d1 +
+    d2)).
 
     Args:
         opened: The release that both reports were drawn from.
@@ -66,7 +67,7 @@ def _estimate_opened(
     options: EstimateOptions,
     progress: Progress | None,
 ) -> Flows:
-    """Estimate flows from a table of trips, and include a sentence about the privacy cost of a trip's two reports.
+    """Estimate flows from a table of trips, and attach a sentence about the privacy cost of a trip's two reports.
 
     Args:
         opened: The release.
@@ -100,9 +101,9 @@ def write_flows(
 
     Args:
         folder: The release's folder, which is verified before use.
-        reports: The table of trips.
-        groups: The CSV file with the columns ``id`` and ``group``.
-        columns: The names of the table's columns.
+        reports: The path of the table of trips.
+        groups: The path of the CSV file with the columns ``id`` and ``group``.
+        columns: The names of the columns in the table of trips.
         options: The options for the estimate.
         targets: The files to write, keyed by option: the CSV file under ``--out``, and the HTML file (or None for no
             page) under ``--report``.
@@ -110,8 +111,9 @@ def write_flows(
         progress: A function to call with the current step, or None.
 
     Raises:
-        UsageError: A file to be written already exists, or the release does not draw reports.
-        InputError: A table cannot be used.
+        UsageError: A file to be written already exists, or the release publishes no channel from which reports are
+            drawn.
+        InputError: A table is invalid.
         DoesNotHoldError: The release fails verification.
     """
     # Checked first, so that a run of several minutes does not fail because a file already exists.
@@ -138,7 +140,7 @@ def flows_of(
 
     Args:
         opened: The release.
-        reports: A data frame with both columns of reports.
+        reports: A data frame that contains both columns of reports.
         by: The name of each record's group, by record id.
         columns: The names of the table's columns.
         options: The options for the estimate.

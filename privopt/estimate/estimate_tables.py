@@ -55,7 +55,7 @@ def _estimate_opened(
     subject: str | None,
     also: Iterable[tuple[OpenedFolder, TableSource]],
 ) -> Estimate:
-    """Estimate shares from reports that were drawn from one or several releases, or from noisy counts.
+    """Estimate shares from reports drawn from one or several releases, or from noisy counts.
 
     Args:
         opened: The release, which must have been verified.
@@ -103,7 +103,7 @@ def _estimate_opened(
 
 
 def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
-    """Return the warnings that users of an estimate should see, as sentences.
+    """Return warnings for the users of an estimate, as sentences.
 
     Args:
         opened: The release.
@@ -154,14 +154,14 @@ def write_estimate(
 
     Args:
         folder: The release's folder, which is verified before use.
-        reports: The table of reports.
+        reports: The path of the table of reports.
         out: The CSV file to write.
         options: The options for the estimate.
         column: The column that contains the reports or the noisy counts.
         subject: The column that names each report's subject, or None if there is no such column. Only a subject's first
             report counts.
-        also: Further releases about the same records, each with its reports.
-        groups: The CSV file with the columns ``id`` and ``group``, or None.
+        also: Further releases about the same records: pairs of a release's folder and the table of its reports.
+        groups: The CSV file with the columns ``id`` and ``group``, to estimate the groups' shares, or None.
         page: The HTML file to write, or None.
         geo: The GeoJSON file to write, or None. It contains a point for each record, with the share of the record or of
             its group.
@@ -170,7 +170,7 @@ def write_estimate(
 
     Raises:
         UsageError: A file to be written already exists, or options contradict one another.
-        InputError: A table cannot be used.
+        InputError: A table is invalid.
         DoesNotHoldError: A release fails verification.
     """
     input_files = [path for path in (reports, *(path for _, path in also), groups) if path is not None]
@@ -227,15 +227,15 @@ def estimate_of(
     Args:
         opened: The release.
         reports: A data frame with the column of reports, or a sequence of reports. If the release publishes noisy
-            counts, the counts.
+            counts, these counts instead.
         column: The column that contains the reports.
         subject: The column that names each report's subject, or None if there is no such column. Only a subject's first
             report counts.
         by: The name of each record's group, by record id, to estimate the groups' shares, or None to estimate the
             records' shares.
         also: Further releases about the same records, each with its reports.
-        confidence: The intervals' confidence, in (0, 1).
-        gap: The fit stops once its log-likelihood, per report, is proved to be within this distance of the maximum.
+        confidence: The confidence level of the intervals, in (0, 1).
+        gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
         intervals: "finite-sample" (valid for any number of reports), "asymptotic" (valid for many reports) or "smooth"
             (valid for many reports if shares are smooth over the map).
         resolution: The resolution of smooth shares, in the unit of distance. If 0, shares are not smooth. If None, the
@@ -261,7 +261,7 @@ def estimate_of(
 def _table_source(reports: object, column: str, name: str) -> TableSource:
     """Return a table source called ``name`` for reports in memory.
 
-    The reports are a data frame, or a sequence of values, which becomes the column ``column``.
+    The reports are given as a data frame, or as a sequence of values, which becomes the column ``column``.
     """
     reports = values_of(reports)
     if isinstance(reports, (list, tuple, np.ndarray)):

@@ -39,7 +39,7 @@ def is_affordable(records: int, outputs: int, intervals: int) -> bool:
     """Return whether the problem is small enough to solve two linear programs for each interval.
 
     Args:
-        records, outputs: The number of rows and the number of columns of the channel.
+        records, outputs: The number of records (rows) and the number of outputs (columns) of the channel.
         intervals: The number of intervals.
     """
     return records * outputs * intervals <= MOST_WORK
@@ -48,9 +48,7 @@ def is_affordable(records: int, outputs: int, intervals: int) -> bool:
 def finite_sample(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Return bounds on h . pi for each functional h, over all shares pi within the outputs' bounds.
-
-    The result is None if no shares are within these bounds.
+    """Return bounds on h . pi for each functional h, over all shares pi consistent with the outputs' bounds.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.
@@ -60,7 +58,8 @@ def finite_sample(
         progress: A function to call with the number of the current program, or None.
 
     Returns:
-        The lower and upper bounds, two arrays of shape (G,) with entries in [0, 1].
+        The lower and upper bounds, two arrays of shape (G,) with entries in [0, 1], or None if no shares are consistent
+        with the outputs' bounds.
     """
     program_bounds = _solve_programs(columns, low, high, functionals, progress)
     if program_bounds is None:
@@ -135,7 +134,7 @@ def _solve_programs(
 
 
 def _lower_bounds(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floats) -> Floats:
-    """Return a lower bound on the smallest h . pi for each functional h, as an array of shape (G,).
+    """Return a lower bound on the minimum of h . pi for each functional h, as an array of shape (G,).
 
     The formula in the module's docstring gives valid bounds for any multipliers. Each bound is reduced by more than its
     rounding error.

@@ -19,7 +19,7 @@ from privopt.estimate.smooth_shares import FINER, Rows, make_bumps
 
 @frozen(kw_only=True, eq=False)
 class Bumps:
-    """M bumps at one resolution (:func:`.smooth_shares.make_bumps`), as distributions over outputs and over groups.
+    """M bumps at one resolution (:func:`.smooth_shares.make_bumps`), as distributions over cells and over groups.
 
     Attributes:
         columns: Array of shape (M, L), the probability of each cell given each bump. A cell is a set of similar outputs
@@ -33,8 +33,9 @@ class Bumps:
     def fit_weights(self, counts: Floats, gap: float) -> Floats:
         """Return the most likely weights of the bumps, shape (M,).
 
-        ``counts``, shape (L,), contains the number of times each cell was reported. The fit stops once its
-        log-likelihood, per report, is proved to be within ``gap`` of the maximum.
+        Args:
+            counts: The number of times that each cell was reported, shape (L,).
+            gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
         """
         is_counted = counts > 0
         weights: Floats = fit(
@@ -99,11 +100,12 @@ class BumpMaker:
         """Coarsen ``resolution`` until at most ``max_bumps`` bumps are needed, and return the result.
 
         Each step multiplies the resolution by :data:`.smooth_shares.FINER`. A resolution of 0 is returned unchanged if
-        there are at most ``max_bumps`` records. With more records, the search starts from the distance between record 0
-        and its nearest neighbour instead.
+        there are at most ``max_bumps`` records. If there are more, the search starts from the distance between record 0
+        and its nearest neighbour.
 
         Raises:
-            UsageError: There are more than ``max_bumps`` records, and there are no distances or too many infinite ones.
+            UsageError: There are more than ``max_bumps`` records, and either there are no distances or too many of them
+                are infinite.
         """
         if self._records <= max_bumps and resolution == 0.0:
             return 0.0

@@ -70,13 +70,15 @@ SUM_TOLERANCE: Final = 1e-10
 
 @frozen(kw_only=True, eq=False)
 class FlowFit:
-    """Fitted flows between G groups, from M bumps and L cells of outputs.
+    """Flows between G groups, fitted with M bumps and L cells.
+
+    Bumps are smooth distributions over records, and cells are sets of similar outputs.
 
     Attributes:
         weights: Array of shape (M, M), the weights of pairs of bumps, which sum to 1.
         cell_probabilities: Array of shape (L, L), the probability of each pair of cells.
-        flows: Array of shape (G, G), the share of trips from each group (row) to each group (column), before scaling to
-            the estimates of starts and ends.
+        flows: Array of shape (G, G), the share of trips from each group (row) to each group (column), before the flows
+            are scaled to the estimated shares of starts and ends.
         gap: A proved bound on how far the log-likelihood of the cells is below its maximum, per trip.
     """
 
@@ -87,7 +89,12 @@ class FlowFit:
 
 
 def log_likelihood_of(counts: Floats, expected: Floats) -> float:
-    """Return the log-likelihood of the counts of cell pairs, given the pairs' probabilities. Both have shape (L, L)."""
+    """Return the log-likelihood of the counts of cell pairs, given the probabilities of these pairs.
+
+    Args:
+        counts: Array of shape (L, L), the number of trips for each pair of reported cells.
+        expected: Array of shape (L, L), the probability of each pair.
+    """
     is_counted = counts > 0
     with np.errstate(divide="ignore"):  # a pair that cannot occur makes the result minus infinity
         return float(counts[is_counted] @ np.log(expected[is_counted]))
@@ -131,14 +138,14 @@ class FlowRound:
         return max(0.0, float(np.log(self._slope(columns, counts).max())))
 
     def _slope(self, columns: Floats, counts: Floats) -> Floats:
-        """Return D, shape (M, M): the derivative of the log-likelihood per trip with respect to each weight."""
+        """Return D, shape (M, M): the derivative of the log-likelihood, per trip, with respect to each weight."""
         ratios = np.divide(counts / counts.sum(), self.expected, out=np.zeros_like(counts), where=counts > 0)
         slope: Floats = columns @ ratios @ columns.T
         return slope
 
 
 def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
-    """Merge outputs that say almost the same about the secret, and return each output's cell index, shape (K,).
+    """Merge outputs that reveal almost the same about the secret, and return each output's cell index, shape (K,).
 
     The centres of the cells are outputs chosen by farthest-first traversal, and each output belongs to the cell with
     the nearest centre. The distance between two outputs is the Hellinger distance between the posterior distributions
@@ -167,11 +174,14 @@ def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
 
 
 def merge_columns(columns: Floats, cells: Ints) -> Floats:
-    """Return the probability of each cell given each record, shape (N, L), as the sum over the cell's outputs.
+    """Sum the probabilities of the outputs in each cell, and return the probability of each cell given each record.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.
         cells: Array of shape (K,), the index of each output's cell.
+
+    Returns:
+        Array of shape (N, L) for L cells.
     """
     membership = csr_array((np.ones(len(cells)), (np.arange(len(cells)), cells)), shape=(len(cells), cells.max() + 1))
     merged: Floats = columns @ membership
@@ -206,15 +216,15 @@ def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[
 
 
 def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, *, gap: float, rounds: int) -> FlowFit:
-    """Fit flows between groups in at most ``rounds`` rounds, or in fewer if the gap is reached.
+    """Fit flows between groups in at most ``rounds`` rounds, stopping early once the gap is reached.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
         groups: Array of shape (M, G), the fraction of each bump that lies in each group.
         weights: Array of shape (M, M), the initial weights of pairs of bumps, which are positive and sum to 1.
-        gap: The fit stops once its log-likelihood, per trip, is proved to be within this distance of the maximum. This
-            is tested before the first round and after every tenth one.
+        gap: The fit stops once its log-likelihood per trip is proved to be within this distance of the maximum. This is
+            tested before the first round and after every tenth one.
         rounds: The maximum number of rounds.
     """
     for number, current in enumerate(improve_flows(columns, counts, weights)):
@@ -236,15 +246,15 @@ def choose_rounds(
     Trips are split at random into two halves, and flows are fitted to each half. After each round, they are scored on
     the other half by two likelihoods: that of the reported cells, and that of the groups that the reports most likely
     belong to. With many cells, the first likelihood alone would favour flows that are too even, although there are
-    enough trips per group to show differences. Each likelihood is greatest after some number of rounds. The larger of
-    these two numbers is returned.
+    enough trips per group to show differences. For each likelihood, the smallest number of rounds that is about as good
+    as the best is determined, and the larger of these two numbers is returned.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
         groups: Array of shape (M, G), the fraction of each bump that lies in each group.
         link: A function that takes counts of shape (L, L) and returns the initial weights, shape (M, M).
-        rng: The generator with which to draw the halves.
+        rng: The random generator that splits the trips.
     """
     first = rng.binomial(counts.astype(np.int64), 0.5).astype(np.float64)
     halves = [first, counts - first]
@@ -254,7 +264,7 @@ def choose_rounds(
     group_indicators = np.eye(groups.shape[1])[(columns.T @ groups).argmax(axis=1)]
 
     def by_group(values: Floats) -> Floats:
-        """Sum values for pairs of cells, shape (L, L), to values for pairs of groups, shape (G, G)."""
+        """Sum values over pairs of cells, shape (L, L), to obtain values for pairs of groups, shape (G, G)."""
         sums: Floats = group_indicators.T @ values @ group_indicators
         return sums
 

@@ -46,10 +46,10 @@ class FlowModel(NamedTuple):
     """The settings for estimating flows from counted trips.
 
     Attributes:
-        bumps: The bumps for fitting flows.
+        bumps: The bumps (smooth distributions over records) for fitting flows.
         rounds: The number of rounds in a fit.
         start_bumps, end_bumps: The bumps for estimating the shares of starts and of ends.
-        gap: A fit stops once its log-likelihood, per trip, is proved to be within this distance of the maximum.
+        gap: A fit stops once its log-likelihood per trip is proved to be within this distance of the maximum.
     """
 
     bumps: Bumps
@@ -75,16 +75,17 @@ class FlowModel(NamedTuple):
 def find_half_widths(
     counts: Floats, shares: Floats, model: FlowModel, pilot_bumps: Bumps, confidence: float, progress: Progress | None
 ) -> Floats:
-    """Return the half widths of the intervals for flows, shape (G, G), from the errors of estimates at several pilots.
+    """Return the half widths of the intervals for flows, shape (G, G), from the errors of bootstrap estimates.
 
-    The intervals are meant to hold simultaneously.
+    Trips are drawn from several pilots, which are plausible fits that stand in for the true flows, and flows are
+    estimated from each draw. The intervals are meant to hold simultaneously.
 
     Args:
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
         shares: Array of shape (G, G), the estimated flows.
         model: The settings with which the flows were estimated.
-        pilot_bumps: The pilots' bumps.
-        confidence: The confidence, in (0, 1).
+        pilot_bumps: The bumps with which the pilots are fitted.
+        confidence: The confidence level, in (0, 1).
         progress: A function to call with the number of the current draw, or None.
     """
     n = int(counts.sum())
@@ -104,10 +105,10 @@ def find_half_widths(
 def _draw_errors(
     pilot: FlowFit, model: FlowModel, n: int, replicates: int, name: str, progress: Progress | None
 ) -> Floats:
-    """Return the errors of B estimates, shape (B, G * G). Each estimate is based on n trips drawn from a pilot.
+    """Return the errors of B estimates, shape (B, G * G), each based on n trips drawn from a pilot.
 
     Args:
-        pilot: The pilot.
+        pilot: The pilot, a fit that stands in for the true flows.
         model: The settings for estimating flows.
         n: The number of trips in each draw.
         replicates: The number of draws, B.

@@ -54,10 +54,10 @@ BISECTIONS: Final = 30
 def find_links(
     columns: Floats, counts: Floats, start_shares: Floats, end_shares: Floats, *, extremes: bool = False
 ) -> list[Floats]:
-    """Return a list with the weights of the most likely mixture of links, shape (M, M).
+    """Return the weights of the most likely mixture of links between starts and ends, shape (M, M), in a list.
 
-    If requested, up to two extreme mixtures follow, which are as near to the identity and as near to independence,
-    respectively, as the likelihood allows.
+    If requested, the list also contains up to two extreme mixtures: one as near to the identity (each trip ends where
+    it began), and one as near to independence of starts and ends, as the likelihood allows.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
@@ -112,7 +112,9 @@ def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
 
 
 def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: Floats) -> Floats:
-    """Return the last plausible mixture (:data:`LIKELY`) on the segment from the best mixture to an extreme one.
+    """Return the plausible mixture nearest to the extreme one, on the segment between the best and the extreme mixture.
+
+    A mixture is plausible if its log-likelihood is at most :data:`LIKELY` below that of the best one.
 
     Args:
         extreme, best: Arrays of shape (C,), the fractions of the links in two mixtures.

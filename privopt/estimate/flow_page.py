@@ -22,7 +22,7 @@ MAX_LABELLED_GROUPS: Final = 40
 
 @use_theme
 def matrix_figure(flows: Flows) -> Figure:
-    """Draw the share of trips from each group (rows) to each group (columns), in per cent of all trips.
+    """Draw a matrix with the percentage of all trips that lead from each group (row) to each group (column).
 
     Args:
         flows: The flows.
@@ -44,7 +44,7 @@ def matrix_figure(flows: Flows) -> Figure:
 
 
 def flow_page(flows: Flows, opened: OpenedFolder, reports: str) -> str:
-    """Return the page about flows, as one HTML document without external resources.
+    """Return a page about estimated flows, as a single HTML document without external resources.
 
     Args:
         flows: The flows.

@@ -78,7 +78,7 @@ class Flows:
         n: The number of trips with both reports.
         skipped: The number of rows with a missing report.
         method: ``"maximum-likelihood"`` or ``"smooth-maximum-likelihood"``.
-        confidence: The intervals' confidence.
+        confidence: The confidence level of the intervals.
         gap: A proved bound, per trip, on how far the log-likelihood was below its maximum at this resolution before the
             flows were scaled to the shares of starts and ends.
         intervals: What the intervals assume: ``"smooth"``, or ``"fitted links"`` if flows are not smooth.
@@ -164,14 +164,15 @@ def estimate_flows(
         trips: The counted trips.
         options: The options for the estimate. The option ``intervals`` is ignored, because intervals for flows always
             come from the parametric bootstrap.
-        groups: The indices of each group's records, by group name. Every record is in one group.
+        groups: The indices of each group's records, by group name. Every record is in exactly one group.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N), or None if there are no distances.
         unit: The unit of distance.
         progress: A function to call with the current step, or None.
 
     Raises:
-        UsageError: There are no trips, there are too many groups, or there are many records without finite distances.
+        UsageError: There are no trips, there are too many groups, or the records lack finite distances and there are
+            too many of them.
     """
     channel, n = trips.channel, trips.n
     if len(groups) > MAX_GROUPS:
@@ -241,7 +242,7 @@ def _merge_trips(trips: TripCounts, cells: Ints) -> Floats:
 def _list_notes(
     trips: TripCounts, assumption: str, resolution: float, margin_resolution: float, unit: str
 ) -> tuple[str, ...]:
-    """Return the warnings that users of the flows should see, as sentences.
+    """Return warnings for the users of the flows, as sentences.
 
     Args:
         trips: The counted trips.

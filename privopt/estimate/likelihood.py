@@ -41,7 +41,7 @@ DIAGONAL_RIDGE: Final = 1e-13
 
 @frozen(kw_only=True, eq=False)
 class Fit:
-    """Shares that maximise the likelihood.
+    """Shares that maximise the likelihood of the reports.
 
     Attributes:
         shares: Array of shape (N,), the records' shares, which are positive and sum to 1.
@@ -60,7 +60,7 @@ class Fit:
 
 
 def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
-    """Return a bound on how far the shares' log-likelihood is below its maximum, per report.
+    """Return a bound on how far the log-likelihood of given shares is below its maximum, per report.
 
     In the notation of the module's docstring, the bound is ln(max_i D_i / n).
 
@@ -74,13 +74,13 @@ def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
 
 
 def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress | None = None) -> Fit:
-    """Return the shares that maximise the likelihood.
+    """Return the shares that maximise the likelihood of the reports.
 
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record. Each of these outputs
             has a positive probability for at least one record.
         parts: Array of shape (K,), each output's fraction of all reports. The fractions are positive and sum to 1.
-        gap: The method stops once the log-likelihood, per report, is proved to be within this distance of its maximum.
+        gap: The method stops once the log-likelihood per report is proved to be within this distance of its maximum.
         progress: A function to call with the gap after each step, or None.
 
     Raises:
@@ -115,7 +115,7 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
 
 
 def _start_point(p: Floats, columns: Floats, parts: Floats, minimum: float) -> tuple[Floats, Floats]:
-    """Return an interior starting point for the shares p: p itself, and multipliers of at least ``minimum``.
+    """Return an interior starting point: the shares p themselves, and multipliers of at least ``minimum``.
 
     Both are arrays of shape (N,). A point is interior if all shares and multipliers are positive.
 
@@ -123,17 +123,17 @@ def _start_point(p: Floats, columns: Floats, parts: Floats, minimum: float) -> t
         p: Array of shape (N,), the shares, which are positive and sum to 1.
         columns: Array of shape (N, K), the probability of each report given each record.
         parts: Array of shape (K,), each output's fraction of all reports.
-        minimum: The smallest multiplier.
+        minimum: The smallest allowed multiplier.
     """
     slope = columns @ (parts / (p @ columns))
     return p, np.maximum(minimum, 1.0 - slope)
 
 
 def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Floats, Floats]:
-    """Take one predictor-corrector step (Mehrotra) towards the optimality conditions slope + s = 1 and p s = mu.
+    """Take one step of Mehrotra's predictor-corrector method towards the optimality conditions.
 
-    The slope is the derivative of the log-likelihood per report with respect to each share, and mu is a positive target
-    that decreases towards 0.
+    The conditions are slope + s = 1 and p s = mu. The slope is the derivative of the log-likelihood per report with
+    respect to each share, and mu is a positive target that decreases towards 0.
 
     Args:
         p: Array of shape (N,), the shares, which are positive. They sum to 1 if both equations hold.
@@ -165,7 +165,7 @@ def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Fl
 
 
 def _step_length(values: Floats, step: Floats) -> float:
-    """Return the largest step length, up to 1, that is at most 99.5 % of the length at which a value would reach 0."""
+    """Return 99.5 % of the step length at which the first value reaches 0, but at most 1."""
     return float(min(1.0, 0.995 / max(1e-300, float((-step / values).max()))))
 
 
@@ -180,7 +180,7 @@ class _Newton:
         by_reports: Whether the system was reduced to one over the outputs.
         columns, is_kept: For a reduced system, Z without the records that have almost no weight, and a mask of the
             remaining records.
-        size: The square roots of the matrix's diagonal, by which it was scaled to a unit diagonal.
+        size: The square roots of the matrix's diagonal, by which the matrix was scaled to a unit diagonal.
         factor: The Cholesky factor of the scaled matrix, as SciPy stores it.
     """
 

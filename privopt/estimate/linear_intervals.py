@@ -73,15 +73,15 @@ def linear_intervals(
     finite: bool,
     progress: Progress | None = None,
 ) -> tuple[Floats, Floats] | None:
-    """Return bounds on each group's share, which hold simultaneously with the given confidence.
+    """Return lower and upper bounds on each group's share, which hold simultaneously with the given confidence.
 
     Args:
         channels: For each release, an array of shape (N, K), the probability of each output given each record.
         counts: For each release, an array of shape (K,), how often each output was reported.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
-        confidence: The confidence, in (0, 1). The error probability, 1 - confidence, is divided evenly among groups and
-            releases.
-        finite: Whether the intervals must hold for any number of reports, or only for many reports.
+        confidence: The confidence level, in (0, 1). The error probability, 1 - confidence, is divided evenly among
+            groups and releases.
+        finite: Whether the intervals must hold for any number of reports (True), or only for many reports (False).
         progress: A function to call with the current step, or None.
 
     Returns:
@@ -89,8 +89,8 @@ def linear_intervals(
         these bounds.
 
     Notes:
-        The eigendecomposition of order min(N, K) takes 5 s on one core if the order is 2,032. Each ridge then takes
-        about 10 N K G multiplications.
+        The eigendecomposition of order min(N, K) takes 5 s on one core if the order is 2,032. Each ridge penalty then
+        takes about 10 N K G multiplications.
     """
     releases = [(channel, count) for channel, count in zip(channels, counts, strict=True) if count.any()]
     split_counts = [
@@ -118,9 +118,9 @@ def linear_intervals(
 
 
 class _Means:
-    """Bounds on groups' shares, computed from means over the reports of several releases.
+    """Bounds on groups' shares, computed from the mean weights of the reports from several releases.
 
-    Each release is weighted by its number of reports.
+    Each output has a weight for each group. Each release counts in proportion to its number of reports.
 
     Attributes:
         _parts, _half_width: The constructor's arguments ``parts`` and ``half_width``.
@@ -138,8 +138,8 @@ class _Means:
 
         Args:
             releases: The channel, shape (N, K), and the counts, shape (K,), of each release.
-            parts: For each release, two arrays of counts of shape (K,): those of the reports for choosing the weights,
-                and those of the reports for the bounds.
+            parts: For each release, two arrays of counts of shape (K,): one for the reports used to choose the weights,
+                and one for the reports used to compute the bounds.
             half_width: The function that returns the half widths for the means' errors, as described for
                 :data:`HalfWidth`.
         """
@@ -187,7 +187,8 @@ class _Means:
     def _estimate_means(self, weights: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Return the mean weights over reports and the half widths for the errors of these means, shape (2, G) each.
 
-        The first row is for the reports that choose the weights, the second row for the reports that give the bounds.
+        The first row is for the reports used to choose the weights, and the second row for those used to compute the
+        bounds.
 
         Args:
             weights: For each release, an array of shape (K, G) with its outputs' weights.
@@ -208,7 +209,7 @@ class _Means:
 def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Ints]:
     """Split reports at random into two parts, and return the counts of each part, shape (K,).
 
-    The first part is for choosing the weights, and the second part is for the bounds. If there are three or more
+    The first part is used to choose the weights, and the second part to compute the bounds. If there are three or more
     reports, the first part has at least one, and the second part has at least two.
 
     Args:
@@ -226,8 +227,8 @@ def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Int
 def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
     """Return the square roots of the outputs' estimated probabilities, shape (K,), which are never 0.
 
-    The estimate combines the held-out reports with a total of K / 2 pseudo-counts, which are distributed as reports
-    would be under uniform shares.
+    The estimate combines the held-out reports with a total of K / 2 pseudo-counts, which follow the distribution that
+    reports would have under uniform shares.
 
     Args:
         channel: Array of shape (N, K), the probability of each output given each record.
@@ -257,12 +258,13 @@ def _bernstein_half_width(error: float) -> HalfWidth:
 
     An interval with such a half width fails to contain the expectation with probability at most ``error``. The half
     widths follow from Bernstein's bound, with an upper bound on the standard deviation (Maurer and Pontil 2009, Theorem
-    10). A tenth of the error probability is spent on the standard deviation, and the rest on the two sides of the mean.
+    10). A tenth of the error probability is allotted to the standard deviation, and the rest to the two sides of the
+    mean.
     """
     side_log, deviation_log = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
 
     def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
-        """Return the half widths, shape (G,), for values with the given variances and ranges, shape (G,) each."""
+        """Return the half widths for means of ``reports`` values with the given variances and ranges, shape (G,)."""
         deviation_bound = np.sqrt(variance) + span * math.sqrt(2 * deviation_log / max(1, reports - 1))
         return deviation_bound * math.sqrt(2 * side_log / reports) + span * side_log / (3 * reports)
 
@@ -270,9 +272,9 @@ def _bernstein_half_width(error: float) -> HalfWidth:
 
 
 def _normal_half_width(error: float) -> HalfWidth:
-    """Return a function that computes half widths around means of many values.
+    """Return a function that computes half widths around means, valid for a large number of values.
 
-    An interval with such a half width fails to contain the expectation with probability ``error``, asymptotically. Each
+    Asymptotically, an interval with such a half width fails to contain the expectation with probability ``error``. Each
     half width is the standard error times a quantile of the normal distribution.
     """
     from scipy.stats import norm
@@ -280,7 +282,10 @@ def _normal_half_width(error: float) -> HalfWidth:
     quantile = float(norm.isf(error / 2))
 
     def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
-        """Return the half widths, shape (G,), for values with the given variances, shape (G,). ``span`` is not used."""
+        """Return the half widths for means of ``reports`` values with the given variances, shape (G,).
+
+        ``span`` is not used.
+        """
         return quantile * np.sqrt(variance / reports)
 
     return half_width
@@ -310,7 +315,7 @@ class _Ridges:
         self._values = np.maximum(values, 0.0)
 
     def project_groups(self, groups: Floats) -> Floats:
-        """Project the groups, shape (N, G), onto the eigenvectors, once for all ridge penalties."""
+        """Project the groups, shape (N, G), onto the eigenvectors. The result is used for all ridge penalties."""
         projected: Floats = self._vectors.T @ (self._matrix.T @ groups if self._by_outputs else groups)
         return projected
 
@@ -319,7 +324,7 @@ class _Ridges:
 
         Args:
             ridge: The ridge penalty, relative to the mean eigenvalue.
-            projected: The groups as :meth:`project_groups` returns them.
+            projected: The projected groups, as returned by :meth:`project_groups`.
             groups: Array of shape (N, G), the right-hand sides g.
         """
         solved = self._vectors @ (projected / (self._values + ridge * self._values.mean())[:, None])

@@ -33,7 +33,7 @@ INTERVAL_LEAD: Final = "The largest first. Low and high are the ends of the inte
 
 
 def share_layer(estimate: Estimate, channel: Channel) -> Layer:
-    """Return a map layer with a point for each record, which shows the share and interval of the record or its group.
+    """Return a map layer with a point for each record, showing the share and interval of the record or its group.
 
     Args:
         estimate: The estimate, for records or groups.
@@ -57,9 +57,9 @@ def share_layer(estimate: Estimate, channel: Channel) -> Layer:
 
 
 def _by_record(estimate: Estimate) -> dict[str, Floats]:
-    """Return the arrays share, low and high, shape (N,), with the values of each record or of its group.
+    """Return a dict of the arrays ``share``, ``low`` and ``high``, each of shape (N,), with one entry per record.
 
-    If the estimate is for groups, the values are NaN for records without a group.
+    If the estimate is for groups, each record gets its group's values, or NaN if it has no group.
     """
     values = {"share": estimate.shares, "low": estimate.low, "high": estimate.high}
     if estimate.group_of is None:
@@ -72,7 +72,7 @@ def _by_record(estimate: Estimate) -> dict[str, Floats]:
 def interval_figure(estimate: Estimate) -> Figure:
     """Draw the largest shares with their intervals.
 
-    If the outputs are the records, their shares of the raw reports are also drawn.
+    If the estimate includes the shares among the raw reports (``estimate.reported``), these are also drawn.
     """
     largest = np.argsort(-estimate.shares, kind="stable")[:MAX_DRAWN_INTERVALS]
     names = [estimate.ids[g][:24] for g in largest.tolist()]
@@ -112,7 +112,7 @@ def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
 
 
 def _describe_intervals(estimate: Estimate) -> str:
-    """Return sentences about how often the intervals contain the true shares, and under which conditions."""
+    """Return sentences about how often, and under which conditions, the intervals contain the true shares."""
     is_each = estimate.each_by_itself
     holds = "Each interval by itself contains the true share" if is_each else "All intervals together contain the truth"
     conditions = ["shares are smooth over the map"] if estimate.assumption else []
@@ -124,7 +124,7 @@ def _describe_intervals(estimate: Estimate) -> str:
 
 
 def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str, *, per_subject: bool = False) -> str:
-    """Return the page about an estimate, as one HTML document without external resources.
+    """Return a page about an estimate, as a single HTML document without external resources.
 
     Args:
         estimate: The estimate.
@@ -177,7 +177,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str, *, per
 
 
 def _position_texts(channel: Channel) -> list[str]:
-    """Return the position of each record as text."""
+    """Return the position of each record as a string."""
     assert channel.coordinates is not None  # callers have checked
     kind, coordinates = (
         ("geographic", channel.coordinates[:, ::-1]) if channel.geographic else ("planar", channel.coordinates)
@@ -186,9 +186,14 @@ def _position_texts(channel: Channel) -> list[str]:
 
 
 def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
-    """Return a section with maps of the groups, or of all records if there are no groups.
+    """Return a section with maps of the estimate, in a list that is empty if there is nothing to map.
 
-    Records are mapped only if the outputs are the records. If there is nothing to map, the list is empty.
+    Groups are mapped if there are any. Otherwise, all records are mapped, provided that the estimate includes the
+    shares among the raw reports.
+
+    Args:
+        estimate: The estimate.
+        channel: The channel, or None if its records have no coordinates.
     """
     if channel is None:
         return []
@@ -204,7 +209,7 @@ def map_figure(estimate: Estimate, channel: Channel) -> Figure:
     """Draw maps of an estimate's shares.
 
     For groups, three maps show each group's share and both ends of its interval. Each map has its own colour scale,
-    because on a common scale, wide intervals would make all shares look alike. For records, two maps show the reported
+    because wide intervals would make all shares look alike on a common scale. For records, two maps show the reported
     and the estimated shares.
 
     Args:

@@ -55,18 +55,19 @@ def profile_intervals(
 ) -> tuple[Floats, Floats]:
     """Return the lower and upper bounds on each group's share h . pi, two arrays of shape (G,).
 
-    Each interval holds individually and asymptotically.
+    Each interval has the given confidence individually rather than simultaneously, and only asymptotically.
 
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.
         parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
         reports: The number of reports, n.
         functionals: Sparse matrix of shape (G, N) with entries 0 and 1, whose rows are the vectors h.
-        confidence: The confidence, in (0, 1).
+        confidence: The confidence level, in (0, 1).
         progress: A function to call with the number of finished intervals, or None.
 
     Notes:
-        An interval takes about fifteen fits. An end that is not found exactly lies outside the exact end, never inside.
+        An interval takes about fifteen fits. An end that is not found exactly lies outside the exact interval,
+        never inside.
     """
     drop, gap = _allowed_drop(confidence, reports), gap_for(confidence, reports)
     best_log_likelihood = fit(columns, parts, gap=gap).log_likelihood
@@ -83,16 +84,16 @@ def profile_intervals(
 
 
 def _allowed_drop(confidence: float, reports: int) -> float:
-    """Return how far the profile may drop below its maximum inside an interval, per report (Wilks' theorem)."""
+    """Return how far the profile, per report, may drop below its maximum inside an interval (Wilks' theorem)."""
     from scipy.stats import chi2
 
     return float(chi2.ppf(confidence, 1)) / (2 * reports)
 
 
 def gap_for(confidence: float, reports: int) -> float:
-    """Return a gap for the log-likelihood, per report, that is too small to widen intervals noticeably.
+    """Return a log-likelihood gap, per report, that is too small to widen the intervals noticeably.
 
-    It is a small fraction of the drop in the profile that an interval allows.
+    It is a small fraction of the drop in the profile log-likelihood that an interval allows.
     """
     return max(MIN_GAP_PER_REPORT, min(1e-6, _allowed_drop(confidence, reports) / 50))
 
@@ -102,7 +103,7 @@ def _find_end(
 ) -> float:
     """Return the value of h . pi at which the profile falls to ``level``, or a value farther out.
 
-    The profile is the greatest log-likelihood among shares pi with the same h . pi.
+    The profile is the greatest log-likelihood among all shares pi with the same h . pi.
 
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.

@@ -60,8 +60,8 @@ class EstimateOptions:
     """Options for an estimate.
 
     Attributes:
-        confidence: The confidence of the intervals.
-        gap: The fit stops once its log-likelihood, per report, is proved to be within this distance of the maximum.
+        confidence: The confidence level of the intervals.
+        gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
         intervals: The kind of intervals. Finite-sample intervals hold for any number of reports, and asymptotic ones
             for many reports. Smooth intervals hold for many reports if the shares are smooth over the map
             (:mod:`privopt.estimate.smooth_intervals`).
@@ -128,7 +128,7 @@ class Estimate:
         low, high: Arrays of shape (G,), the lower and upper ends of the shares' intervals.
         n: The number of reports, or the number of people according to noisy counts.
         method: ``"maximum-likelihood"``, ``"smooth-maximum-likelihood"`` or ``"noisy-counts"``.
-        confidence: The confidence of the intervals.
+        confidence: The confidence level of the intervals.
         gap: A proved bound on how far the log-likelihood is below its maximum, per report. For smooth shares, the
             maximum is taken over shares with the same resolution.
         intervals: ``"finite-sample"``, ``"asymptotic"`` or ``"smooth"``. All intervals hold simultaneously, except
@@ -142,8 +142,8 @@ class Estimate:
             shares are smooth.
         unit: The unit of distance.
         skipped: The number of rows without a report.
-        reported: Array of shape (G,), the records' or groups' shares of the raw reports, or None unless the outputs are
-            the records.
+        reported: Array of shape (G,), the records' or groups' shares among the raw reports, or None unless the outputs
+            are the records.
         group_of: Array of shape (N,), the index of each record's group, or -1 for a record without a group. None if
             there are no groups.
         notes: Warnings for users of the estimate, as sentences.
@@ -189,7 +189,10 @@ class Estimate:
         return {**values, **assumption, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with the columns id, share, low and high, and assumes if the intervals assume anything."""
+        """Return a table with the columns id, share, low and high.
+
+        If the intervals assume anything, a column assumes is added.
+        """
         columns: dict[str, Any] = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
         if self.assumption:
             columns["assumes"] = [SMOOTH] * len(self.ids)
@@ -329,7 +332,7 @@ def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
     """Return the number of threads for linear algebra: 1 for small matrices, None (one per processor) for large ones.
 
     With small matrices, threads mostly wait for one another, which is slow on a busy machine. If ``resolution`` is
-    greater than 0, bumps are fitted, whose matrix is small.
+    greater than 0, the fit uses bumps, whose matrix is small.
     """
     is_dense = resolution == 0.0 and reported_columns.size > MIN_THREADED_ENTRIES
     return None if is_dense else 1
@@ -338,8 +341,8 @@ def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
 def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
     """Replace smooth intervals with finite-sample ones, and return the options with a note if they were changed.
 
-    Smooth intervals must be replaced if the best fit is not smooth, because they would assume smoothness. Such fits
-    occur if there are many reports, or if the reports show that people are concentrated at few records.
+    If the best fit is not smooth, smooth intervals must not be used, because they would assume smoothness. This happens
+    if there are many reports, or if the reports show that people are concentrated at few records.
     """
     if options.intervals != "smooth":
         return options, ()
@@ -383,7 +386,7 @@ def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Int
 def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
     """Return the names of the groups, and a sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
 
-    If each of 50,000 records is a group, a dense matrix would take 20 GB.
+    The matrix is sparse because a dense one would take 20 GB if each of 50,000 records were a group.
 
     Args:
         ids: The ids of the N records.
@@ -404,7 +407,7 @@ def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> 
 def _group_of(groups: Mapping[str, Ints] | None, records: int) -> Ints | None:
     """Return the index of each record's group, shape (N,), or -1 for a record without a group.
 
-    If there are no groups, the result is None.
+    If ``groups`` is None, the result is None.
     """
     if groups is None:
         return None
@@ -426,13 +429,13 @@ def _find_intervals(
 ) -> tuple[Floats, Floats, str, tuple[str, ...]]:
     """Find intervals for the shares, and return their lower ends, their upper ends, the method's name and notes.
 
-    The arrays of lower and upper ends have shape (G,).
+    The lower and upper ends are arrays of shape (G,).
 
     Args:
         observed: The counts for each release.
         columns: Array of shape (N, K), the probability of each output from all releases given each record.
         reported_columns: The columns of those outputs that were reported.
-        parts: Each of these outputs' fraction of all reports.
+        parts: The fraction of all reports for each of these outputs.
         n: The number of reports.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         options: The options, which provide the intervals' confidence and kind.
@@ -479,15 +482,16 @@ def _find_intervals(
 def _program_intervals(
     observed: Sequence[ReportCounts], functionals: csr_array, confidence: float, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Compute intervals by linear programs over all shares that are consistent with the output counts.
-
-    If no shares are consistent with the counts, the result is None.
+    """Compute intervals by solving linear programs over the set of shares consistent with the output counts.
 
     Args:
         observed: The counts for each release.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence with which all intervals hold simultaneously.
         progress: A function to call with the current step, or None.
+
+    Returns:
+        The lower and upper bounds, two arrays of shape (G,), or None if no shares are consistent with the counts.
     """
     # The error probability is divided evenly among all outputs of all releases, and then between both sides.
     alpha = (1.0 - confidence) / sum(release_counts.channel.probabilities.shape[1] for release_counts in observed)
@@ -504,7 +508,9 @@ def _program_intervals(
 
 
 def _reported_shares(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
-    """Return each group's share of the raw reports, shape (G,), or None if outputs and records differ in a release.
+    """Return each group's share of the raw reports, shape (G,).
+
+    The result is None if the outputs of any release are not the same as its records.
 
     Args:
         observed: The counts for each release.
@@ -523,14 +529,14 @@ def estimate_of_counts(
     """Estimate the share of people at each input from noisy counts.
 
     Under symmetric noise, the maximum-likelihood count is the noisy count, or 0 if the noisy count is negative. Each of
-    the N noise values exceeds its bound with probability at most (1 - confidence) / N. Therefore all counts, and with
-    them all shares, lie in their intervals simultaneously with the given confidence.
+    the N noise values exceeds its bound with probability at most (1 - confidence) / N. Therefore all counts, and hence
+    all shares, lie in their intervals simultaneously with the given confidence.
 
     Args:
         channel: The channel of the release.
         counts: Array of shape (N,), the noisy counts in the order of the channel's inputs.
-        options: The options, of which only the confidence is used. Intervals must be finite-sample ones, without a
-            resolution.
+        options: The options, of which only the confidence is used. Intervals must be finite-sample ones, and no
+            resolution may be set.
         groups: The indices of each group's inputs, to estimate the groups' shares, or None to estimate the inputs'
             shares.
 

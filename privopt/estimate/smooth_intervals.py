@@ -71,6 +71,9 @@ def smooth_intervals(
 ) -> tuple[Floats, float]:
     """Return the half widths of simultaneous intervals for smooth shares, shape (G,), and the pilot's resolution.
 
+    The pilot is a fit at a finer resolution. It stands in for the true shares when reports are drawn for a parametric
+    bootstrap.
+
     Args:
         channels: For each release, an array of shape (N, K), the probability of each output given each record.
         counts: For each release, an array of shape (K,), how often each output was reported.
@@ -78,9 +81,9 @@ def smooth_intervals(
             shape (B, N).
         resolution: The estimate's resolution, greater than 0.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
-        confidence: The confidence, in (0, 1).
+        confidence: The confidence level, in (0, 1).
         gap: The distance from the maximum log-likelihood, per report, at which the fit for the estimate stopped. The
-            pilot's fit stops at the same distance, and the fits to draws at no less than REPLICATE_GAP.
+            pilot's fit stops at the same distance, and the fits to drawn reports at no less than REPLICATE_GAP.
         progress: A function to call with the number of the current draw, or None.
 
     Raises:
@@ -121,10 +124,10 @@ def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
 
     Args:
         errors: Array of shape (B, G), the errors of B estimates of shares whose true values are known.
-        confidence: The confidence, in (0, 1).
+        confidence: The confidence level, in (0, 1).
         reports: The number of reports, n, for each estimate. No half width is below ln(G / (1 - confidence)) / n, which
-            is the rule of three for all G shares at once. A smaller share cannot be distinguished from 0, because it
-            may not occur in any of the n reports.
+            is the rule of three applied to all G shares at once. A smaller share cannot be distinguished from 0,
+            because it may not occur in any of the n reports.
     """
     replicates, count = errors.shape
     sizes = np.sqrt((errors**2).mean(axis=0))
@@ -148,13 +151,15 @@ def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
 def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap: float) -> Floats:
     """Return the most likely shares at the pilot's resolution, an array of shape (N,).
 
+    The pilot is the fit that stands in for the true shares in the bootstrap.
+
     Args:
         columns: Array of shape (N, K), the probability of each output from all releases given each record.
         counts: Array of shape (K,), how often each output was reported.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N).
         resolution: The pilot's resolution.
-        gap: The fit stops once its log-likelihood, per report, is proved to be within this distance of the maximum.
+        gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
 
     Raises:
         UsageError: The pilot's bumps do not fit into memory.

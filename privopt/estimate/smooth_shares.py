@@ -44,7 +44,7 @@ Rows = Callable[[Ints], Floats]
 
 
 def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
-    """Return M bumps, which are distributions over the N records, as an array of shape (M, N).
+    """Return M bumps, which are smooth distributions over the N records, as an array of shape (M, N).
 
     The bumps' centres are chosen by farthest-first traversal from record 0, until the distance from every record to the
     nearest centre is at most the resolution. If the array would have more than :data:`MAX_BUMP_ENTRIES` entries, the
@@ -80,7 +80,7 @@ def resolved_fit(
     gap: float,
     progress: Progress | None = None,
 ) -> Fit:
-    """Return the most likely shares, at a given resolution or at the finest one that the reports support.
+    """Return the most likely shares, at a given resolution or at the best one according to Akaike's criterion.
 
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.
@@ -89,12 +89,12 @@ def resolved_fit(
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N). If None, only resolution 0 is possible.
         resolution: The bumps' width, in the unit of distance. If 0, all distributions are allowed. If None, the width
-            is chosen.
-        gap: A fit stops once its log-likelihood, per report, is proved to be within this distance of the maximum.
+            is chosen automatically.
+        gap: A fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
         progress: A function to call with each resolution that is tried, or None.
 
     Raises:
-        UsageError: The resolution is so fine that the bumps do not fit into memory.
+        UsageError: The given resolution is so fine that the bumps do not fit into memory.
     """
     if rows is None or resolution == 0:
         return fit(columns, parts, gap=gap, progress=progress)
@@ -131,8 +131,8 @@ def resolved_fit(
 def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
     """Yield resolutions from coarse to fine, from a quarter of the greatest distance to a typical neighbour distance.
 
-    The typical neighbour distance is the median distance from up to 200 records to their nearest neighbours at another
-    place. ``count`` is the number of records.
+    The typical neighbour distance is the median, over up to 200 records, of the distance to the nearest record at
+    another place. ``count`` is the number of records.
     """
     first_distances = rows(np.array([0]))[0]
     # The greatest distance is found approximately, by measuring from the record that is farthest from record 0.
@@ -151,10 +151,7 @@ def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
 def fit_bumps(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None = None
 ) -> tuple[Fit, int] | None:
-    """Fit a mixture of bumps of one width by maximum likelihood, and return it with its number of free parameters.
-
-    The number of free parameters is the number of bumps in use minus one. The result is None if this width would need
-    too many bumps.
+    """Fit a mixture of bumps of one width by maximum likelihood.
 
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.
@@ -162,8 +159,12 @@ def fit_bumps(
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N).
         resolution: The bumps' width, in the unit of distance.
-        gap: The fit stops once its log-likelihood, per report, is proved to be within this distance of the maximum.
+        gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
         progress: A function to call with a message that names the resolution, or None.
+
+    Returns:
+        The fit and its number of free parameters, which is the number of bumps in use minus one. None if this width
+        would need too many bumps.
     """
     if progress is not None:
         progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)

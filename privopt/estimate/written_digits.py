@@ -23,10 +23,10 @@ With these, rounding moves an interval's ends by at most 1 % of its width.
 
 
 def round_shares(share: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
-    """Round shares and the ends of their intervals to the decimals that the intervals' widths support.
+    """Round shares and the ends of their intervals to as many decimal places as the interval widths justify.
 
     Each array has shape (G,). The shares sum to 1 before and after rounding. The ends are rounded outwards, so that the
-    rounded intervals keep their confidence.
+    rounded intervals keep at least their original confidence level.
 
     >>> [x.tolist() for x in round_shares(np.array([1 / 3, 2 / 3]), np.array([0.2, 0.5]), np.array([4 / 9, 0.7]))]
     [[0.333333, 0.666667], [0.2, 0.5], [0.444445, 0.7]]
@@ -45,14 +45,14 @@ def round_shares(share: Floats, low: Floats, high: Floats) -> tuple[Floats, Floa
 
 
 def _round_down(values: Floats, decimals: int) -> Floats:
-    """Round values down to a number of decimals, as exactly as doubles permit."""
+    """Round values down to a number of decimal places, as exactly as doubles permit."""
     rounded = np.round(values, decimals)
     lower = np.where(rounded > values, np.round(rounded - 10.0**-decimals, decimals), rounded)
     return np.asarray(lower + 0.0, dtype=np.float64)  # no negative zeros
 
 
 def round_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Round a table's columns share, low and high in the same way as :func:`round_shares`."""
+    """Round the columns share, low and high of a table in the same way as :func:`round_shares`."""
     names = ("share", "low", "high")
     rounded = round_shares(*(frame[name].to_numpy() for name in names))
     return frame.with_columns(*(pl.Series(name, values) for name, values in zip(names, rounded, strict=True)))
