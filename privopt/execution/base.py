@@ -26,9 +26,9 @@ _local = threading.local()
 
 
 def worker_state() -> dict[Hashable, Any]:
-    """Return a dictionary that the current worker keeps between tasks. In a new worker, it is empty.
+    """Return a dictionary that the current worker keeps between tasks and that is empty in a new worker.
 
-    Use it only as a cache, because a task must be able to rebuild everything that it looks up.
+    Use it only as a cache: a task must be able to rebuild everything that it looks up here.
     """
     # Thread-local, because an executor with threads has several workers in one process.
     if not hasattr(_local, "state"):
@@ -51,7 +51,7 @@ class Held:
 
 
 class Executor(ABC):
-    """Runs tasks on workers that are selected by key.
+    """Runs tasks on workers, each of which is selected by the task's key.
 
     Attributes:
         jobs: The number of tasks that can run at the same time.
@@ -74,13 +74,13 @@ class Executor(ABC):
         return value
 
     def close(self, *, wait: bool = True) -> None:  # noqa: B027 - an executor may have nothing to stop
-        """Stop the workers after their tasks, or immediately if ``wait`` is False."""
+        """Stop the workers once they have finished their tasks, or immediately if ``wait`` is False."""
 
     def map(self, function: Callable[..., T], *columns: Iterable[Any]) -> Iterator[T]:
         """Call a function in parallel, like :func:`map`, and return an iterator over the results in order.
 
-        Call n receives element n from each of ``columns``, which must be equally long, and has the key n modulo
-        ``jobs``. All tasks are submitted immediately.
+        The n-th call receives the n-th element of each of ``columns``, which must be equally long, and its key is n
+        modulo ``jobs``. All tasks are submitted immediately.
         """
         futures = [
             self.submit(("map", n % self.jobs), function, *row) for n, row in enumerate(zip(*columns, strict=True))
@@ -97,7 +97,8 @@ class Executor(ABC):
 class WorkerExecutor(Executor):
     """Base class for executors with several workers.
 
-    Each worker has a slot, which is its index, and its own thread in this process, which passes tasks to it in order.
+    Each worker has a slot, which is its index, and a dedicated thread in this process, which passes tasks to it in
+    order.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -110,7 +111,7 @@ class WorkerExecutor(Executor):
         self._live_values: WeakValueDictionary[int, Held] = WeakValueDictionary()
 
     def hold(self, value: object) -> object:
-        """Return a reference to a value, which workers keep for as long as the reference exists."""
+        """Return a reference to a value, which workers keep as long as the reference exists."""
         reference = Held(value, next(self._numbers))
         self._live_values[reference.number] = reference
         return reference
@@ -124,7 +125,7 @@ class WorkerExecutor(Executor):
         return self._pools[slot].submit(copy_context().run, self._call_in_time, slot, function, arguments)
 
     def _call_in_time(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call the function on a slot's worker, within the caller's time limits.
+        """Call a function on the worker in a slot, within the caller's time limits.
 
         Raises:
             OutOfTime: One of the caller's time limits expired before or during the call.
@@ -140,10 +141,10 @@ class WorkerExecutor(Executor):
             raise
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the workers' threads after all their tasks. If ``wait`` is False, cancel the queued tasks first."""
+        """Stop the workers' threads after all their tasks. If ``wait`` is False, cancel queued tasks first."""
         for pool in self._pools:
             pool.shutdown(wait=wait, cancel_futures=not wait)
 
     @abstractmethod
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call the function on a slot's worker and wait for its result."""
+        """Call a function on the worker in a slot, and wait for its result."""

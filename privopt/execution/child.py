@@ -26,7 +26,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class RemoteError(NamedTuple):
-    """An error in the form in which a worker sends it to its owner.
+    """An error in the form in which a worker sends it to the process that owns it.
 
     The error itself is not pickled, because unpickling would call its class with ``args``, which some classes do not
     accept.
@@ -35,8 +35,8 @@ class RemoteError(NamedTuple):
         kind: The error's class.
         arguments: The error's ``args``.
         state: The error's other attributes by name, such as its notes.
-        is_task_lost: Whether the worker could not load its task, and so did not store any of the held values sent with
-            it.
+        is_task_lost: Whether the worker could not load its task, and therefore did not store any of the held values
+            sent with it.
     """
 
     kind: type[Exception]
@@ -46,7 +46,7 @@ class RemoteError(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> RemoteError:
-        """Convert an error to a form that can be sent. Unexpected errors get a note with their traceback."""
+        """Convert an error to a form that can be sent. A note with the traceback is added to unexpected errors."""
         from privopt.errors import PrivoptError
 
         if not isinstance(error, PrivoptError):
@@ -54,14 +54,14 @@ class RemoteError(NamedTuple):
         return cls(type(error), error.args, dict(error.__dict__))
 
     def error(self) -> Exception:
-        """Rebuild the error without calling its ``__init__``, and return it."""
+        """Rebuild and return the error without calling its ``__init__``."""
         error = self.kind.__new__(self.kind, *self.arguments)
         error.__dict__.update(self.state)
         return error
 
 
 class Number(NamedTuple):
-    """A placeholder for a held value in a message. The worker looks the value up by its number."""
+    """A placeholder in a message for a held value, which the worker looks up by its number."""
 
     number: int
 
@@ -85,7 +85,7 @@ def pickle_parts(value: Any) -> list[bytes | memoryview]:
 
 
 def write_parts(stream: Any, parts: Sequence[bytes | memoryview]) -> None:
-    """Write a message to a pipe: the number of parts, followed by each part with its length in bytes before it."""
+    """Write a message to a pipe: the number of parts, followed by each part preceded by its length in bytes."""
     stream.write(_LENGTH.pack(len(parts)))
     for part in parts:
         stream.write(_LENGTH.pack(len(part) if isinstance(part, bytes) else part.nbytes))
@@ -110,7 +110,7 @@ def _read_exactly(stream: Any, size: int) -> bytearray:
 
 
 def read_value(stream: Any) -> Any:
-    """Read a message that `pickle_parts` created and `write_parts` wrote, and return its value."""
+    """Read a message created by `pickle_parts` and written by `write_parts`, and return its value."""
     (count,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
     # Each part goes into its own bytearray, so that arrays built on the buffers can be written to.
     parts = [_read_exactly(stream, _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))[0]) for _ in range(count)]
@@ -122,7 +122,10 @@ _owner: Any = None
 
 
 def send_progress(value: object) -> None:
-    """Send a progress value from a worker to its owner while a task runs. The owner keeps only the latest value."""
+    """Send a progress value from a worker to the process that owns it, while a task runs.
+
+    The owner keeps only the latest value.
+    """
     if _owner is not None:
         _send((None, value))
 
@@ -130,7 +133,7 @@ def send_progress(value: object) -> None:
 def _send(answer: tuple[bool | None, Any]) -> None:
     """Send a message from a worker to its owner: (True, result), (False, error) or (None, progress).
 
-    If a result cannot be pickled, an error is sent instead.
+    If a result cannot be pickled, the resulting error is sent instead.
     """
     try:
         parts = pickle_parts(answer)
@@ -147,12 +150,12 @@ def _send(answer: tuple[bool | None, Any]) -> None:
 
 
 def serve(quiet: bool, module: str = "") -> None:
-    """Run the loop of a worker process, which reads a task, runs it and sends the answer.
+    """Run the main loop of a worker process, which reads tasks, runs them and sends back the answers.
 
     The process ends when its owner closes the pipe or dies.
 
     Args:
-        quiet: Whether to discard Python's standard output. If False, it goes to standard error.
+        quiet: Whether to discard what Python code prints to standard output. If False, it goes to standard error.
         module: The module to import before the first task arrives, so that the import does not delay the task, or ""
             for none.
     """
@@ -208,7 +211,7 @@ def _end_with_parent() -> None:
     parent = os.getppid()
 
     def watch() -> None:
-        """End this process as soon as its parent process has changed, which means that the original parent has died."""
+        """End this process once its parent process has changed, which means that the original parent has died."""
         while os.getppid() == parent:
             time.sleep(0.5)
         os._exit(1)

@@ -55,7 +55,7 @@ UNWRITTEN: Final = "the time limit was reached before a release was found; nothi
 
 
 class OutOfTime(StoppedError):  # noqa: N818 (users do not see this error, because its own scope suppresses it)
-    """Raised when a time scope has expired or was cancelled. Methods of mechanisms must not catch it.
+    """Raised when a time scope has expired or was cancelled. Methods of mechanisms must not catch this error.
 
     Attributes:
         clock: The scope that has expired.
@@ -68,7 +68,7 @@ class OutOfTime(StoppedError):  # noqa: N818 (users do not see this error, becau
 
 
 class Clock:
-    """A time scope. All threads that work inside the scope share the same object.
+    """A time scope: a block of code with an optional deadline, shared by all threads that work inside it.
 
     Attributes:
         now: A function that returns the time in seconds.
@@ -76,7 +76,7 @@ class Clock:
         parent: The enclosing scope, or None for an outermost scope.
         expired: Whether the scope's own deadline stopped its block.
         seconds: The time that the scope was given, or infinity without a limit.
-        hold_count: The number of open blocks inside the scope that others keep waiting for after the deadline
+        hold_count: The number of open blocks inside the scope that other code must wait for, even after the deadline
             (:meth:`keep_waiting`).
         begun_holds: The number of such blocks that have begun so far. Unlike ``hold_count``, it also reveals a block
             that began and ended between two readings.
@@ -85,7 +85,7 @@ class Clock:
     def __init__(
         self, seconds: float | None, parent: Clock | None = None, now: Callable[[], float] | None = None
     ) -> None:
-        """Create a scope that expires after a number of seconds. Use :func:`limit` to open scopes.
+        """Create a scope that expires after a number of seconds. Scopes are normally opened by :func:`limit`.
 
         Args:
             seconds: The time from now, or None for no deadline.
@@ -115,9 +115,9 @@ class Clock:
 
     @property
     def left(self) -> float:
-        """The seconds until the earliest deadline of this scope and its enclosing scopes.
+        """The number of seconds until the earliest deadline of this scope and its enclosing scopes.
 
-        The value is never negative. Without any deadline, it is infinite.
+        The value is never negative, and infinite if there is no deadline.
         """
         end, scope = self.end, self.parent
         while scope is not None:
@@ -126,13 +126,13 @@ class Clock:
 
     @property
     def over(self) -> Clock | None:
-        """The outermost scope whose deadline has passed, or None if there is still time."""
+        """The outermost scope, among this one and its enclosing scopes, whose time is up, or None if there is none."""
         # Return the outermost scope, because the blocks of all scopes inside it must be left too.
         outer_scope = None if self.parent is None else self.parent.over
         return self if outer_scope is None and self.now() >= self.end else outer_scope
 
     def check(self, unfinished: str = "") -> None:
-        """Raise an error if the time is up. Call this inside long loops. A call takes half a microsecond.
+        """Raise an error if the time is up. Call this inside long loops; a call takes only half a microsecond.
 
         Args:
             unfinished: The unfinished work, for the message.
@@ -146,7 +146,7 @@ class Clock:
 
     @property
     def granted_seconds(self) -> float:
-        """The full time given to the outermost scope that has a limit, or infinity without a limit.
+        """The full time granted to the outermost scope that has a limit, or infinity if no scope has one.
 
         Unlike :attr:`left`, it does not depend on how busy the machine is, so it can be used to decide which method to
         run.
@@ -165,7 +165,7 @@ class Clock:
         """Let a block run past the deadlines of this scope and its enclosing scopes, unless :meth:`cancel` ends it.
 
         Use this only for work that is short compared with the time granted, even on a busy machine. Code that waits for
-        a scope's work checks :attr:`hold_count` before it stops waiting.
+        the scope's work checks :attr:`hold_count` before it stops waiting.
         """
         with self.keep_waiting(), self.without_deadline():
             yield
@@ -204,7 +204,7 @@ class Clock:
 
 
 class _HeldClock(Clock):
-    """A scope that ignores the deadlines of its enclosing scopes, and expires only if one of them is cancelled."""
+    """A scope that ignores the deadlines of its enclosing scopes and expires only if one of them is cancelled."""
 
     def __init__(self, outer: Clock) -> None:
         """Create the scope inside ``outer``, whose deadlines are ignored."""
@@ -218,7 +218,7 @@ class _HeldClock(Clock):
 
     @property
     def over(self) -> Clock | None:
-        """The outermost enclosing scope that has expired if one of them was cancelled, or else None."""
+        """The outermost enclosing scope that has expired, or None if no enclosing scope was cancelled."""
         return self._outer.over if self._outer.is_cancelled else None
 
 
@@ -231,7 +231,7 @@ def clock() -> Clock:
 
 
 def check(unfinished: str = "") -> None:
-    """Raise an error if the innermost scope's time is up, as described for :meth:`Clock.check`."""
+    """Raise an error if the innermost scope's time is up, as described in :meth:`Clock.check`."""
     _CLOCK.get().check(unfinished)
 
 
@@ -239,7 +239,7 @@ def check(unfinished: str = "") -> None:
 def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> Iterator[Clock]:
     """Open a scope that expires after a number of seconds, or earlier if an enclosing scope does.
 
-    When the scope's own deadline passes, the block is left without an error and ``expired`` is set. Check ``expired``
+    When the scope's own deadline passes, the block ends without an error and ``expired`` is set. Check ``expired``
     before you use the results of a block that may have ended early.
 
     >>> with limit(0.0) as scope:
@@ -278,8 +278,10 @@ def within(scope: Clock) -> Iterator[None]:
 def cap_time_limit(seconds: float | None = None) -> float | None:
     """Return the time limit to pass to a solver: ``seconds``, or the remaining time of the scopes if that is less.
 
-    Call this function before each call of a solver that cannot check the clock itself. If the caller has no limit of
-    its own, ``seconds`` is None.
+    Call this function before each call of a solver that cannot check the clock itself.
+
+    Args:
+        seconds: The caller's own limit, or None if it has none.
 
     Returns:
         The limit in seconds, or None if there is no limit.
@@ -299,11 +301,11 @@ def cap_time_limit(seconds: float | None = None) -> float | None:
 def slices(count: int) -> Iterator[tuple[int, int]]:
     """Yield half-open spans ``(a, b)`` that together cover ``range(count)``, checking the deadline before each.
 
-    Use this to split up the work of compiled code, which cannot check the deadline itself. Spans grow until one takes a
-    tenth of a second, so the results must not depend on how the range is divided.
+    Use this to split up the work of compiled code, which cannot check the deadline itself. The spans grow until one
+    takes a tenth of a second, so the results must not depend on how the range is divided.
 
     Raises:
-        OutOfTime: The deadline passed before a span.
+        OutOfTime: The deadline passed before the next span began.
     """
     start, size = 0, 1
     while start < count:
@@ -326,21 +328,21 @@ _CALLS: WeakSet[DaemonCall[Any]] = WeakSet()
 def left_behind() -> bool:
     """Return whether any :class:`DaemonCall` is still running.
 
-    If so, the process should exit without joining its threads.
+    If so, the process should exit without joining the threads of these calls.
     """
     return any(not call.done for call in list(_CALLS))
 
 
 class DaemonCall(Generic[T]):
-    """A call to a function without arguments in a daemon thread, with a copy of the caller's context.
+    """A call to a function without arguments, run in a daemon thread with a copy of the caller's context.
 
     Args:
         function: The function to run.
         within: The time scope in which the function runs, or None for the caller's scope.
 
     Attributes:
-        thread: The thread. If the caller stops waiting, the thread ends when the function next checks its clock after
-            the deadline, or with the process.
+        thread: The thread. If the caller stops waiting for it, it ends when the function next checks its clock after
+            the deadline, or at the latest with the process.
         error: The error that the function raised, or None if it has raised no error so far.
     """
 
@@ -407,12 +409,12 @@ class Ticket:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds until the deadline. On another machine, the seconds left when the ticket was created."""
+        """The seconds until the deadline or, on another machine, those that were left at the ticket's creation."""
         # The monotonic clock counts from the start of a machine, so its deadlines are meaningless on another one.
         return self.end - time.monotonic() if platform.node() == self.machine else self.seconds
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call a function in a worker, within the caller's time limit.
+        """Call a function in a worker, within the time limit of the ticket.
 
         Raises:
             StoppedError: The deadline passed. OutOfTime is not used, because it refers to a scope that exists only in
@@ -442,10 +444,10 @@ def asked_to_end() -> bool:
 def interrupts() -> Iterator[list[int]]:
     """Turn the signals in :data:`END_SIGNALS` into KeyboardInterrupt in the block, and yield a list of those received.
 
-    Work inside may catch the interrupt and finish with its current result. In that case, the list still shows that
-    there was a signal, and :func:`asked_to_end` returns True in all threads until the outermost such block ends.
-    Existing signal handlers also run, after the signal has been added to the list. Outside the main thread, the block
-    has no effect.
+    Code in the block may catch the interrupt and finish with its current result. In that case, the list still shows
+    that there was a signal, and :func:`asked_to_end` returns True in all threads until the outermost such block ends.
+    Existing signal handlers also run, after the signal has been added to the list. Outside the main thread, the context
+    manager has no effect.
     """
     global _open_blocks
     signals_received: list[int] = []
@@ -454,7 +456,7 @@ def interrupts() -> Iterator[list[int]]:
     handled_signals = [number for number, handler in original_handlers.items() if handler not in (None, signal.SIG_IGN)]
 
     def note_signal(number: int, frame: FrameType | None) -> None:
-        """Handle a signal by recording it, calling the original handler and raising KeyboardInterrupt."""
+        """Handle a signal: record it, call the original handler and raise KeyboardInterrupt."""
         signals_received.append(number)
         _SIGNAL_RECEIVED.set()
         original_handler = original_handlers[signal.Signals(number)]
@@ -481,11 +483,11 @@ def interrupts() -> Iterator[list[int]]:
 
 @contextmanager
 def interrupts_on_end() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that the block can remove its hidden folders.
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that it can remove its hidden folders.
 
     Only signals that would end the process immediately are handled. Ignored signals (as under nohup) stay ignored, and
-    a program's own handlers stay in place. Unlike :func:`interrupts`, the block does not affect :func:`asked_to_end`.
-    Outside the main thread, the block has no effect.
+    a program's own handlers stay in place. Unlike :func:`interrupts`, the context manager does not affect
+    :func:`asked_to_end`. Outside the main thread, it has no effect.
     """
 
     def end_block(number: int, frame: FrameType | None) -> NoReturn:

@@ -24,7 +24,9 @@ _PATIENCE_SECONDS = 10.0
 
 
 class _Dask(WorkerExecutor):
-    """An executor that uses the workers of a Dask cluster. Each worker receives a held value (:class:`Held`) only once.
+    """An executor that uses the workers of a Dask cluster.
+
+    A held value (:class:`Held`) is sent to each worker only once.
 
     Attributes:
         _client: The ``distributed.Client``.
@@ -33,7 +35,7 @@ class _Dask(WorkerExecutor):
     """
 
     def __init__(self, client: Any) -> None:
-        """Use the current workers of a cluster, where ``client`` is a ``distributed.Client``.
+        """Use the workers that a cluster currently has, where ``client`` is a ``distributed.Client``.
 
         Raises:
             UsageError: The cluster has no workers.
@@ -46,16 +48,17 @@ class _Dask(WorkerExecutor):
         self._scattered: dict[tuple[int, str], Any] = {}
 
     def _live_workers(self) -> list[str]:
-        """Return the sorted names (addresses) of the workers that the scheduler currently knows."""
+        """Return the sorted names (addresses) of the workers that the scheduler currently knows about."""
         return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call a function on a slot's worker. If the worker is lost, try once more on another one.
+        """Call a function on the worker in a slot. If the worker is lost, try once more on another one.
 
         Args:
-            slot: The slot. All of its tasks go to the same worker for as long as that worker lives.
+            slot: The slot to run on. All of its tasks go to the same worker as long as that worker lives.
             function: The function to call.
-            arguments: The arguments. Held values are sent only if the worker does not have them yet.
+            arguments: The arguments. A value held by reference (:class:`Held`) is sent only if the worker does not
+                already have it.
 
         Raises:
             SolverError: The second worker was lost as well, so the task is probably the cause.
@@ -74,9 +77,9 @@ class _Dask(WorkerExecutor):
         raise SolverError(f"the Dask worker died in {getattr(function, '__qualname__', repr(function))}, twice")
 
     def _worker_name(self, slot: int) -> str:
-        """Return the name of a slot's worker. If the worker is gone, assign another one to the slot.
+        """Return the name of the worker in a slot. If the worker is gone, assign another one to the slot.
 
-        If the cluster has no workers, wait for one.
+        If the cluster has no workers, wait until one joins.
 
         Raises:
             SolverError: No worker joined within :data:`_PATIENCE_SECONDS`.
@@ -91,7 +94,7 @@ class _Dask(WorkerExecutor):
         return self._names[slot]
 
     def _send(self, name: str, held: Held) -> Any:
-        """Return Dask's future for a held value on the worker ``name``, sending the value first if needed."""
+        """Return Dask's future for a held value on the worker called ``name``, sending the value first if necessary."""
         for key in [key for key in list(self._scattered) if key[1] == name and key[0] not in self._live_values]:
             # The caller dropped its reference to the value. Without this future, the cluster frees the data.
             del self._scattered[key]
@@ -101,7 +104,7 @@ class _Dask(WorkerExecutor):
         return self._scattered[held.number, name]
 
     def _forget_worker(self, name: str) -> None:
-        """Forget which values a lost worker had received, so that they are sent again."""
+        """Forget which values a lost worker had received, so that they will be sent again."""
         for key in [key for key in list(self._scattered) if key[1] == name]:
             self._scattered.pop(key, None)
 
@@ -125,7 +128,7 @@ class _Dask(WorkerExecutor):
         return not isinstance(future.exception() if future.status == "error" else None, KilledWorker)
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the slots' threads and disconnect from the cluster, which keeps running."""
+        """Stop the executor's threads and disconnect from the cluster, which keeps running."""
         super().close(wait=wait)
         self._client.close()
 

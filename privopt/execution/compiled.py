@@ -45,7 +45,8 @@ class LazyJit(Generic[P, R]):
         py_func: The original, uncompiled function.
         _interpreted: The number of calls that have been interpreted so far.
         _dispatcher_object: numba's callable for the compiled function, or None before it is needed.
-        _ready: The same object, but set only once the functions that it calls have been replaced by their dispatchers.
+        _ready: The same object, but set only once the compiled functions that this one calls have been replaced by
+            their dispatchers.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class LazyJit(Generic[P, R]):
         return (self._ready or self.dispatcher())(*args, **kwargs)
 
     def _interpret(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function in the interpreter, along with all compiled functions that it calls in this thread."""
+        """Run the function in the interpreter, together with all compiled functions that it calls in this thread."""
         import numpy as np
 
         self._interpreted += 1  # up to MAX_INTERPRETED_CALLS
@@ -146,11 +147,11 @@ def _silence_warnings(function: Callable[P, R]) -> Callable[P, R]:
 def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callable[[Callable[P, R]], LazyJit[P, R]]:
     """Return a decorator that compiles a function to machine code.
 
-    The code is cached between runs and releases the GIL.
+    The compiled code is cached between runs and releases the GIL.
 
     Args:
         few: A function that takes the positional arguments of a call and returns whether the call is short enough to be
-            interpreted.
+            interpreted. If None, no call is interpreted.
         options: Further options for ``numba.njit``.
 
     >>> @jit()
@@ -161,7 +162,7 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
     """
 
     def decorate(function: Callable[P, R]) -> LazyJit[P, R]:
-        """Return the function, wrapped so that it is compiled when it is first called."""
+        """Wrap the function so that it is compiled when it is first called."""
         return LazyJit(function, {"nogil": True, **options}, few)
 
     return decorate
@@ -179,7 +180,7 @@ def when_compiling(notify: Callable[[str], object]) -> Iterator[None]:
 
 
 def compilations() -> int:
-    """Return the number of compilations that this process has started. Loading from numba's cache does not count."""
+    """Return the number of compilations that this process has started, excluding loads from numba's cache."""
     return _compilation_count
 
 

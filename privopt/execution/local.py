@@ -36,7 +36,7 @@ class _Threads(WorkerExecutor):
         return value
 
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call the function in the current thread, which is the slot's own."""
+        """Call the function in the current thread, which is the thread of the slot."""
         return function(*arguments)
 
 
@@ -44,18 +44,18 @@ class _Processes(WorkerExecutor):
     """Runs tasks in worker processes, which are started on first use and replaced if they die.
 
     Attributes:
-        _workers: Each slot's worker, or None before the slot's first task and after the worker's death.
+        _workers: The worker in each slot, or None before the slot's first task and after the worker's death.
         _closed: Whether the executor was closed, so that no more workers may be started.
     """
 
     def __init__(self, jobs: int) -> None:
-        """Create ``jobs`` slots for processes, which are started when they are first used."""
+        """Create slots for ``jobs`` worker processes, each of which is started when it is first used."""
         super().__init__(jobs)
         self._workers: list[Worker | None] = [None] * jobs
         self._closed = False
 
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call a function in a slot's worker process. If the process dies, try once more in a new one.
+        """Call a function in the worker process of a slot. If the process dies, try once more in a new one.
 
         Raises:
             SolverError: The second process died as well, or the executor was closed before one could be started.
@@ -103,12 +103,12 @@ def serial() -> Executor:
 
 
 def threads(jobs: int) -> Executor:
-    """Return an executor with ``jobs`` threads of this process, where ``jobs`` is at least 1."""
+    """Return an executor that runs tasks in ``jobs`` threads of this process, where ``jobs`` is at least 1."""
     return _Threads(_at_least_one(jobs))
 
 
 def processes(jobs: int) -> Executor:
-    """Return an executor with ``jobs`` worker processes, each started on first use, where ``jobs`` is at least 1."""
+    """Return an executor with ``jobs`` worker processes (at least 1), each of which is started on first use."""
     return _Processes(_at_least_one(jobs))
 
 
@@ -120,7 +120,7 @@ def _at_least_one(jobs: int) -> int:
 
 
 def from_url(url: str | None, jobs: int = 1) -> Executor:
-    """Return the executor that ``--executor`` and ``--jobs`` select.
+    """Return the executor selected by the options ``--executor`` and ``--jobs``.
 
     Args:
         url: None for this machine, or ``dask://host:port``.

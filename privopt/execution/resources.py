@@ -47,7 +47,7 @@ def available() -> int:
 
 
 def _free_bytes() -> int:
-    """Return the machine's free memory in bytes from /proc/meminfo, or all physical memory if that is not possible."""
+    """Return the machine's free memory in bytes from /proc/meminfo, or all physical memory if it cannot be read."""
     try:
         lines = (_PROC / "meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -56,7 +56,10 @@ def _free_bytes() -> int:
 
 
 def _bytes_under_rlimits() -> int:
-    """Return the bytes that ulimit still permits: the smaller of the remaining address space and private memory."""
+    """Return the number of bytes that resource limits (ulimit) still permit this process to allocate.
+
+    It is the smaller of the remaining address space and the remaining private memory.
+    """
     try:
         fields = [int(field) * PAGE for field in (_PROC / "self/statm").read_text().split()]
     except OSError:  # not Linux: estimate both sizes by the peak of the resident set, although they may be larger
@@ -72,7 +75,7 @@ def _bytes_under_rlimits() -> int:
 
 
 def _bytes_under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int:
-    """Return the bytes that this process's control groups still permit: the minimum over all levels.
+    """Return the number of bytes that this process's control groups still permit: the minimum over all levels.
 
     Inactive file caches count as free, because the kernel drops them when memory is short.
 
@@ -103,9 +106,10 @@ def _bytes_under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int
 
 
 def _bytes_left_in_group(group: Path, limit_file: str, usage_file: str) -> int:
-    """Return the bytes that a control group still permits: its limit minus its usage, without inactive file caches.
+    """Return the number of bytes that a control group still permits: its limit minus its usage.
 
-    ``limit_file`` and ``usage_file`` are the names of the group's files, which differ between v1 and v2.
+    Inactive file caches are not counted as usage. ``limit_file`` and ``usage_file`` are the names of the group's files,
+    which differ between versions 1 and 2 of control groups.
     """
     try:
         limit = (group / limit_file).read_text().strip()
@@ -125,17 +129,17 @@ VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def allowed_threads() -> int:
-    """Return the number of threads to use: ``OMP_NUM_THREADS`` if it is set, or else one per processor, up to 8."""
+    """Return the number of threads to use: ``OMP_NUM_THREADS`` if set, and otherwise one per processor, up to 8."""
     environment_value = os.environ.get(VARIABLES[0], "")
     return max(1, int(environment_value)) if environment_value.isdecimal() else min(8, os.cpu_count() or 1)
 
 
 @contextmanager
 def limited_to(jobs: int | None) -> Iterator[None]:
-    """Limit the threads of this process in a block, including those of linear algebra libraries.
+    """Limit the number of threads of this process in a block, including those of linear algebra libraries.
 
-    The limit applies to the whole process, because a pool's threads do not see the context variables of the thread that
-    created the pool.
+    The limit applies to the whole process, because the threads of a pool do not see the context variables of the thread
+    that created the pool.
 
     Args:
         jobs: The number of threads, or None for no further limit (see :func:`allowed_threads`).
@@ -162,7 +166,7 @@ def limited_to(jobs: int | None) -> Iterator[None]:
 def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
     """Divide ``range(count)`` into consecutive half-open spans ``(a, b)`` of at most ``block`` elements.
 
-    There are about ``parts`` spans, or more if ``block`` requires it.
+    There are about ``parts`` spans, or more if that is necessary to keep them short enough.
 
     >>> spans(10, 4, 2)
     [(0, 4), (4, 8), (8, 10)]
@@ -178,7 +182,8 @@ def in_threads(function: Callable[[int, int], T], count: int, *, min_span: int =
         function: A function that takes the ends a and b of a half-open span. It should release the GIL. Calls must not
             depend on each other.
         count: The length of the range. If it is 0, the function is not called.
-        min_span: The shortest range to divide. A shorter range is a single span in the caller's thread.
+        min_span: The length of the shortest range to divide. A shorter range is processed as a single span in the
+            caller's thread.
 
     Raises:
         OutOfTime: The deadline of a scope has passed. Spans that have not started yet are cancelled.

@@ -42,8 +42,8 @@ class DeadWorkerError(Exception):
 def settle(future: Future[T], function: Callable[..., T], *arguments: object) -> None:
     """Call a function, and store its result or its error in ``future``.
 
-    Executors of ``concurrent.futures`` do the same for a task. An interrupt (an error that is not an ``Exception``) is
-    stored and also raised, because it is meant for this thread.
+    The executors of ``concurrent.futures`` handle tasks in the same way. An interrupt (an error that is not an
+    ``Exception``) is not only stored but also raised, because it is meant for this thread.
     """
     try:
         future.set_result(function(*arguments))
@@ -58,8 +58,8 @@ def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
     """Start a thread that runs calls from a queue until this process ends, and return the queue.
 
     All workers are started by this thread. Linux kills a worker when the *thread* that started it ends
-    (PR_SET_PDEATHSIG), so a short-lived thread must not start workers. The process id is the cache key, because a
-    forked child does not have its parent's thread.
+    (PR_SET_PDEATHSIG), so a short-lived thread must not start workers. The process id ``process`` serves as the cache
+    key, because a forked child does not inherit its parent's thread.
     """
     start_calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
@@ -75,8 +75,8 @@ def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
 def _worker_environ() -> dict[str, str]:
     """Return the environment variables for a worker, which uses one thread and can import whatever this process can.
 
-    PYTHONSAFEPATH keeps the current folder out of the worker's ``sys.path``, unless it is in the ``sys.path`` of this
-    process.
+    PYTHONSAFEPATH keeps the current folder out of the worker's ``sys.path``, unless it is in this process's
+    ``sys.path``.
     """
     # Add the folder that contains the package, in case the package was not found through sys.path. An empty entry of
     # sys.path means the current folder.
@@ -141,8 +141,9 @@ class Worker:
 
         Args:
             function: The function to call.
-            arguments: The arguments. A :class:`Held` value is sent once. Later calls send only its number.
-            live: The numbers of the held values that are still in use. The child forgets all others.
+            arguments: The arguments. The value of a :class:`Held` reference is sent once. Later calls send only its
+                number.
+            live: The numbers of the held values that are still in use. The child discards all others.
 
         Raises:
             DeadWorkerError: The process ended instead of answering.
@@ -175,17 +176,17 @@ class Worker:
         raise value.error()
 
     def hear(self, value: object) -> None:
-        """Store a value that the running call sent with :func:`privopt.execution.child.send_progress`."""
+        """Store a progress value that the running call sent with :func:`privopt.execution.child.send_progress`."""
         self.latest = value
 
     def alive(self) -> bool:
-        """Return whether the process is still running and so can take another task."""
+        """Return whether the process is still running, so that it can take another task."""
         return self.process.poll() is None
 
     def death(self) -> str:
         """Wait for the process to end, and describe how it ended: its signal or exit code, and its last error line.
 
-        The line is omitted if the worker is not quiet, because its standard error is not kept.
+        The error line is omitted unless the worker is quiet, because only then is its standard error kept.
         """
         code = self.process.wait()
         lines: list[str] = []

@@ -57,7 +57,7 @@ _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read an .npy header, and return the array's shape, whether it is in column-major order, and its type.
+    """Read an .npy header, and return the array's shape, whether it is in column-major order, and its data type.
 
     Raises:
         ValueError: The stream does not begin with an .npy header, or the array contains Python objects or records.
@@ -81,7 +81,7 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
 
 
 def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
-    """Return an array's shape and the size of one value in bytes, from the first bytes of an ``.npy`` file.
+    """Return an array's shape and the size of each value in bytes, from the first bytes of an ``.npy`` file.
 
     Raises:
         ValueError: The bytes are not an .npy header.
@@ -153,13 +153,13 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
 
 
 def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
-    """Check that an archive contains only members and their directory, so that all programs read the same contents.
+    """Check that an archive contains only its members and their directory, so that all programs read the same data.
 
     ``zipfile`` accepts bytes before and between members, truncates names at a zero byte, and prefers the second zip64
     end record to the first. Other programs handle these cases differently, so they could read a different matrix.
 
     Raises:
-        ValueError: The archive has another layout.
+        ValueError: The archive contains anything else.
     """
     offset, directory, members = 0, 0, archive.infolist()
     for info in members:
@@ -269,8 +269,8 @@ def read_arrays(
         path: The file, which must be a regular file and not a link.
         required: The type and shape of each array by name. ``np.str_`` stands for strings of any length.
         optional: The type and shape of each array that may be absent, by name.
-        largest: The maximum total size of the arrays in bytes. The default is the file's size. It is used only if an
-            axis may have any length.
+        largest: The maximum total size of the arrays in bytes, which defaults to the file's size. It is used only if
+            the types and shapes do not determine a maximum, because an axis may have any length.
 
     Returns:
         Read-only arrays by name. The caller must check their values, for example whether they are finite and
@@ -308,7 +308,7 @@ def _shape_text(shape: Shape) -> str:
 
 
 def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Return whether an array has the given type. Strings may have any length, but must be valid Unicode."""
+    """Return whether an array has the given data type. Strings may have any length, but must be valid Unicode."""
     if dtype.kind != "U" or array.dtype.kind != "U":
         return array.dtype == dtype
     # NumPy stores strings as code points without checking them. Converting them to str does.
@@ -320,9 +320,9 @@ def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
 
 
 def _has_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool:
-    """Return whether an array has the given shape.
+    """Return whether an array has the given shape, in which axes may be named.
 
-    ``sides`` contains the lengths of named axes. Axes named for the first time are added to it.
+    ``sides`` contains the lengths of the named axes seen so far. The lengths of new ones are added to it.
     """
     if array.ndim != len(shape):
         return False
@@ -369,7 +369,7 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
 
     Args:
         need: A function that takes a number of bytes and a plural noun for the objects that need them. It raises an
-            error if the bytes do not fit into memory.
+            error if there is not enough memory for them.
     """
     token = _NEED.set(need)
     try:
@@ -379,7 +379,7 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
 
 
 def expect(needed: float, subject: str) -> None:
-    """Announce an allocation of ``needed`` bytes for ``subject`` (a plural noun), if it is large.
+    """Announce that ``needed`` bytes are about to be allocated for ``subject`` (a plural noun), if that is a lot.
 
     Within a :func:`loading` block, this calls the block's ``need`` function, which may raise an error. Elsewhere, it
     has no effect.
@@ -390,10 +390,12 @@ def expect(needed: float, subject: str) -> None:
 
 
 def loading_bytes(stream: BufferedReader, size: int) -> float:
-    """Estimate the memory in bytes for reading a table, an array or a text file, or 0 if it cannot be read at all.
+    """Estimate how many bytes of memory it takes to read a table, an array or a text file.
+
+    The estimate is 0 if the file cannot be read at all.
 
     Args:
-        stream: A file named in a problem (.npy, .csv, .parquet or another), positioned at its start. It is returned to
+        stream: A file named in a problem (.npy, .csv, .parquet or another), positioned at its start. It is rewound to
             its start.
         size: The size of the file in bytes.
     """
@@ -418,7 +420,7 @@ def loading_bytes(stream: BufferedReader, size: int) -> float:
 
 
 def _count_cells(stream: BufferedReader) -> float:
-    """Return the number of cells (rows times columns) in a Parquet file from its footer, or 0 if it cannot be read."""
+    """Return the number of cells (rows times columns) from a Parquet file's footer, or 0 if it is unreadable."""
     import polars as pl
 
     try:

@@ -18,8 +18,9 @@ SCHEMA: Final = ("CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NO
 class DurableLog(LogFile):
     """An append-only file of strings that only its owner can read.
 
-    When a block of :meth:`adding` ends, its strings are either all on disk or all dropped. Only one process at a time
-    can be inside such a block. If a string must be drawn only once, look it up and add it in the same block::
+    Strings are added in a block of :meth:`adding`. When the block ends, its strings are either all on disk or all
+    dropped. Only one process at a time can be inside such a block. If a string must be drawn only once, look it up and
+    add it in the same block::
 
         with DurableLog(Path("sent"), name="file of messages sent", mark=0x666C6D31) as log, log.adding():
             sent = {round_of(text): text for text in log.texts()}
@@ -33,8 +34,8 @@ class DurableLog(LogFile):
 
     Raises:
         InputError: The file is of another kind.
-        DoesNotHoldError: The file was changed.
-        UsageError: The folder is missing, or the file may not be opened.
+        DoesNotHoldError: The file is corrupted or was tampered with.
+        UsageError: The folder is missing, or the file cannot be opened.
         StoppedError: An I/O error occurred, or another process was writing for more than a minute.
     """
 
@@ -49,7 +50,10 @@ class DurableLog(LogFile):
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Lock the log to add strings, which are on disk when the block ends, or dropped if it raises an error."""
+        """Lock the log while strings are added to it.
+
+        The strings are flushed to disk when the block exits normally, and discarded if it raises an error.
+        """
         with self.writing():
             yield
 

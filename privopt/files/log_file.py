@@ -58,11 +58,11 @@ class Form:
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Convert SQLite's errors in the block to privopt's own, with ``path`` as the file to name in messages.
+    """Convert SQLite's errors in the block to privopt's own, which name the file ``path`` in their messages.
 
     Raises:
-        DoesNotHoldError: The file was changed.
-        UsageError: The file may not be opened or written.
+        DoesNotHoldError: The file is corrupted or was tampered with.
+        UsageError: The file cannot be opened or written.
         StoppedError: Another process holds the lock, or an I/O error occurred.
     """
     try:
@@ -81,11 +81,11 @@ def translated_errors(path: Path) -> Iterator[None]:
 
 
 def path_of(value: Path | str, what: str) -> Path:
-    """Convert the name of a file to a path.
+    """Convert a file name to a path.
 
     Args:
         value: The name, as a string or a path.
-        what: The argument's name, for the message.
+        what: The name of the argument, for the message.
 
     Raises:
         UsageError: The value is neither a string nor a path.
@@ -108,15 +108,15 @@ class LogFile:
     Attributes:
         path: The path of the file.
         form: The kind of file.
-        make: Whether the file may be missing. If False, an error is raised if it is.
+        make: Whether the file may be missing. If False, a missing file is an error.
         _is_there: Whether the connection is to the file rather than to tables in memory.
         _connection: The SQLite connection.
         _identity: The device and inode of the open file, used to detect that the file has been replaced.
 
     Raises:
         InputError: The file is missing or of another kind.
-        DoesNotHoldError: The file was changed.
-        UsageError: The file may not be opened, or its folder does not exist.
+        DoesNotHoldError: The file is corrupted or was tampered with.
+        UsageError: The file cannot be opened, or its folder does not exist.
     """
 
     path: Path = field(converter=_log_path)
@@ -155,7 +155,7 @@ class LogFile:
         """Write the initial contents of a new file. By default, nothing is written."""
 
     def reading(self, *, make: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Open a transaction that sees a single state of the file, even if other processes write in the meantime.
+        """Open a transaction that sees a consistent state of the file, even if other processes write in the meantime.
 
         Args:
             make: Whether to create the file if it is missing.
@@ -163,7 +163,7 @@ class LogFile:
         return self._run_transaction("BEGIN", "ROLLBACK", make=make)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Open a transaction that excludes other writers. It is durable once the block has ended without an error."""
+        """Open a transaction that excludes other writers. It is on disk once the block has ended without an error."""
         return self._run_transaction("BEGIN IMMEDIATE", "COMMIT", make=True)
 
     @contextmanager
@@ -186,8 +186,12 @@ class LogFile:
     def _begin_transaction(self, begin: str, *, make: bool) -> sqlite3.Connection:
         """Begin a transaction in the file that is now at the path, and return its connection.
 
-        Another process may replace the file (:mod:`privopt.ledger.rotation`), even while this one waits for the lock.
-        ``begin`` is the SQL statement, and ``make`` says whether to create the file if it is missing.
+        Another process may replace the file (:mod:`privopt.ledger.rotation`), even while this process waits for the
+        lock.
+
+        Args:
+            begin: The SQL statement that begins the transaction.
+            make: Whether to create the file if it is missing.
         """
         while True:
             connection = self.connection(make=make)
@@ -197,7 +201,7 @@ class LogFile:
             connection.execute("ROLLBACK")
 
     def _is_current(self) -> bool:
-        """Return whether the open file is still the one at the path. A file that was removed counts as current."""
+        """Return whether the open file is still the one at the path. If that file was removed, the result is True."""
         try:
             status = self.path.stat()
         except OSError:
@@ -244,7 +248,7 @@ class LogFile:
             flush(self.path.parent)
 
     def _check_folder(self) -> None:
-        """Reject a new log file whose folder is a release folder or does not exist.
+        """Reject a new log file whose folder does not exist or is a release folder.
 
         A missing folder is not created, because its name is probably misspelt.
         """
@@ -254,10 +258,10 @@ class LogFile:
 
 
 def write_database(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Write a new log file durably and completely, readable only by its owner. The path must be unused.
+    """Write a new log file, complete and flushed to disk, that is readable only by its owner.
 
     Args:
-        path: The temporary path to write to. The caller renames or links it.
+        path: The temporary path to write to, where nothing may exist yet. The caller renames or links the file.
         form: The kind of log file.
         fill: A function that writes the initial contents, in the transaction that creates the tables.
 
@@ -308,15 +312,15 @@ def _check_complete(path: Path, form: Form) -> None:
 
 @contextmanager
 def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
-    """Open a file that is no longer written to, and yield a read-only connection in a transaction.
+    """Open a log file to which nothing more will be written, and yield a read-only connection in a transaction.
 
     Args:
-        path: The file.
+        path: The path of the file.
         form: The expected kind of log file.
 
     Raises:
         InputError: The file is of another kind.
-        DoesNotHoldError: The file was changed.
+        DoesNotHoldError: The file is corrupted or was tampered with.
     """
     _check_head(path, form)
     with (
@@ -369,7 +373,7 @@ def _check_names(path: Path, status: os.stat_result) -> None:
     other's log, so they could spend the same budget twice and corrupt the file.
 
     Args:
-        path: The file.
+        path: The path of the file.
         status: The file's status.
 
     Raises:
@@ -413,14 +417,14 @@ def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> Non
 
 
 def _check_head(path: Path, form: Form) -> None:
-    """Check a file's first page for three marks: SQLite's name, the application id, and the tables.
+    """Check a file's first page for three marks: SQLite's signature, the application id, and the tables.
 
-    A file with exactly two of the marks counts as a changed file of this kind. A file with fewer marks counts as a file
-    of another kind.
+    A file with exactly two of the marks is treated as a file of this kind that was tampered with. A file with fewer
+    marks is treated as a file of another kind.
 
     Raises:
         InputError: The file cannot be read, or is of another kind.
-        DoesNotHoldError: The file was changed.
+        DoesNotHoldError: The file is corrupted or was tampered with.
     """
     try:
         # Effectively without a size limit, because only the first page of the file is read.

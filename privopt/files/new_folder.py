@@ -68,10 +68,10 @@ def check_target(
     Args:
         folder: The folder to write.
         force: Whether an earlier result may be replaced.
-        option: The prefix of messages, which is the option that names the folder or the Python method called
+        option: The prefix of messages: the option that names the folder, or the Python method that was called
             (``"save:"``).
-        known_by: The name of a file that every earlier result contains. A folder without this file was not written by
-            privopt.
+        known_by: The name of a file that every earlier result contains. A folder without this file is assumed not to
+            have been written by privopt.
         read: The files and folders that the command reads. The folder must neither be nor contain any of them.
 
     Raises:
@@ -100,7 +100,7 @@ def _describe_force(option: str) -> str:
 
 
 def check_parent(target: Path, option: str = "--out") -> None:
-    """Reject a target whose parent folder cannot be created or written, or is in a release folder.
+    """Reject a target that lies in a release folder, or whose parent folder cannot be created or written.
 
     Args:
         target: The file or folder to write.
@@ -115,13 +115,13 @@ def check_parent(target: Path, option: str = "--out") -> None:
 
 
 def check_files_folder(folder: Path, option: str) -> None:
-    """Reject a folder for individual files that cannot be created or written.
+    """Reject a folder that cannot be created, or in which no files can be written.
 
     The folder may already exist, and may contain other files.
 
     Args:
-        folder: The folder.
-        option: The option that names it, for messages.
+        folder: The folder to write files to.
+        option: The option that names the folder, for messages.
 
     Raises:
         UsageError: The folder cannot be written, is a release folder, or is inside one.
@@ -154,7 +154,7 @@ def check_location(target: Path, subject: str) -> None:
 
 
 def check_name(target: Path, subject: str) -> None:
-    """Reject a path that is too long for a file system, or that has a component that is.
+    """Reject a path that is too long for a file system, or that has a component that is too long.
 
     Args:
         target: The file or folder to write.
@@ -181,12 +181,12 @@ def _refuse_inside(folder: Path, subject: str) -> NoReturn:
 
 
 def _resolve(path: Path) -> Path:
-    """Return a path with all links and ``..`` resolved. Circular links are left unchanged and raise no error."""
+    """Return a path with links and ``..`` resolved, except for circular links, which are left unchanged."""
     return Path(os.path.realpath(path))
 
 
 def _check_writable(folders: Sequence[Path], subject: str) -> None:
-    """Reject a path unless its nearest existing ancestor folder can be written.
+    """Reject a path unless its nearest existing ancestor folder is writable.
 
     Args:
         folders: The path's ancestor folders, innermost first.
@@ -234,7 +234,7 @@ def check_files(
     read: Iterable[Path | None] = (),
     folders: Iterable[Path] = (),
 ) -> None:
-    """Reject target files that :func:`check_file` rejects, that the command reads, or that clash with one another.
+    """Reject target files that :func:`check_file` rejects, that the command also reads, or that clash with each other.
 
     Args:
         targets: The files to write, keyed by the option that names them, with None for options that are not given.
@@ -300,7 +300,7 @@ def _lock_folder(target: Path) -> tuple[Path, int]:
     """Create a hidden folder, and lock it until this process ends, so that other runs can tell that it is in use.
 
     Returns:
-        The folder, and the file descriptor that holds the lock.
+        The path of the folder, and the file descriptor that holds the lock.
     """
     while True:
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=f"{OURS}.writing", dir=target.parent))
@@ -315,11 +315,11 @@ def _lock_folder(target: Path) -> tuple[Path, int]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove the leftovers of killed runs next to a target: unlocked hidden folders of this user.
+    """Remove what killed runs have left next to a target: unlocked hidden folders of this user.
 
-    Unfinished work is removed regardless of its target, because it may contain drawn reports and its own target may
-    never be written again. A folder that a killed run was replacing is removed only if it belongs to this target. If it
-    belongs to another target, it may be the owner's only copy.
+    Folders with unfinished work are removed whatever their target is, because they may contain drawn reports and no
+    later run may ever write to their own target. A folder that a killed run was replacing is removed only if it belongs
+    to this target. If it belongs to another target, it may be the owner's only copy.
     """
     # The names that _lock_folder creates, in which mkdtemp adds eight random characters between prefix and suffix.
     random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)
@@ -355,9 +355,9 @@ def _remove_if_free(folder: Path) -> None:
 def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Iterator[Path]:
     """Yield the path of a file that becomes ``target`` if the block succeeds, and is removed if the block fails.
 
-    The file is in a hidden folder next to ``target``, where the block may also write other files. If a run is killed,
-    ``target`` is unchanged, but the hidden folder may be left behind. It is removed by the next run that writes to the
-    same place.
+    The file is in a hidden folder next to ``target``, where the block may also write other files. If the run is killed,
+    ``target`` is unchanged, but the hidden folder may be left behind. The next run that writes to the same place
+    removes it.
 
     Args:
         target: The file to create.
@@ -411,9 +411,9 @@ def new_folder(
 ) -> Iterator[Path]:
     """Yield a folder to write into, which becomes ``target`` if the block succeeds and is removed if the block fails.
 
-    Only the owner can enter the folder until the block ends. Files then get mode 0644, or 0600 in ``private/``. If a
-    run is killed, ``target`` is unchanged, but a hidden folder may be left next to it. It is removed by the next run
-    that writes to the same place.
+    Only the owner can enter the folder until the block ends. Its files then get mode 0644, or 0600 in ``private/``. If
+    the run is killed, ``target`` is unchanged, but a hidden folder may be left next to it. The next run that writes to
+    the same place removes it.
 
     Args:
         target: The folder to create.
@@ -461,8 +461,8 @@ class Workspace:
         Args:
             folder: The folder with all of its files.
             private: Whether only the owner may read the folder.
-            check: A function to call with the folder before others can read it. If it raises an error, the folder is
-                not published.
+            check: A function to call with the folder before others can read it. If it raises an error, the folder stays
+                inaccessible to others.
         """
         for subfolder, is_private in ((folder, False), (folder / PRIVATE, True)):
             if subfolder.is_dir():
@@ -475,7 +475,7 @@ class Workspace:
         flush_folder(folder)
 
     def publish(self, folder: Path, warn: Callable[[str], None] | None = None) -> None:
-        """Move a complete folder to the target's path, and remove the folder that it replaces.
+        """Move a complete folder to the target's path, and remove the folder that it replaces, if any.
 
         If the replaced folder cannot be removed, ``warn`` is called with a message.
 
@@ -492,7 +492,7 @@ class Workspace:
 def open_workspace(
     target: Path, *, force: bool = False, option: str = "--out", known_by: str = RESULT
 ) -> Iterator[Workspace]:
-    """Yield a hidden workspace next to ``target``. One folder in it may become ``target``, and the rest is removed.
+    """Yield a hidden workspace next to ``target``. One folder in it may become ``target``; the rest is removed.
 
     Args:
         target: The folder to create.
@@ -512,7 +512,7 @@ def open_workspace(
 
 @contextmanager
 def make_parents(target: Path) -> Iterator[None]:
-    """Create the missing parent folders of a target. If the block fails, remove them again."""
+    """Create the missing parent folders of a target, and remove them again if the block fails."""
     # The innermost folder is first, so that it is removed before the folders that contain it.
     missing = [folder for folder in target.parents if not folder.exists()]
     try:
@@ -526,7 +526,7 @@ def make_parents(target: Path) -> Iterator[None]:
 
 
 def _open_up(folder: Path, *, private: bool) -> None:
-    """Make a folder's public files readable by others, and set the times of all files to now.
+    """Make a folder's public files readable by others, and set the modification times of all files to now.
 
     Equal times hide when each file was written. The folder itself is made accessible last.
 
@@ -549,16 +549,16 @@ def flush_folder(folder: Path) -> None:
 
 
 def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
-    """Move a finished folder to its target path, after moving away any folder that is there.
+    """Move a finished folder to its target path, after moving any folder that is already there out of the way.
 
     Args:
         folder: The finished folder.
-        target: The new path of the folder. An existing folder at this path is moved away first.
-        home: The hidden folder of this run. A folder that is moved away gets this folder's name with the suffix
-            ``.replaced``.
+        target: The new path of the folder.
+        home: The hidden folder of this run. A folder that is moved out of the way gets this folder's name with the
+            suffix ``.replaced``.
 
     Returns:
-        The new path of the folder that was moved away, or None if there was no such folder or it was empty.
+        The new path of the folder that was moved out of the way, or None if there was no such folder or it was empty.
     """
     if not target.exists() or not any(target.iterdir()):
         folder.rename(target)  # this replaces an empty folder
@@ -575,7 +575,7 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
 
 
 def remove_replaced(folder: Path, warn: Callable[[str], None] | None) -> None:
-    """Remove a folder that a new result has replaced. If that fails, call ``warn`` with a message."""
+    """Remove a folder that was replaced by a new result. If that fails, call ``warn`` with a message."""
     try:
         folder.chmod(0o700)
         shutil.rmtree(folder)

@@ -23,7 +23,9 @@ NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\
 
 
 def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and contents of each file in a release, and of each member in an archive (``file:member``).
+    """Yield the name and contents of each file in a release folder.
+
+    If a file is a zip archive, each of its members is yielded as well, under the name ``file:member``.
 
     Args:
         folder: The release folder.
@@ -42,7 +44,7 @@ def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, 
 
 
 def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
-    """Return the released contents by name: all files except result.json and the checksums.
+    """Return the contents of a release by file name, except for result.json and the checksums.
 
     Archives are represented by their members, so that it does not matter how they were packed. The files in
     ``private/`` are included only if ``private`` is True.
@@ -54,7 +56,10 @@ def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
 
 
 def read_public_parts(folder: Path) -> dict[str, bytes]:
-    """Return the values in result.json by location, without the times. Lists are included both whole and by element."""
+    """Return the values in result.json, except for times, keyed by their location in the document.
+
+    A list is included both as a whole and element by element.
+    """
     result = json.loads((folder / RESULT).read_text("utf-8"))
     result.pop("time", None)  # times differ between any two runs
     return {f"{RESULT}: {location}": json.dumps(value).encode() for location, value in _iter_leaves(result, "")}
@@ -63,7 +68,9 @@ def read_public_parts(folder: Path) -> dict[str, bytes]:
 def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
     """Yield the location and value of each part of a JSON document: an object's keys, whole lists, and single values.
 
-    ``location`` is the location of ``value``, such as ``details.plans[2]``, or "" for the whole document.
+    Args:
+        value: The document, or a part of it.
+        location: The location of ``value``, such as ``details.plans[2]``, or "" for the whole document.
     """
     if isinstance(value, Mapping):
         yield f"the keys of {location}" if location else "its keys", list(value)

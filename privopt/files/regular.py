@@ -21,7 +21,7 @@ class Unreadable(ValueError):  # noqa: N818 (a reason that callers turn into a f
 
     @property
     def actual(self) -> str:
-        """The reason as a noun phrase, for :attr:`privopt.errors.Fault.actual` in a fault about the path."""
+        """The reason as a noun phrase, to be used as :attr:`privopt.errors.Fault.actual` in a fault about the path."""
         if str(self) == _MISSING:
             return "no such file"
         clause = str(self)
@@ -48,7 +48,7 @@ def what_it_is(mode: int) -> str:
 
 @contextmanager
 def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> Iterator[tuple[BufferedReader, int]]:
-    """Open a regular file for reading, without ever waiting for a pipe or a device.
+    """Open a regular file for reading, without ever blocking on a pipe or a device.
 
     Args:
         path: The path of the file.
@@ -59,7 +59,7 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
         The open file and its size in bytes.
 
     Raises:
-        Unreadable: The file is missing, not a regular file, too large, or may not be read.
+        Unreadable: The file is missing, not a regular file or too large, or it cannot be read.
     """
     try:
         # Check the path before opening it, because merely opening a device can have effects.
@@ -82,7 +82,7 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
 
 
 def _check_status(status: os.stat_result, largest: int) -> None:
-    """Raise :class:`Unreadable` if a file is not regular or has more than ``largest`` bytes."""
+    """Raise :class:`Unreadable` if a file is not a regular file or has more than ``largest`` bytes."""
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable(f"which is {what_it_is(status.st_mode)}")
     if status.st_size > largest:
@@ -93,14 +93,14 @@ def read_bytes(path: Path, *, largest: int = LARGEST, links: bool = True) -> byt
     """Return the bytes of a regular file of at most ``largest`` bytes. Links are followed only if ``links`` is True.
 
     Raises:
-        Unreadable: :func:`open_regular` rejects the file, or the file's length changes while it is read.
+        Unreadable: :func:`open_regular` rejects the file, or the file's length changes while it is being read.
     """
     with open_regular(path, largest=largest, links=links) as (stream, size):
         return read_whole(stream, size)
 
 
 def read_whole(stream: BufferedReader, size: int) -> bytes:
-    """Return all bytes of a file that :func:`open_regular` opened when it had ``size`` bytes.
+    """Return all bytes of a file that was opened by :func:`open_regular` when it had ``size`` bytes.
 
     Raises:
         Unreadable: The file cannot be read, or its length has changed.
@@ -120,8 +120,8 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
 
     Args:
         path: The path of the folder. Missing parent folders are also created as private folders.
-        closed: Whether to reject an existing folder that others may enter, because they may have read or changed its
-            files.
+        closed: Whether to reject an existing folder that other users can enter, because they may have read or changed
+            its files.
 
     Raises:
         UsageError: The path is not a folder, belongs to another user, or is accessible to other users although
@@ -145,7 +145,7 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
 
 @contextmanager
 def open_private(path: Path) -> Iterator[BinaryIO]:
-    """Yield a new file for writing, which only its owner can ever read.
+    """Yield a new file for writing, which is readable only by its owner from the start.
 
     If the block succeeds, the new file replaces any existing file at ``path``. If the block fails, the new file stays
     under a hidden name until the next call for this path removes it. Links are not followed.

@@ -109,8 +109,8 @@ def sha256(path: Path) -> str:
 def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
     """Return the sorted relative paths of all regular files in a folder, and a fault for each other entry.
 
-    Files in subfolders are included. Links, pipes, devices, sockets, empty folders and oversized files are faults. None
-    of them is opened.
+    Files in subfolders are included. Links, pipes, devices, sockets, empty subfolders and oversized files are reported
+    as faults, without being opened.
 
     Raises:
         InputError: A folder cannot be read.
@@ -142,7 +142,7 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
 
 
 def sums_text(folder: Path, *, private: bool = False) -> str:
-    """Return the text of a folder's SHA256SUMS, with one line in the format of ``sha256sum`` for each covered file.
+    """Return the text of a folder's SHA256SUMS, with a line in the format of ``sha256sum`` for each covered file.
 
     Args:
         folder: A release folder or its ``private/``.
@@ -160,11 +160,11 @@ def _sum_line(name: str, digest: str) -> str:
 
 
 def expect_release(folder: Path, name: str = RESULT) -> None:
-    """Reject a folder that is not a release folder (DIR), before anything in it is read.
+    """Reject a folder that is not a release folder, before anything in it is read.
 
     Args:
         folder: The folder.
-        name: The name of a file that every DIR contains.
+        name: The name of a file that every release folder contains.
 
     Raises:
         InputError: The folder does not exist or does not contain the file.
@@ -175,14 +175,14 @@ def expect_release(folder: Path, name: str = RESULT) -> None:
 
 
 def check_sums(folder: Path) -> list[str]:
-    """Compare a release folder (DIR) with its checksums. If ``private/`` exists, check its own checksums too.
+    """Compare the files in a release folder with its checksums, including those of ``private/`` if it exists.
 
     Returns:
-        One line for each file that was changed, removed or added, and for each entry that is not a regular file. The
-        list is empty if all checksums match.
+        One line for each file that was changed, removed or added. If :func:`files_in` reports faults, such as links,
+        only these are listed, one per line. The list is empty if all checksums match.
 
     Raises:
-        InputError: SHA256SUMS is missing, or DIR cannot be read.
+        InputError: SHA256SUMS is missing, or the release folder cannot be read.
     """
     expect_release(folder, SUMS)
     # Look for links and pipes first, because computing their checksums could block or read outside the folder.
@@ -196,7 +196,7 @@ def check_sums(folder: Path) -> list[str]:
 
 
 def _compare_sums(folder: Path, *, private: bool) -> list[str]:
-    """Compare a folder's SHA256SUMS with its files, and return one line for each difference.
+    """Compare a folder's files with its SHA256SUMS, and return one line for each difference.
 
     Args:
         folder: A release folder or its ``private/``.
@@ -223,12 +223,15 @@ def _compare_sums(folder: Path, *, private: bool) -> list[str]:
 
 
 def _digests_by_name(text: str) -> dict[str, str]:
-    """Return the digests in a SHA256SUMS by file name. Names stay escaped, as :func:`_sum_line` writes them."""
+    """Return the digests in the text of a SHA256SUMS file, keyed by file name.
+
+    Names stay escaped, as written by :func:`_sum_line`.
+    """
     return {name: digest for digest, _, name in (line.partition("  ") for line in text.split("\n") if line)}
 
 
 def read_document(folder: Path) -> dict[str, Any]:
-    """Return the result.json of a release folder (DIR) as a JSON object.
+    """Return the result.json of a release folder as a JSON object.
 
     Raises:
         InputError: The file is missing, is not a JSON object, repeats a name within an object, contains invalid
@@ -281,9 +284,9 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_writable(value: Any) -> bool:
-    """Return whether a JSON document has at most :data:`MAX_JSON_DEPTH` levels and contains only valid UTF-8 text.
+    """Return whether a JSON value has at most :data:`MAX_JSON_DEPTH` levels and contains only valid Unicode.
 
-    Such a document can be processed by recursive functions and written again.
+    Such a value can safely be traversed recursively and serialised again.
     """
     # Go level by level, because a deep document could exceed the limit on recursion.
     level = [value]
