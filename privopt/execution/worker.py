@@ -42,8 +42,8 @@ class DeadWorkerError(Exception):
 def settle(future: Future[T], function: Callable[..., T], *arguments: object) -> None:
     """Call a function, and store its result or its error in ``future``.
 
-    The executors of ``concurrent.futures`` handle tasks in the same way. An interrupt (an error that is not an
-    ``Exception``) is not only stored but also raised, because it is meant for this thread.
+    The executors of ``concurrent.futures`` do the same with a task, except that an interrupt (an error that is not an
+    ``Exception``) is also raised here, because it is meant for this thread.
     """
     try:
         future.set_result(function(*arguments))

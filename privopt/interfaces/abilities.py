@@ -76,7 +76,7 @@ D = TypeVar("D", contravariant=True)
 
 @runtime_checkable
 class ChecksProblem(Protocol[P]):
-    """Rejects problems that a method cannot solve, before any budget is charged.
+    """The ability of a mechanism to reject problems that a method cannot solve, before any budget is charged.
 
     Without this ability, every problem that loads is accepted.
     """
@@ -91,16 +91,17 @@ class ChecksProblem(Protocol[P]):
 
 @runtime_checkable
 class NeedsMemory(Protocol[P]):
-    """Estimates the memory that a problem needs, so that a problem that does not fit is rejected immediately.
+    """The ability of a mechanism to estimate the memory that a problem needs.
 
-    Without this ability, work starts on any problem, no matter how large.
+    A problem that does not fit into memory is then rejected immediately. Without this ability, work starts on any
+    problem, no matter how large.
     """
 
     def bytes_needed(self, problem: P, method: str) -> float | None:
         """Estimate how many more bytes the process will need for a method and all later steps.
 
         The estimate uses only public sizes, and should be too high rather than too low. If the method can fall back on
-        cheaper ways to solve the problem, the estimate should be for the cheapest one.
+        less memory-intensive ways to solve the problem, the estimate should be for the least demanding one.
 
         Returns:
             The number of bytes, or None if no estimate is possible.
@@ -109,47 +110,47 @@ class NeedsMemory(Protocol[P]):
 
 @runtime_checkable
 class AdvisesMemory(Protocol[P]):
-    """Advises users whose problem does not fit into memory.
+    """The ability of a mechanism to advise users whose problem does not fit into memory.
 
     Without this ability, the message only says how much memory is missing.
     """
 
     def memory_advice(self, problem: P) -> str:
-        """Return advice on how to make the problem fit, as the end of a sentence, or "" if there is no advice."""
+        """Return advice on how to make the problem fit into memory, as the end of a sentence, or "" for no advice."""
 
 
 @runtime_checkable
 class ChoosesMethod(Protocol[D]):
-    """Chooses the method for a problem if the user does not name one.
+    """The ability of a mechanism to choose the method for a problem if the user does not name one.
 
-    Without this ability, the first method in the spec is used.
+    Without this ability, the first method in the mechanism's spec is used.
     """
 
     def own_method(self, declared: D) -> str | None:
-        """Return the name of the chosen method, or None for the first method in the spec."""
+        """Return the name of the chosen method, or None to use the first method in the mechanism's spec."""
 
 
 @runtime_checkable
 class ChoosesNotion(Protocol[P]):
-    """Chooses the notion of privacy for a problem and method.
+    """The ability of a mechanism to choose the notion of privacy, depending on the problem and the method.
 
-    Without this ability, the notion in the spec is used.
+    Without this ability, the notion in the mechanism's spec is used.
     """
 
     def notion(self, problem: P, method: str) -> str | None:
-        """Return the name of a registered notion, or None for the notion in the spec."""
+        """Return the name of a registered notion of privacy, or None to use the notion in the mechanism's spec."""
 
 
 @runtime_checkable
 class TakesKinds(Protocol):
-    """Accepts only some of the registered kinds (ways to fill a role, such as a distance) in problem files.
+    """The ability of a mechanism to accept only some of the registered kinds in problem files.
 
-    ``describe`` omits the other kinds and their keys. Without this ability, a problem file can name any registered
-    kind.
+    A kind is a way to fill a role, such as a distance. The command ``describe`` omits the kinds that are not accepted,
+    together with their keys. Without this ability, a problem file can name any registered kind.
     """
 
     def takes(self, role: str, name: str) -> bool:
-        """Return whether a problem file may name a kind.
+        """Return whether a problem file may name a given kind for a role.
 
         Args:
             role: A registered role, such as ``"distance"``.
@@ -159,13 +160,13 @@ class TakesKinds(Protocol):
 
 @runtime_checkable
 class DescribesReading(Protocol[D]):
-    """Provides the text that the progress display shows while :meth:`Mechanism.load` runs.
+    """The ability of a mechanism to provide the text shown as progress while :meth:`Mechanism.load` runs.
 
     Without this ability, the text is "problem".
     """
 
     def reading(self, declared: D) -> str:
-        """Return a few words that describe the loading of this problem."""
+        """Return a few words that describe what is being loaded for this problem."""
 
 
 # --- asked by ``solve`` and ``verify`` for the folder -------------------------------------------------------------
@@ -173,7 +174,7 @@ class DescribesReading(Protocol[D]):
 
 @runtime_checkable
 class PublishesFiles(Protocol[P, R]):
-    """Publishes replacements for the problem's secret files.
+    """The ability of a mechanism to publish replacements for the problem's secret files.
 
     Without this ability, secret files are written only to ``private/``, and nothing is published in their place.
     """
@@ -181,16 +182,16 @@ class PublishesFiles(Protocol[P, R]):
     def public_files(self, problem: P, release: R) -> Mapping[str, bytes]:
         """Return the public replacements for problem files, keyed by the names used in the problem file.
 
-        A file declared ``secret`` is written only to ``private/``. If there is a replacement for it, the replacement is
-        written to ``problem/`` under the same name.
+        A file declared ``secret`` is itself written only to ``private/``. If there is a replacement for it, the
+        replacement is written to ``problem/`` under the same name.
         """
 
 
 @runtime_checkable
 class CopiesFiles(Protocol):
-    """Writes clean copies of the files that it releases, such as photos without metadata (``--copy-to``).
+    """The ability of a mechanism to write clean copies of the files that it releases (``--copy-to``).
 
-    Without this ability, the option is rejected.
+    An example is photos without metadata. Without this ability, the option is rejected.
     """
 
     copies: ClassVar[bool]
@@ -202,18 +203,18 @@ class CopiesFiles(Protocol):
 
 @runtime_checkable
 class Reopens(Protocol[D]):
-    """Reads the problem and the release in a folder in one step.
+    """The ability of a mechanism to read the problem and the release from a folder in one step.
 
     Without this ability, the problem is loaded first, and then the release is read.
     """
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[Any, Any]:
-        """Return the problem and the release in a folder, using only the folder's files.
+        """Read the problem and the release from a release folder, using no other files.
 
         Args:
             declared: The declared problem, as passed to :meth:`Mechanism.load`. Its secret files are absent.
             file: The name of the problem file, for error messages.
-            folder: The release folder DIR.
+            folder: The release folder.
 
         Raises:
             InputError: A file is missing or malformed, or two files contradict each other.
@@ -226,13 +227,13 @@ class Reopens(Protocol[D]):
 
 @runtime_checkable
 class ProvesBound(Protocol[P, R]):
-    """Proves the bound on the objective from the files in a release folder.
+    """The ability of a mechanism to prove the bound on the objective from the files in a release folder.
 
-    Without this ability, the bound that ``solve`` returned is unverified and recorded under ``details.told``.
+    Without this ability, the bound returned by ``solve`` is recorded under ``details.told`` as unverified.
     """
 
     def proved_bound(self, problem: P, release: R, result: Result, folder: Path) -> float | None:
-        """Return the bound (``objective.lower_bound``) that can be proved from the folder's files.
+        """Return the bound on the objective (``objective.lower_bound``) that can be proved from the folder's files.
 
         The bound is evaluated from a stored proof, or recomputed.
 
@@ -252,9 +253,9 @@ class ProvesBound(Protocol[P, R]):
 
 @runtime_checkable
 class StatesProof(Protocol):
-    """Guarantees that the bound in result.json equals the proved bound exactly, to the last bit.
+    """The guarantee of a mechanism that the bound in result.json equals the proved bound exactly, to the last bit.
 
-    Without this ability, the bound in result.json may be weaker than the proved one.
+    Without this guarantee, the bound in result.json may be weaker than the proved one.
     """
 
     bound_is_proof: ClassVar[bool]
@@ -263,20 +264,22 @@ class StatesProof(Protocol):
 
 @runtime_checkable
 class BoundsChosen(Protocol[P]):
-    """Says whether the bound covers only the chosen outputs or all candidates (:attr:`Outcome.bound_over`).
+    """The ability of a mechanism to say which releases its bound covers (:attr:`Outcome.bound_over`).
 
-    Without this ability, ``objective.bound_over`` is omitted.
+    The bound covers either only releases over the chosen outputs, or releases over all candidate outputs. Without this
+    ability, ``objective.bound_over`` is omitted.
     """
 
     def bound_over(self, problem: P, folder: Path) -> str | None:
-        """Return ``objective.bound_over``, read from the release folder's files, or None if no outputs were chosen."""
+        """Return ``objective.bound_over``, based on the release folder's files, or None if no outputs were chosen."""
 
 
 @runtime_checkable
 class SolvesProgram(Protocol):
-    """Solves an optimisation program whose value differs from the objective in result.json, such as a relaxation.
+    """The ability of a mechanism to solve a program whose value differs from the objective in result.json.
 
-    Without this ability, results with a program in ``details.lp`` are rejected.
+    An example of such an optimisation program is a relaxation. Without this ability, results with a program in
+    ``details.lp`` are rejected.
     """
 
     programs: ClassVar[bool]
@@ -285,7 +288,7 @@ class SolvesProgram(Protocol):
 
 @runtime_checkable
 class StatesDetails(Protocol[P, R]):
-    """Provides values for ``details`` in result.json that ``verify`` recomputes.
+    """The ability of a mechanism to provide values for ``details`` in result.json that ``verify`` recomputes.
 
     Without this ability, there are no such values.
     """
@@ -306,9 +309,9 @@ class StatesDetails(Protocol[P, R]):
 
 @runtime_checkable
 class Warns(Protocol[P, R]):
-    """Warns users about a release that is valid but should be used with caution.
+    """The ability of a mechanism to warn users about a release that is valid but should be used with caution.
 
-    Without this ability, only the notion's warnings are printed.
+    Without this ability, only the warnings of the notion of privacy are printed.
     """
 
     def warnings(self, problem: P, release: R, result: Result) -> Sequence[str]:
@@ -320,13 +323,13 @@ class Warns(Protocol[P, R]):
 
 @runtime_checkable
 class Explains(Protocol[P, R]):
-    """Explains what the guarantee means for a problem.
+    """The ability of a mechanism to explain what the guarantee means for a problem.
 
-    Without this ability, ``solve`` shows only its table.
+    Without this ability, ``solve`` prints only its table.
     """
 
     def meaning(self, problem: P, release: R, result: Result) -> Sequence[str]:
-        """Return plain sentences, based only on public data, which ``solve`` shows below its table."""
+        """Return plain sentences, based only on public data, that ``solve`` prints below its table."""
 
 
 # --- asked by one command each ------------------------------------------------------------------------------------
@@ -334,7 +337,7 @@ class Explains(Protocol[P, R]):
 
 @runtime_checkable
 class Plans(Protocol[D]):
-    """Predicts a release's errors before epsilon is chosen (``plan``).
+    """The ability of a mechanism to predict a release's errors before epsilon is chosen (``privopt plan``).
 
     Without this ability, the command rejects the mechanism.
     """
@@ -355,18 +358,18 @@ class Plans(Protocol[D]):
 
 @runtime_checkable
 class Audits(Protocol[P, R]):
-    """Measures an attacker's gain (``audit``).
+    """The ability of a mechanism to measure how much an attacker gains from a release (``privopt audit``).
 
     Without this ability, ``audit`` measures the gain from the release's channel, if it has one.
     """
 
     def audit(self, problem: P, release: R, result: Result) -> Mapping[str, Any]:
-        """Return the applicable keys of ``privopt audit --json`` with their values."""
+        """Return the keys of ``privopt audit --json`` that apply to the release, with their values."""
 
 
 @runtime_checkable
 class AuditsOverTime(Protocol[P, R]):
-    """Attacks several reports about one place (``audit --over-time``).
+    """The ability of a mechanism to attack several reports about one place (``privopt audit --over-time``).
 
     Without this ability, ``over_time`` is omitted from the audit.
     """
@@ -377,9 +380,10 @@ class AuditsOverTime(Protocol[P, R]):
 
 @runtime_checkable
 class HasChannel(Protocol[P, R]):
-    """Returns the release's channel (the probabilities of reports given secrets), using the problem's public data.
+    """The ability of a mechanism to compute the release's channel, using the problem's public data.
 
-    ``estimate`` and ``audit`` use it. Without this ability, they use :meth:`Release.channel`.
+    The channel, which contains the probabilities of reports given secrets, is used by ``estimate`` and ``audit``.
+    Without this ability, they use :meth:`Release.channel`.
     """
 
     def channel(self, problem: P, release: R) -> Channel | NoisyCounts | None:
@@ -388,7 +392,7 @@ class HasChannel(Protocol[P, R]):
 
 @runtime_checkable
 class VariesEpsilon(Protocol[P]):
-    """Returns copies of a problem with a different epsilon (``curve``).
+    """The ability of a mechanism to copy a problem with a different epsilon (``privopt curve``).
 
     Without this ability, the command accepts only mechanisms that release a matrix over places.
     """
@@ -403,7 +407,7 @@ class VariesEpsilon(Protocol[P]):
 
 @runtime_checkable
 class Drafts(Protocol):
-    """Writes a problem file from a table (``init``).
+    """The ability of a mechanism to write a problem file from a table (``privopt init``).
 
     Without this ability, ``init`` expects a table of places.
     """
@@ -427,11 +431,11 @@ class Drafts(Protocol):
             force: Whether to replace an existing file.
             count: The column with the number of individuals in each row, or None if every row is one individual.
             persons: Whether to treat every row as one individual, even if a column looks like counts.
-            totals: The totals to omit, as ``COLUMN=VALUE``. Rows with this value in this column are not read.
+            totals: The totals to omit, as ``COLUMN=VALUE``. Rows with this value in this column are skipped.
             keep_totals: Whether to treat values that look like totals as ordinary categories.
 
         Returns:
-            One sentence for each guess that was made.
+            One sentence for each guess that was made about the table.
         """
 
 
@@ -466,7 +470,7 @@ ABILITIES: Final[tuple[type, ...]] = (
 
 
 def member_of(ability: type) -> str:
-    """Return the name of the method or attribute that gives a mechanism an ability.
+    """Return the name of the method or attribute that a mechanism must have to possess an ability.
 
     >>> member_of(Plans), member_of(CopiesFiles)
     ('plan', 'copies')
@@ -510,6 +514,8 @@ def check_memory(mechanism: object, problem: object, context: SolveContext) -> N
 def check_problem(mechanism: object, problem: object, method: str) -> None:
     """Reject a problem that a method cannot solve.
 
+    Mechanisms without the :class:`ChecksProblem` ability accept every problem.
+
     Raises:
         InputError: The method cannot solve the problem.
     """
@@ -518,7 +524,7 @@ def check_problem(mechanism: object, problem: object, method: str) -> None:
 
 
 def notion_of(mechanism: object, problem: object, method: str) -> str | None:
-    """Return the notion that the mechanism chooses for a problem and method, or None for the notion in the spec."""
+    """Return the notion that a mechanism chooses for a problem and method, or None for the notion in its spec."""
     return mechanism.notion(problem, method) if isinstance(mechanism, ChoosesNotion) else None
 
 
@@ -527,7 +533,7 @@ def details_of(
 ) -> Mapping[str, Any]:
     """Return the ``details`` in result.json that follow from the problem and the release.
 
-    If the mechanism does not have the :class:`StatesDetails` ability, there are none.
+    The result is empty if the mechanism does not have the :class:`StatesDetails` ability.
 
     Args:
         mechanism: The mechanism.
@@ -542,7 +548,7 @@ def details_of(
 def meaning_of(mechanism: object, problem: object, release: Release, result: Result) -> tuple[str, ...]:
     """Return sentences about what the guarantee means for a problem.
 
-    If the mechanism does not have the :class:`Explains` ability, there are none.
+    The result is empty if the mechanism does not have the :class:`Explains` ability.
     """
     return tuple(mechanism.meaning(problem, release, result)) if isinstance(mechanism, Explains) else ()
 
@@ -558,7 +564,7 @@ def solves_program(mechanism: object) -> bool:
 
 
 def reopen(mechanism: Mechanism[Any, Any], declared: object, file: str, folder: Path) -> tuple[Any, Release]:
-    """Return the problem and the release in a folder, using only the folder's files.
+    """Read the problem and the release from a release folder, using no other files.
 
     If the mechanism does not have the :class:`Reopens` ability, the problem is loaded first, and then the release is
     read.

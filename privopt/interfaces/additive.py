@@ -40,16 +40,16 @@ _SCALE_NAMES: Final = {"laplace": "scale", "gaussian": "variance"}
 
 @frozen(kw_only=True)
 class NoiseCall:
-    """One addition of noise to one or more numbers, as a release describes it.
+    """One addition of noise to one or more numbers, as described by a release.
 
     Attributes:
         scale: The exact scale at which the noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`). For
             Gaussian noise, the variance.
-        sensitivity: The numbers' L1 sensitivity between neighbouring inputs. For Gaussian noise, their squared L2
+        sensitivity: The L1 sensitivity of the numbers between neighbouring inputs. For Gaussian noise, the squared L2
             sensitivity.
-        law: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
+        law: The distribution of the noise: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
         budget_share: The part of the budget that this call may spend, or None if only the sum of all calls is limited.
-        name: The call's name in failures, such as ``"level 2"``.
+        name: The name used for the call in descriptions of failures, such as ``"level 2"``.
     """
 
     scale: Fraction
@@ -68,7 +68,9 @@ def certify_noise(
     checked: int | None = None,
     rests_on: str | None = None,
 ) -> Certificate:
-    """Certify, in exact rationals, that noise calls together spend at most the budget of a guarantee.
+    """Certify, in exact rational arithmetic, that noise calls together spend at most the budget of a guarantee.
+
+    A noise call is an addition of noise to one or more numbers.
 
     >>> claimed = Guarantee(kind="pure-dp", epsilon=Fraction(1))
     >>> calls = [NoiseCall(scale=Fraction(3), sensitivity=2), NoiseCall(scale=Fraction(4), budget_share=Fraction(1, 4))]
@@ -77,8 +79,8 @@ def certify_noise(
     (True, True)
 
     Args:
-        guarantee: The claim. Its kind is ``pure-dp``, ``local-dp``, ``zcdp`` (with the exact ``rho_text`` in
-            ``extra``) or ``approx-dp`` (with ``delta_text``).
+        guarantee: The claim. Its kind is ``pure-dp``, ``local-dp``, ``zcdp`` (with the exact ``rho_text`` in ``extra``)
+            or ``approx-dp`` (with ``delta_text``).
         calls: The noise calls of the release.
         failures: One line for each other claim that failed. If there are any, the certificate does not hold.
         notes: Fields to add to the certificate's notes, which already contain ``sensitivities`` and ``scales``. The
@@ -89,7 +91,7 @@ def certify_noise(
             drawn freshly at the given scales.
 
     Raises:
-        UsageError: A call's law is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.
+        UsageError: The noise of a call is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.
     """
     notion = _NOTIONS[guarantee.kind]
     allowed = notion.budget_of(guarantee)
@@ -152,7 +154,7 @@ def certify_noise(
 
 
 class ScaledNoiseRelease(Protocol):
-    """A release that provides the scale of each of its noise calls."""
+    """Protocol for releases that provide the scale of each of their noise calls (additions of noise)."""
 
     @property
     def scales(self) -> Sequence[Fraction]:
@@ -164,17 +166,17 @@ class ScaledNoiseRelease(Protocol):
 
 @frozen(kw_only=True)
 class AdditiveNoise(PureDP[ScaledNoiseRelease]):
-    """Pure DP from Laplace noise, certified at the scales in the release.
+    """Pure differential privacy from Laplace noise, certified at the scales recorded in the release.
 
-    A mechanism whose calls have other distributions, budget shares or further conditions calls :func:`certify_noise`
-    itself.
+    A mechanism whose noise calls have other distributions, shares of the budget or further conditions should call
+    :func:`certify_noise` itself.
 
     Attributes:
         epsilon: The exact budget.
         unit: The unit of epsilon, such as ``"per person"``.
         scope: The difference between neighbouring inputs, such as ``"one person"``.
         statement: The guarantee in words.
-        sensitivities: The L1 sensitivity, between neighbouring inputs, of the numbers in each call.
+        sensitivities: For each noise call, the L1 sensitivity of its numbers between neighbouring inputs.
     """
 
     epsilon: Fraction
@@ -191,7 +193,7 @@ class AdditiveNoise(PureDP[ScaledNoiseRelease]):
         )
 
     def measure(self, release: ScaledNoiseRelease) -> Certificate:
-        """Certify a release by comparing the exact sum of sensitivity / scale over its calls with epsilon.
+        """Certify a release by comparing the sum of sensitivity / scale over its noise calls with epsilon, exactly.
 
         The certificate fails if the number of scales in the release differs from the number of sensitivities.
         """

@@ -15,7 +15,8 @@ from privopt.errors import UsageError
 class Channel:
     """The probability of each report given each secret, for a release whose reports are drawn independently.
 
-    A frequency oracle with finitely many outputs has a channel, which is all that ``privopt estimate`` needs::
+    The command ``privopt estimate`` needs nothing else from a release. For example, a frequency oracle with finitely
+    many outputs can provide its channel as follows::
 
         def channel(self):
             return Channel(inputs=self.answers, outputs=self.answers, probabilities=self.matrix)
@@ -62,9 +63,9 @@ class Channel:
             raise UsageError("channel: each row must be probabilities that sum to 1, got other rows")
 
     def pair_with(self, other: Channel) -> Channel:
-        """Return the channel of two independent reports, one from each channel. Its outputs are ``(first, second)``.
+        """Return the channel of two independent reports, one from each of two channels.
 
-        The result has only inputs, outputs and probabilities. It has no prior, distances or map.
+        Its outputs are named ``(first, second)``. It has no prior, distances or map.
 
         Args:
             other: A channel over the same inputs. Its outputs vary fastest.
@@ -90,7 +91,7 @@ class NoisyCounts:
     Attributes:
         inputs: (N,) ids of the places at which people are counted.
         reach: A function that takes a probability a in (0, 1) and returns the half-width of a confidence interval at
-            level 1 - a. The absolute noise of one count exceeds the half-width with probability at most a.
+            level 1 - a. The absolute value of the noise in one count exceeds the half-width with probability at most a.
     """
 
     inputs: Sequence[str]

@@ -67,7 +67,7 @@ Sum = tuple[Fraction, ...]
 
 
 def sum_text(value: Sum) -> str:
-    """Return a sum as exact text: a single number, or ``(epsilon, delta)``.
+    """Return a sum of costs as exact text: a single number, or ``(epsilon, delta)``.
 
     >>> sum_text((Fraction(1, 2),)), sum_text((Fraction(1), Fraction(1, 1000)))
     ('0.5', '(1, 0.001)')
@@ -77,14 +77,14 @@ def sum_text(value: Sum) -> str:
 
 
 def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
-    """Convert an amount to an exact rational.
+    """Convert an amount to an exact rational number.
 
     >>> amount_of("0.10", "epsilon")
     Fraction(1, 10)
 
     Args:
-        value: A rational, an integer, or a string with a decimal or quotient. Doubles are rejected, because a double is
-            rarely equal to the number that was meant.
+        value: A rational number, an integer, or a string that contains a decimal or a quotient. Doubles are rejected,
+            because a double is rarely equal to the intended number.
         what: The amount's name in messages.
         zero: Whether the amount may be 0.
 
@@ -103,22 +103,22 @@ def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
 
 
 def _convert_epsilon(value: Amount | None) -> Fraction | None:
-    """Convert an epsilon to a positive rational. None stays None."""
+    """Convert an epsilon to a positive rational number, or return None unchanged."""
     return None if value is None else amount_of(value, "epsilon")
 
 
 def _convert_rho(value: Amount | None) -> Fraction | None:
-    """Convert a rho to a positive rational. None stays None."""
+    """Convert a rho to a positive rational number, or return None unchanged."""
     return None if value is None else amount_of(value, "rho")
 
 
 def _convert_delta(value: Amount | None) -> Fraction | None:
-    """Convert a delta to a rational of at least 0. None stays None."""
+    """Convert a delta to a non-negative rational number, or return None unchanged."""
     return None if value is None else amount_of(value, "delta", zero=True)
 
 
 def _check_text(instance: object, attribute: object, value: str) -> None:
-    """Check, as an attrs validator, that a value is one printable line of at most MAX_TEXT_CHARACTERS characters."""
+    """Check that a value is one printable line of at most MAX_TEXT_CHARACTERS characters (an attrs validator)."""
     name = getattr(attribute, "name", "")
     if not isinstance(value, str) or len(value) > MAX_TEXT_CHARACTERS or not value.isprintable():
         raise UsageError(f"{name} must be a line of at most {MAX_TEXT_CHARACTERS:,} characters, got {cut(repr(value))}")
@@ -143,7 +143,7 @@ class Cost:
         purpose: The purpose of the charge, in words.
 
     Raises:
-        UsageError: An amount is invalid, the amounts do not belong to one account, or a text field is not one line.
+        UsageError: An amount is invalid, the amounts do not form a valid combination, or a text field is not one line.
     """
 
     epsilon: Fraction | None = field(default=None, converter=_convert_epsilon)
@@ -155,14 +155,14 @@ class Cost:
     purpose: str = field(default="", validator=_check_text)
 
     def __attrs_post_init__(self) -> None:
-        """Check that the given amounts belong to one account: epsilon alone, rho alone, or epsilon with delta."""
+        """Check that the amounts given form a valid combination: epsilon alone, rho alone, or epsilon with delta."""
         if tuple(self._numbers) not in NUMBERS.values():
             actual = " and ".join(self._numbers) or "nothing"
             raise UsageError(f"epsilon must be an amount above 0, or of rho, or of epsilon and delta, got {actual}")
 
     @property
     def _numbers(self) -> dict[str, Fraction]:
-        """The given amounts, by name."""
+        """The amounts that are not None, keyed by name."""
         # In the same order as the tuples in NUMBERS, with which the names are compared.
         numbers = {"epsilon": self.epsilon, "rho": self.rho, "delta": self.delta}
         return {name: value for name, value in numbers.items() if value is not None}
@@ -173,7 +173,7 @@ class Cost:
         return tuple(self._numbers.values())
 
     def times(self, count: int) -> Cost:
-        """Return the cost of ``count`` reports that each have this cost, by sequential composition."""
+        """Return the total cost of ``count`` reports that each have this cost, by sequential composition."""
         numbers: dict[str, Any] = {name: count * value for name, value in self._numbers.items()}
         return evolve(self, **numbers)
 
@@ -186,11 +186,11 @@ class Cost:
 def cost_of_draw(
     guarantee: Guarantee, relation: str, mechanism: str, purpose: str, *, mark: str | None = None
 ) -> Cost | str:
-    """Return the cost of one draw under a guarantee, or a string that says why a ledger cannot count it.
+    """Return the cost of one draw under a guarantee, or a string that says why a ledger cannot account for it.
 
     Args:
         guarantee: The guarantee of the draw.
-        relation: The unit of its amounts (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
+        relation: The unit of the guarantee's amounts (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
         mechanism: The SHA-256 of the file that identifies the draw's source: a folder's SHA256SUMS, or a problem file.
         purpose: The purpose of the charge, in words.
         mark: The reason why the draw is not private, in words, or None if it is private. A reason is returned
@@ -215,11 +215,11 @@ def cost_of_draw(
 
 
 def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
-    """Return an example sentence about the protection if a ledger allows :data:`EXAMPLE_REPORTS` reports.
+    """Return a sentence about the protection if, for example, a ledger allows :data:`EXAMPLE_REPORTS` reports.
 
     Args:
         guarantee: The guarantee of one report.
-        relation: The unit of its epsilon (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
+        relation: The unit of the guarantee's epsilon (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
 
     Returns:
         A tuple with the sentence, or an empty tuple if a ledger cannot charge a report by epsilon alone.
@@ -233,7 +233,7 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
 
 
 def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> str:
-    """Return a clause about the budget of each subject.
+    """Return a clause about how much of the privacy budget each subject may spend.
 
     If the budget is an epsilon and its unit is known, the clause also says by what factor all reports about a subject
     together can change the odds between two possible secrets.
@@ -265,7 +265,7 @@ def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> 
 
 
 def _format_factor(exponent: Fraction) -> str:
-    """Return exp(exponent), rounded up, in words.
+    """Return a phrase with exp(exponent), rounded up.
 
     >>> _format_factor(Fraction("8.31")), _format_factor(Fraction(100))
     ('a factor of at most 4,065', 'a factor of at most 2.7e+43')

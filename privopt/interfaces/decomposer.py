@@ -18,12 +18,12 @@ from privopt.interfaces.solving import SolveContext
 
 @frozen(kw_only=True, eq=False)
 class Decomposed:
-    """The result of a decomposition, with the same sense (min or max) and units as the model's form.
+    """The result of a decomposition, with the same sense (min or max) and units as the model's compiled form.
 
     Attributes:
         status: "optimal" (the requested gap was reached), "feasible" (the search ended without reaching it) or
             "stopped" (by a time limit or an interrupt).
-        x: (n,) best feasible point.
+        x: (n,) the best feasible point found.
         objective: The objective at ``x``.
         bound: The proved bound on the optimum, or None if no bound was proved. It is a lower bound if the form is
             minimised, and an upper bound if it is maximised.
@@ -44,7 +44,7 @@ class Decomposed:
 
 
 class Decomposer(ABC):
-    """Solves a compiled model by splitting it into a master problem and blocks.
+    """A method that solves a compiled model by splitting it into a master problem and blocks.
 
     A decomposer is registered as a kind for the ``"decomposer"`` role and created without arguments. Its name becomes a
     method of every mechanism that can be decomposed (:attr:`privopt.specs.MechanismSpec.decomposes`).
@@ -54,7 +54,7 @@ class Decomposer(ABC):
     def solve(
         self, form: dsl.StandardForm, blocks: Sequence[Sequence[int] | Ints], context: SolveContext
     ) -> Decomposed:
-        """Solve a form whose columns outside ``blocks`` are the complicating variables of the master problem.
+        """Solve a compiled model whose columns outside ``blocks`` are the complicating variables of the master problem.
 
         Args:
             form: A linear form without integer columns.

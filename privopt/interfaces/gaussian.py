@@ -24,7 +24,7 @@ STATED_DELTA: Final = 1e-6
 
 
 def one_in(probability: float) -> str:
-    """Return a positive probability in words, rounded up.
+    """Return a positive probability in the form "1 in N", rounded up.
 
     >>> one_in(1e-6), one_in(0.3), one_in(3e-20)
     ('1 in 1,000,000', '1 in 3', '1 in 10^19')
@@ -39,11 +39,11 @@ class ZCDP(BoundedOdds[R_contra]):
 
     The notion requires that the Renyi divergence of each order a > 1 is at most rho * a. Discrete Gaussian noise of
     variance V on numbers that change by D in squared L2 norm costs D / (2 V) (Canonne, Kamath and Steinke 2020, Theorem
-    4). Noise that is epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of several calls add
-    up.
+    4). Noise that is epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of several additions
+    of noise add up.
 
-    A mechanism's constraint subclasses this class. The ``extra`` of its guarantee must contain ``rho`` and the exact
-    text ``rho_text``. The guarantee's statement must say which inputs are neighbours.
+    Subclass this class to define a mechanism's constraint. The ``extra`` of its guarantee must contain ``rho`` and the
+    exact text ``rho_text``. The guarantee's statement must say which inputs are neighbours.
     """
 
     kind: ClassVar[str] = "zcdp"
@@ -51,7 +51,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the rho that one Gaussian or Laplace noise call spends. The formulas are in the class docstring."""
+        """Return the rho that one addition of Gaussian or Laplace noise spends, as explained in the class docstring."""
         if shift.law == "gaussian":
             return shift.square / (2 * shift.scale)
         # Laplace noise is epsilon-DP with epsilon = change / scale.
@@ -64,7 +64,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return three pairs (epsilon, delta) implied by rho, rounded up, for the attacks of the conformance kit."""
+        """Return three pairs (epsilon, delta) implied by rho, rounded up, which the conformance kit attacks."""
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always has a rho
         # These epsilons are somewhat above rho. The privacy loss of Gaussian noise has mean rho and variance 2 rho.
@@ -81,7 +81,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause about the rate of correct guesses, and the change in odds for an epsilon and a delta."""
+        """Return a clause with the rate of correct guesses, and the change in odds for an epsilon and a delta."""
         # The guess comes first. The factor, which may only be exceeded with probability delta, is far larger than the
         # change in odds for most results.
         epsilon, delta = cls.point(guarantee)
@@ -97,9 +97,9 @@ class ZCDP(BoundedOdds[R_contra]):
     def guess(cls, guarantee: Guarantee) -> float:
         """Return an upper bound on the probability of a correct guess, derived from a KL divergence of at most rho.
 
-        The guess is right with a probability of at most (1 + TV) / 2. The total variation TV is at most Pinsker's bound
-        sqrt(KL / 2), and at most the bound sqrt(1 - exp(-KL)) of Bretagnolle and Huber (1979), which is smaller if rho
-        is above 1.6.
+        The guess is right with probability at most (1 + TV) / 2, where TV is the total variation distance. It is at
+        most Pinsker's bound sqrt(KL / 2), and at most the bound sqrt(1 - exp(-KL)) of Bretagnolle and Huber (1979),
+        which is smaller if rho is above 1.6.
         """
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always has a rho
@@ -113,7 +113,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return one line about what was checked, and lines about what a single release cannot show."""
+        """Return a line about what was checked, and lines about what a single release cannot show, as two lists."""
         checked = ["The noise's variance against the squares of what one individual can change, in rationals."]
         unchecked_claim = "That the noise was really drawn at that variance: one release cannot show it."
         return checked, [AGAIN.replace("epsilon", "the budget"), unchecked_claim]
@@ -123,7 +123,7 @@ class ApproxDP(ZCDP[R_contra]):
     """(epsilon, delta)-differential privacy between neighbouring inputs (Dwork et al., EUROCRYPT 2006).
 
     Noise satisfies this notion if its rho provably implies the guarantee (:func:`privopt.numbers.gaussian.delta_of`).
-    The ``extra`` of the guarantee of a mechanism's constraint must contain ``delta`` and its exact text ``delta_text``.
+    The ``extra`` of the guarantee must contain ``delta`` and its exact text ``delta_text``.
     """
 
     kind: ClassVar[str] = "approx-dp"
@@ -136,7 +136,7 @@ class ApproxDP(ZCDP[R_contra]):
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return a tuple whose only element is the guarantee's (epsilon, delta), as doubles rounded up."""
+        """Return a tuple that contains only the guarantee's (epsilon, delta), as doubles rounded up."""
         assert guarantee.epsilon is not None  # a guarantee of this kind always has epsilon and delta
         return ((float_up(guarantee.epsilon), float_up(Fraction(guarantee.extra["delta_text"]))),)
 

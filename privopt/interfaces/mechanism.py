@@ -14,7 +14,7 @@ R = TypeVar("R", bound=Release)
 
 
 class Mechanism(ABC, Generic[P, R]):
-    """A paper's method, from problem to release. Plugins subclass it and name the subclass in a MechanismSpec.
+    """A method from a paper, from problem to release. Plugins subclass it and name the subclass in a MechanismSpec.
 
     A mechanism that releases an obfuscation matrix subclasses
     :class:`privopt_metric_dp.mechanisms.base.MetricMechanism` instead, and implements only one method. Each optional
@@ -56,15 +56,15 @@ class Mechanism(ABC, Generic[P, R]):
     """
 
     def load(self, declared: Any, file: str) -> P:
-        """Load a declared problem together with the contents of its files, in the form that methods work on.
+        """Load a declared problem and the contents of its files, in the form that the methods work on.
 
         Args:
             declared: An instance of :attr:`problem_class`.
             file: The name of the problem file, for error messages.
 
         Returns:
-            The loaded problem, which must not be modified. By default, ``declared`` is returned, which suits problems
-            without files.
+            The loaded problem, which must not be modified. By default, ``declared`` itself is returned, which is
+            sufficient for problems without files.
 
         Raises:
             InputError: The files have faults. The error lists all of them.
@@ -75,7 +75,7 @@ class Mechanism(ABC, Generic[P, R]):
 
     @abstractmethod
     def privacy(self, problem: P, method: str) -> PrivacyConstraint[R]:
-        """Return the constraint (notion and parameters) that the method's release claims to satisfy."""
+        """Return the privacy constraint (notion and parameters) that the method's release claims to satisfy."""
 
     @abstractmethod
     def utility(self, problem: P, method: str) -> UtilityLoss[R]:

@@ -42,7 +42,7 @@ It corresponds to odds of 3 to 1.
 
 
 def factor(epsilon: float) -> str:
-    """Return exp(epsilon) in words, rounded up.
+    """Return exp(epsilon), rounded up, as text such as "1.11 times".
 
     >>> factor(0.1)
     '1.11 times'
@@ -62,7 +62,7 @@ def factor(epsilon: float) -> str:
 
 
 def in_100(share: float) -> str:
-    """Return a probability in words, as a number of times in 100, rounded up to one decimal.
+    """Return a probability as a number of times in 100, in words, rounded up to one decimal place.
 
     >>> in_100(0.5264), in_100(0.622459), in_100(0.0001)
     ('52.7 times in 100', '62.3 times in 100', '0.1 times in 100')
@@ -77,7 +77,7 @@ def _is_noun(scope: str) -> bool:
 
 
 def describe_difference(guarantee: Guarantee) -> str:
-    """Return the clause about the difference between neighbouring inputs that follows "whether or not"."""
+    """Return a clause that states how neighbouring inputs differ, for use after the words "whether or not"."""
     scope = guarantee.scope or "one individual"
     return f"{scope} is in the data" if _is_noun(scope) else scope
 
@@ -92,7 +92,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause about how much more likely a result can be for one input than for its neighbour."""
+        """Return a clause about how much more likely a result can be for one input than for a neighbouring one."""
         return (
             f"whether or not {describe_difference(guarantee)}, every result is at most "
             f"{factor(cls.point(guarantee)[0])} as likely in the one case as in the other"
@@ -100,7 +100,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause about how well one individual is hidden, judging by the rate of correct guesses."""
+        """Return a clause about how well one individual is hidden, depending on the rate of correct guesses."""
         if cls.guess(guarantee) <= HIDING_GUESS:
             return "One individual makes little difference"
         return "What one individual changes may show"
@@ -120,9 +120,9 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence about how well one individual is hidden, and how far its data can change the odds.
+        """Return a sentence about how well one individual is hidden, and how far that individual can change the odds.
 
-        If the guarantee hides next to nothing, the first of the :meth:`warnings` is returned instead.
+        If the guarantee hides next to nothing, the first of the :meth:`warnings` is returned as a sentence instead.
         """
         # There are warnings only if the guarantee hides next to nothing.
         if warnings := cls.warnings(result):
@@ -145,13 +145,13 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
 
 class _Additive(BoundedOdds[R_contra]):
-    """A notion achieved by additive noise. Its epsilon bounds the odds of every result, without exception."""
+    """A notion achieved by adding noise, whose epsilon bounds the odds of every result, without exception."""
 
     odds: ClassVar[bool] = True
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return one line about what was checked, and lines about what a single release cannot show."""
+        """Return a line about what was checked, and lines about what a single release cannot show, as two lists."""
         checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]
         return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
 
@@ -159,7 +159,8 @@ class _Additive(BoundedOdds[R_contra]):
 class PureDP(_Additive[R_contra]):
     """epsilon-differential privacy between neighbouring inputs (Dwork et al., TCC 2006), achieved by fresh noise.
 
-    A mechanism's constraint subclasses this class. The statement of its guarantee must say which inputs are neighbours.
+    Subclass this class to define a mechanism's constraint. The statement of its guarantee must say which inputs are
+    neighbours.
     """
 
     kind: ClassVar[str] = "pure-dp"
@@ -173,8 +174,8 @@ class PureDP(_Additive[R_contra]):
 class LocalDP(_Additive[R_contra]):
     """epsilon-differential privacy of each sender's report, even against the server (Kasiviswanathan et al. 2011).
 
-    A mechanism's constraint subclasses this class. The guarantee compares reports with and without a sender's data, so
-    it needs no trusted curator.
+    Subclass this class to define a mechanism's constraint. The guarantee compares reports with and without a sender's
+    data, so it needs no trusted curator.
     """
 
     kind: ClassVar[str] = "local-dp"
@@ -183,7 +184,7 @@ class LocalDP(_Additive[R_contra]):
     def trust(cls, result: Result) -> str:
         """Return a sentence about who must be trusted to have drawn the noise.
 
-        This is each sender's device, or whoever ran one program for all senders.
+        This is either each sender's device, or whoever ran a single program that drew the noise for all senders.
         """
         return (
             "No server has to be trusted if each sender's own device really drew the noise. If one program drew it for "
@@ -225,7 +226,7 @@ NO_GUARANTEE: Final = "No privacy guarantee: "
 
 @frozen(kw_only=True)
 class NoGuarantee(PrivacyConstraint[object]):
-    """The notion for methods without a privacy guarantee, which claims nothing and certifies nothing.
+    """The notion for methods without a privacy guarantee. It claims nothing, and its certificates certify nothing.
 
     >>> NoGuarantee(reason="no noise is added").measure(None).holds is None
     True
@@ -239,14 +240,14 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence that says that no privacy is promised, and why."""
+        """Return a sentence that says that no privacy is promised, and for what reason."""
         # A class method has no access to ``reason``, so the reason is taken from the statement.
         reason_text = result.guarantee.statement.removeprefix(NO_GUARANTEE)
         return f"This result promises no privacy: {reason_text}" if reason_text else "This result promises no privacy."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return one line that says that nothing was checked, and one that says that everything is unchecked."""
+        """Return a line that says that nothing was checked, and one that says that everything is unchecked."""
         return ["Nothing: this method claims nothing."], ["Everything."]
 
     @property

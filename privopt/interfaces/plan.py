@@ -19,7 +19,7 @@ Errors = Mapping[Fraction, tuple[float, ...]]
 
 @frozen(kw_only=True)
 class Plan:
-    """The errors to expect from a method, for each part of the release at several budgets.
+    """The errors to expect from a method, for each part of the release and for several budgets.
 
     >>> plan = Plan(
     ...     method="noisy", budget="epsilon", unit="people", basis="the noise's own spread", parts=("all places",),
@@ -36,8 +36,8 @@ class Plan:
         parts: The names of the parts of the release for which errors are predicted.
         errors: The errors of all parts, keyed by budget.
         shares: The fraction of the budget that each part gets in the problem, or () if the budget is not divided.
-        best: The shares and the errors of all parts for the best split of the budget that was found, or None if no
-            search was made. The search minimises the weighted sum of errors at the problem's budget.
+        best: The best way found to split the budget, as the shares and the errors of all parts, or None if no search
+            was made. The search minimises the weighted sum of errors at the problem's budget.
         weights: The weight of each part's error in the weighted sum, or () for equal weights.
         baselines: The errors of simpler methods at the same budgets, by name. A method that does worse than these is
             not worth using.
@@ -59,7 +59,7 @@ class Plan:
     notes: tuple[str, ...] = ()
 
     def _rows(self, errors: Errors) -> list[dict[str, Any]]:
-        """Return one JSON object for each budget, with the budget as exact text and the error of each part.
+        """Return a JSON object for each budget, with the budget as exact text and the error of each part.
 
         The budget is text because a JSON number such as 0.1 would be rounded to a double.
         """
@@ -68,7 +68,8 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return the plan as the JSON object that ``privopt plan --json`` prints.
 
-        Budgets, shares and weights are rationals and become exact text. Errors are estimates and stay doubles.
+        Budgets, shares and weights, which are rational numbers, are converted to exact text. Errors are estimates and
+        stay doubles.
         """
         return {
             "method": self.method,
@@ -97,8 +98,8 @@ class Plan:
         """Return the plan as lines of text: a table of errors, a table of budget shares, and the notes.
 
         The first table has one row for each part and one column for each budget. Its last columns show the errors of
-        the baselines and of the best split at the problem's budget. The second table shows in percent how the problem
-        and the best split divide the budget. It is omitted if the budget is not divided.
+        the baselines and of the best split at the problem's budget. The second table shows how the problem and the best
+        split divide the budget, in percent. It is omitted if the budget is not divided.
         """
         columns: dict[str, tuple[float, ...]] = {
             exact_text(budget): column_errors for budget, column_errors in self.errors.items()
@@ -142,5 +143,5 @@ class Plan:
 
 
 def _shorten_name(name: str) -> str:
-    """Return a part's name, shortened with three dots to at most :data:`MAX_NAME_CHARACTERS` characters."""
+    """Shorten a part's name to at most :data:`MAX_NAME_CHARACTERS` characters, using three dots."""
     return name if len(name) <= MAX_NAME_CHARACTERS else name[: MAX_NAME_CHARACTERS - 3] + "..."

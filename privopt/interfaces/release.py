@@ -25,7 +25,7 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class Release(ABC):
-    """The published result of a mechanism, which can be written, read back and perhaps sampled."""
+    """The published result of a mechanism. It can be written and read back, and some releases can be sampled."""
 
     artefact: ClassVar[str] = ""
     """The name of the archive (.npz) that contains the ``weights`` array, or "" for releases without weights."""
@@ -35,24 +35,24 @@ class Release(ABC):
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write the artefact to ``folder``. Its content may depend on secrets only through the mechanism."""
+        """Write the release to ``folder``. The contents may depend on secrets only through the mechanism."""
 
     def write_private(self, folder: Path) -> None:  # noqa: B027  (most releases have nothing private)
-        """Write the files that only the owner may see to ``folder``, which is the release folder's ``private/``."""
+        """Write files that only the owner may see to ``folder``, the ``private/`` subfolder of the release folder."""
 
     @classmethod
     @abstractmethod
     def read(cls, folder: Path, problem: Any) -> Release:
-        """Read the artefact back, using only the files in ``folder``.
+        """Read the release back, using only the files in ``folder``.
 
         Args:
             folder: The release folder.
-            problem: The loaded problem, for releases that cannot be reconstructed from the artefact alone.
+            problem: The loaded problem, for releases that cannot be reconstructed from their own files alone.
         """
 
     @classmethod
     def read_without_problem(cls, folder: Path) -> Release | None:
-        """Return the release in a verified folder, to draw from it, or None if reading it requires its problem."""
+        """Return the release in a verified folder, for drawing reports, or None if reading it requires its problem."""
         return None
 
     def sample(self, input_id: str, count: int) -> list[str]:
@@ -64,16 +64,16 @@ class Release(ABC):
         raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
 
     def channel(self) -> Channel | NoisyCounts | None:
-        """Return the channel from secrets to reports, for estimates from many reports, or None if none are drawn."""
+        """Return the channel from secrets to reports, for estimates from reports, or None if no reports are drawn."""
         return None
 
 
 @frozen(kw_only=True)
 class Shift:
-    """The difference between two inputs that a noise call (an addition of noise to some numbers) must hide.
+    """The difference between two inputs that an addition of noise to some numbers must hide.
 
     Attributes:
-        law: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
+        law: The distribution of the noise: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
         scale: The exact scale of the noise. For Gaussian noise, the variance.
         change: The L1 norm of the change in the numbers to which noise is added.
         square: The squared L2 norm of this change.
@@ -86,7 +86,7 @@ class Shift:
 
 
 class PrivacyConstraint(ABC, Generic[R_contra]):
-    """A notion of privacy. It adds constraints to models, certifies releases and expresses the guarantee in words.
+    """A notion of privacy, which adds constraints to models, certifies releases and expresses guarantees in words.
 
     A notion is registered as a kind for the ``"notion"`` role (:class:`privopt.specs.KindSpec`), under the name used in
     :attr:`Guarantee.kind`.
@@ -110,16 +110,19 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the budget that a noise call spends between two inputs, or None if it cannot satisfy the notion.
+        """Return the budget that one addition of noise spends, or None if such noise cannot satisfy the notion.
 
-        The costs of several calls add up.
+        The costs of several additions add up.
+
+        Args:
+            shift: The noise, and the difference between the two inputs that it must hide.
         """
         # Laplace noise changes the odds of an output by a factor of at most exp(|x - x'| / scale) for each number x.
         return shift.change / shift.scale if shift.law == "laplace" else None
 
     @classmethod
     def budget_of(cls, guarantee: Guarantee) -> Fraction | None:
-        """Return the total budget for all noise calls, in the units of :meth:`cost_of_call`.
+        """Return the total budget for all additions of noise, in the units of :meth:`cost_of_call`.
 
         If the guarantee has no such budget, the result is None.
         """
@@ -130,7 +133,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
         """Return pairs (epsilon, delta) that follow from a guarantee.
 
         For each pair, P(event | input) <= exp(epsilon) P(event | neighbour) + delta. The conformance kit attacks
-        releases at every pair.
+        releases at each pair.
         """
         return () if guarantee.epsilon is None else ((float(guarantee.epsilon), 0.0),)
 
@@ -141,33 +144,33 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Express the guarantee in one plain sentence, such as ``result.guarantee.statement``.
+        """Return the guarantee as one plain sentence, such as ``result.guarantee.statement``.
 
         Args:
-            result: The contents of a release's result.json, as an object.
+            result: The parsed contents of a release's result.json.
         """
         return str(result.guarantee.statement or "No statement.")
 
     @classmethod
     def warnings(cls, result: Result) -> Sequence[str]:
-        """Return warning clauses if a guarantee is valid but of little value."""
+        """Return clauses that warn readers if a guarantee is valid but of little value."""
         return ()
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return the parts of the claim that were checked, and those that were not, as one line each."""
+        """Return the parts of the claim that were checked and those that were not, as two lists of lines."""
         return [str(result.certificate.arithmetic)], [AGAIN]
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence about who must be trusted, for a report's verdict, or "" if that is unknown."""
+        """Return a sentence about who must be trusted, for the verdict in a report, or "" if that is unknown."""
         return ""
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
         """Return a phrase that names the parties against whom the guarantee does not hold, or "" if there are none.
 
-        The report's verdict shows it.
+        The phrase is shown in the report's verdict.
         """
         return ""
 
@@ -180,8 +183,8 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
     def relation(self) -> str:
         """The unit of amounts in a ledger, which is the guarantee's unit by default.
 
-        A ledger adds up only amounts in the same unit. A notion over distances appends the name of the distance,
-        because epsilons for different distances do not add up.
+        A ledger only adds up amounts in the same unit. A notion over distances appends the name of the distance,
+        because epsilons for different distances cannot be added up.
         """
         return self.guarantee.unit
 
@@ -192,11 +195,11 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @abstractmethod
     def measure(self, release: R_contra) -> Certificate:
-        """Certify a release in exact arithmetic, based on the released numbers rather than on claims in the release."""
+        """Certify a release in exact arithmetic, based on the released numbers rather than on the release's claims."""
 
 
 class UtilityLoss(ABC, Generic[R_contra]):
-    """A utility loss, which sets the objective of a model and evaluates releases.
+    """A loss of utility, which defines the objective of a model and by which releases are evaluated.
 
     Attributes:
         unit: The unit of the loss.
@@ -217,14 +220,14 @@ class UtilityLoss(ABC, Generic[R_contra]):
     def enclose(self, release: R_contra) -> tuple[float, float] | None:
         """Return proved lower and upper bounds on the loss of a release, or None if no bounds are known.
 
-        If there are bounds, the published loss is rounded so that independent programs obtain the same double.
+        If there are bounds, the published loss is rounded so that independent programs compute the same double.
         """
         return None
 
     def state(self, release: R_contra) -> tuple[float | None, float | None]:
         """Return the loss to publish for a release, and the unit to which it is rounded up. Either may be None.
 
-        Rounding is explained in :mod:`privopt.numbers.stated_rounding`. There is no unit if the loss is 0 or has no
+        Rounding is explained in :mod:`privopt.numbers.stated_rounding`. The unit is None if the loss is 0 or has no
         finite enclosure (proved bounds), or if the enclosure is so wide that the unit would be too coarse.
         """
         value, enclosure = self.evaluate(release), self.enclose(release)
@@ -237,10 +240,11 @@ class UtilityLoss(ABC, Generic[R_contra]):
         return (rounded_loss, unit) if unit <= COARSEST * max(1.0, abs(rounded_loss)) else (value, None)
 
     def restate(self, release: R_contra, unit: float) -> float:
-        """Return the loss, rounded up to the unit in a release's result.
+        """Return the loss of a release, rounded up to the unit recorded in its result.
 
         Raises:
-            CertificationError: The loss has no enclosure, or the unit is not one that :meth:`state` could have chosen.
+            CertificationError: There are no proved bounds on the loss, or the unit is not one that :meth:`state` could
+                have chosen.
         """
         enclosure = self.enclose(release)
         if enclosure is None:

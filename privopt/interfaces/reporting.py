@@ -30,8 +30,8 @@ class Feature:
     """A point or line on a map, with its properties.
 
     Attributes:
-        path: The positions. A point has one, and a line has two or more.
-        properties: Strings, numbers, booleans or None, by name. All features of a layer have the same names.
+        path: The positions of its vertices. A point has one, and a line has two or more.
+        properties: Strings, numbers, booleans or None, by name. All features of a layer have the same property names.
     """
 
     path: tuple[Position, ...]
@@ -64,8 +64,8 @@ class Section:
 
     Attributes:
         title: The heading, as plain text.
-        html: The markup below the sentences, made by :func:`privopt.report.render` or by a function that calls it, such
-            as ``table``. Any other text is escaped, so that it is shown verbatim.
+        html: The markup shown below the text, made by :func:`privopt.report.render` or by a function that calls it,
+            such as ``table``. Any other text is escaped, so that it is shown verbatim.
         lead: One or two sentences about what the section shows, as plain text.
         paragraphs: Further paragraphs below the lead, as plain text.
         commands: Commands for readers to copy, one per line, shown below everything else.
@@ -81,10 +81,10 @@ class Section:
 
 
 class Reporting(Generic[P, R]):
-    """Presents a mechanism's releases. Plugins subclass it and name the subclass in :attr:`Mechanism.reporting`.
+    """Presents the releases of a mechanism. Plugins subclass it and name the subclass in :attr:`Mechanism.reporting`.
 
-    The subclass is imported only when a report is made, so that solving does not load plotting libraries. All methods
-    are optional.
+    The subclass is imported only when a report is made, so that plotting libraries are not loaded during solving. All
+    methods are optional.
 
     Attributes:
         mechanism: The mechanism whose releases are presented.
@@ -95,10 +95,10 @@ class Reporting(Generic[P, R]):
         self.mechanism = mechanism
 
     def headline(self, problem: P, release: R, result: Result) -> str:
-        """Return plain sentences about the published data, their accuracy and an attacker's gain.
+        """Return plain sentences about the published data, their accuracy and what an attacker could gain.
 
-        The report begins with these sentences, at most three. If the string is empty, the report begins with a sentence
-        about the guarantee.
+        The report begins with these sentences, of which there are at most three. If the string is empty, the report
+        begins with a sentence about the guarantee.
         """
         return ""
 
@@ -110,15 +110,18 @@ class Reporting(Generic[P, R]):
         return ()
 
     def in_readers_unit(self, problem: P, result: Result, value: float) -> str:
-        """Return a value or bound as text in the problem's unit for readers, or "" if there is no such unit."""
+        """Return a value or bound as text in the unit that the problem defines for readers, or "" if there is none."""
         return ""
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
-        """Return a section that checks the release's claims in the reader's browser, or None for no such section."""
+        """Return a section that checks the release's claims in the reader's browser, or None to omit it."""
         return None
 
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:
-        """Return sections that compare the release with the secrets, which are written only to ``private``."""
+        """Return sections that compare the release with the secrets in ``private``.
+
+        The report that contains these sections is written only to that folder.
+        """
         return ()
 
     def figures(self, problem: P, release: R, result: Result) -> Mapping[str, Figure]:

@@ -40,12 +40,12 @@ class Guarantee:
     Attributes:
         kind: The name of a registered notion of privacy.
         epsilon: The exact value, or None if the kind has no epsilon. ``result.json`` contains the nearest double and,
-            as the binding claim, the exact value in ``epsilon_text``.
+            in ``epsilon_text``, the exact value, which is the binding claim.
         unit: The unit of epsilon, such as ``"per km"`` or ``"per group"``.
         scope: The pairs or neighbours that the guarantee covers. For metric DP, ``"all-pairs"``, ``"neighbours"`` or
             ``"own-matrix"``.
         statement: The guarantee in words: which inputs are hard to distinguish, and for which attackers.
-        seeded: Whether the noise came from ``--seed``. Such a release is not private.
+        seeded: Whether the noise was drawn from a seed (``--seed``). Such a release is not private.
         extra: Further fields of ``result.json``.
     """
 
@@ -76,10 +76,11 @@ class Certificate:
         rests_on: If the evidence is ``"declared"``, the assumption that cannot be checked from the release, in words.
             Otherwise "".
         kind: The kind of guarantee that was checked.
-        worst: The largest value that was found, rounded up. For metric DP, the values are log ratio / distance, in
-            epsilon's unit.
+        worst: The largest value that was found, rounded up. For metric DP, the values are log ratios divided by
+            distances, in epsilon's unit.
         allowed: The largest permitted value, in the same unit.
-        checked: The number of conditions that were checked. For metric DP, the number of pairs times outputs.
+        checked: The number of conditions that were checked. For metric DP, the number of pairs times the number of
+            outputs.
         arithmetic: The arithmetic that decided whether the certificate holds, in words.
         notes: Further fields of ``result.json``.
         failures: The conditions that failed, one line each, worst first.
@@ -97,13 +98,13 @@ class Certificate:
     failures: tuple[str, ...] = ()  # without key(), because result.json is written only if there are none
 
     def __attrs_post_init__(self) -> None:
-        """Check that ``evidence`` is a known kind, because a plugin may have misspelt it."""
+        """Check that ``evidence`` has one of the known values, because a plugin may have misspelt it."""
         if self.evidence not in get_args(Evidence):
             raise ValueError(f"evidence must be one of {', '.join(get_args(Evidence))}, got {self.evidence!r}")
 
     @property
     def in_words(self) -> str:
-        """A phrase with the number of checked conditions, and how close the tightest one is to its limit."""
+        """A phrase that states how many conditions were checked, and how close the tightest one is to its limit."""
         conditions = f"{number_of(self.checked, 'condition')} checked"
         return f"{conditions}, tightest {self.worst:.9g} of {self.allowed:.9g} allowed"
 
@@ -117,7 +118,7 @@ COUNTED: Final = {"locations": "protected", "photos": "deleted", "choices": "pub
 
 @frozen(kw_only=True)
 class Bounds:
-    """The value of a release, and a proved bound on the value of any release.
+    """The objective value of a release, and a proved bound on that of any release.
 
     Attributes:
         value: The value of the release.
@@ -151,7 +152,7 @@ class Bounds:
 
 @frozen(kw_only=True)
 class Objective(Bounds):
-    """The objective value of a release after repair, with a bound on it (``value``, ``lower_bound`` and ``gap``).
+    """The objective value of a release after repair, together with a bound and the gap.
 
     Attributes:
         unit: The unit of value and bound.
@@ -164,7 +165,7 @@ class Objective(Bounds):
 
     @property
     def measured_quantity(self) -> str:
-        """What was measured: a loss, a cost, a count of protected, deleted or published items, or a fit."""
+        """What the objective measures: a loss, a cost, a count of protected, deleted or published items, or a fit."""
         if self.unit.endswith(SQUARED):  # a bound on a sum of squares does not bound single errors
             return "fit to the noisy values"
         return "cost" if self.unit == "cost" else COUNTED.get(self.unit, "loss")
@@ -178,7 +179,7 @@ class Objective(Bounds):
         return unit if noun == self.unit else f"{self.unit} (a sum of squared differences)"
 
     def unit_after(self, value: float) -> str:
-        """Return the unit in words, to be placed after a given number. After a count of 1, it is singular.
+        """Return the unit in words, in the form that follows a given number. After a count of 1, it is singular.
 
         >>> objective = Objective(value=1.0, unit="photos")
         >>> objective.unit_after(1.0), objective.unit_after(2.0)
@@ -262,7 +263,7 @@ class Details:
 
 @frozen(kw_only=True)
 class Result:
-    """The claims that a release folder makes about its release, which are the content of ``result.json``.
+    """The claims that a release folder makes about its release, which form the content of ``result.json``.
 
     :meth:`to_json` writes it, and :func:`privopt.run.build_result.read_result` reads it back. ``verify`` recomputes
     every value except :attr:`time`, :attr:`solver` and ``details.told``.
@@ -274,9 +275,10 @@ class Result:
         problem: The problem file.
         seed: The seed of the run, even if no noise was drawn from it, or None if no seed was given.
         asked: The options of the run.
-        guarantee, objective, certificate: The release's claim, its loss and the record of its check.
+        guarantee, objective, certificate: The privacy guarantee that is claimed, the loss, and the record of what was
+            checked.
         time: The seconds that each phase took.
-        solver: The name and version of the solver, and the path that the search took.
+        solver: The name and version of the solver, and statistics about the search.
         details: Additional values from the mechanism.
     """
 
@@ -295,7 +297,10 @@ class Result:
     details: Details = key(help="an object")
 
     def __repr__(self) -> str:
-        """Return one line with mechanism, loss, bound, guarantee and evidence. All fields would fill a screen."""
+        """Return one line with the mechanism, loss, bound, guarantee and evidence.
+
+        A list of all fields would fill a screen.
+        """
         objective, guarantee = self.objective, self.guarantee
         bound = "no bound" if objective.lower_bound is None else f"bound {objective.lower_bound:.6g} {objective.unit}"
         budget = "" if guarantee.epsilon is None else f" epsilon {exact_text(guarantee.epsilon)} {guarantee.unit}"
@@ -306,7 +311,7 @@ class Result:
 
     @property
     def status(self) -> str:
-        """``"optimal"`` if the bound shows that the requested gap is met, or else ``"feasible"``."""
+        """``"optimal"`` if the bound shows that the requested gap was reached, and ``"feasible"`` otherwise."""
         # A bound over only the chosen outputs does not bound the optimum over all candidates.
         if self.objective.bound_over == "chosen":
             return "feasible"
@@ -315,10 +320,10 @@ class Result:
 
     @property
     def told_bound(self) -> float | None:
-        """The bound that the solver reported without a proof in the folder (``details.told.lower_bound``), if any.
+        """The bound that the solver reported without a proof in the folder, or None if there is no such bound.
 
-        A proof may be missing because, for example, it would need the true counts. ``verify`` does not check this
-        bound. None if the solver reported no bound, or if result.json contains a proved bound.
+        It is stored under ``details.told.lower_bound``, and ``verify`` does not check it. A proof may be missing
+        because, for example, it would need the true counts. If result.json contains a proved bound, the value is None.
         """
         bound: Any = self.details.told.get("lower_bound")
         # The details are not verified, so this can be any JSON value in a tampered folder, such as a huge integer.
@@ -329,7 +334,7 @@ class Result:
 
     @property
     def status_in_words(self) -> str:
-        """The status in words, with the requested gap if it is coarse, or a note on a missing or unproved bound."""
+        """The status in words, with the requested gap if that is coarse, or a note on a missing or unproved bound."""
         if self.status == "optimal" and self.asked.gap > FINE_GAP:
             return f"optimal within the gap of {self.asked.gap:g} asked"
         if self.told_bound is not None and self.status == "feasible":
@@ -342,7 +347,7 @@ class Result:
 
     @property
     def mark(self) -> str | None:
-        """The label to show with a release that is not private, or None for a private release."""
+        """The label to show with a release that is not private, or None if the release is private."""
         if self.guarantee.seeded:
             return SEEDED
         return "no privacy guarantee" if self.certificate.evidence == "none" else None

@@ -28,7 +28,7 @@ are unknown.
 
 
 class Proof(Protocol):
-    """The proof of a bound, from which ``verify`` recomputes the bound. It is usually ``proof.npz``."""
+    """The proof of a bound, usually stored in ``proof.npz``, from which ``verify`` recomputes the bound."""
 
     def write(self, folder: Path) -> None:
         """Write the proof to the release folder. A proof is published, so it must not depend on secrets."""
@@ -41,7 +41,7 @@ class Outcome(Generic[R_co]):
     Attributes:
         release: The release to certify and publish.
         lower_bound: A rigorous bound on the objective of any release (an upper bound if the objective is maximised), or
-            None. It is included in result.json if the mechanism can prove it from the folder
+            None if no bound is known. It is included in result.json if the mechanism can prove it from the folder
             (:class:`privopt.interfaces.abilities.ProvesBound`).
         bound_over: If the mechanism chose outputs, "chosen" if the bound covers only releases over the chosen outputs,
             or "all" if it covers releases over all candidates. None if no outputs were chosen.
@@ -67,7 +67,7 @@ class Outcome(Generic[R_co]):
 
 @define(kw_only=True)
 class SolveContext:
-    """The options and limits of a solve, which are all inputs of a mechanism other than the problem.
+    """The options and limits of a solve: everything that a mechanism receives besides the problem.
 
     Attributes:
         method: The name of the method to run, which is one of those in the spec.
@@ -82,7 +82,7 @@ class SolveContext:
         checkpoint: The folder in which a stopped run may save its state, created on first use, or None.
         resume: Whether to continue from the state in ``checkpoint``.
         copies: The folder for clean copies (:class:`privopt.interfaces.abilities.CopiesFiles`), or None for no copies.
-        times: The seconds that each phase took, filled by :meth:`time_phase`.
+        times: The seconds that each phase took, recorded by :meth:`time_phase`.
     """
 
     method: str
@@ -101,7 +101,7 @@ class SolveContext:
 
     @contextmanager
     def time_phase(self, phase: str) -> Iterator[None]:
-        """Add the duration of a block to the phase ``build``, ``solve``, ``repair`` or ``verify``."""
+        """Add the duration of a block to the time of a phase: ``build``, ``solve``, ``repair`` or ``verify``."""
         start = time.monotonic()
         try:
             yield
@@ -117,7 +117,7 @@ class SolveContext:
 
     @property
     def free_memory(self) -> float:
-        """The number of bytes that the process may still allocate, or infinity without a limit."""
+        """The number of bytes that the process may still allocate, or infinity if there is no limit."""
         # The interpreter with its libraries counts as PROGRAM_BYTES even if less of it is currently resident.
         return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM_BYTES))
 

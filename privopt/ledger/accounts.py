@@ -19,9 +19,9 @@ class Account:
         subject: The subject, as the ledger names it.
         spent_sum: The amount spent, in total or in the requested window: epsilon or rho, followed by delta if the unit
             has one.
-        left_sum: The amount remaining under the limit, in the same form, or None without a limit.
-        reports: The number of charges to the account, regardless of the requested window. Each report has one charge. A
-            predicted trace has one for its first report and one for each segment.
+        left_sum: The amount remaining under the limit, in the same form, or None if there is no limit.
+        reports: The number of charges to the account, regardless of the requested window. Each report is charged once,
+            except that a predicted trace is charged once for its first report and once for each segment.
         period: The calendar period that the other values refer to, or None if the limit is not per calendar period.
     """
 
@@ -33,21 +33,21 @@ class Account:
 
     @property
     def spent(self) -> Fraction:
-        """The epsilon or rho spent so far, or in the requested window."""
+        """The epsilon or rho spent, in total or in the requested window."""
         return self.spent_sum[0]
 
     @property
     def left(self) -> Fraction | None:
-        """The remaining epsilon or rho, or None without a limit."""
+        """The remaining epsilon or rho, or None if there is no limit."""
         return None if self.left_sum is None else self.left_sum[0]
 
     @property
     def left_text(self) -> str | None:
-        """The remaining budget as exact text, or None without a limit."""
+        """The remaining budget as exact text, or None if there is no limit."""
         return None if self.left_sum is None else sum_text(self.left_sum)
 
     def to_json(self) -> dict[str, str | int | None]:
-        """Return the account as ``privopt budget --json`` lists it under ``subjects``."""
+        """Return the account as a JSON object, as listed under ``subjects`` by ``privopt budget --json``."""
         return {
             "subject": self.subject,
             **({} if self.period is None else {"period": self.period}),

@@ -64,13 +64,13 @@ class _Balance:
 
     @property
     def spent(self) -> Sum:
-        """The sum spent within the limit's window, or over all time without a window."""
+        """The sum spent within the limit's window, or over all time if there is no window."""
         return tuple(a - b for a, b in zip(self.total, self.earlier_total, strict=True))
 
 
 @define(kw_only=True, eq=False)
 class LedgerTransaction:
-    """Reads and adds ledger entries within a single transaction. :meth:`close` writes the added entries.
+    """Reads and adds ledger entries in a single transaction. Added entries are written by :meth:`close` at the latest.
 
     Attributes:
         connection: The database, in a transaction.
@@ -80,7 +80,7 @@ class LedgerTransaction:
         _balances: The balances of the accounts charged so far, including the added charges.
         _terms: The id, in the ``terms`` table, of all terms used so far.
         _closed: The results of :meth:`closed_before` so far, by unit.
-        _head: The last entry, or None until it is first read or if the ledger is empty.
+        _head: The last entry, or None if it has not been read yet or the ledger is empty.
         _now: The time of added entries, in microseconds since 1970, UTC, or None until it is first needed.
     """
 
@@ -97,11 +97,11 @@ class LedgerTransaction:
     # --- reading entries ----------------------------------------------------------------------------------
 
     def _find_entry(self, where: str, *values: object) -> Entry | None:
-        """Return the first entry that meets a condition, after checking its hash, or None if no entry does.
+        """Return the first entry that meets a condition, or None if there is none, after checking its hash.
 
         Args:
             where: The condition in SQL, with a question mark for each value.
-            values: The values.
+            values: The values that replace the question marks.
 
         Raises:
             DoesNotHoldError: The entry was changed.
@@ -123,18 +123,18 @@ class LedgerTransaction:
     def _read_texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
         """Return the row that a query finds for ``number``, or None if there is no row or a value is not a string.
 
-        The file may have been tampered with, so a column can contain values of any type.
+        The values are checked because columns of a file that was tampered with can contain any type.
         """
         row: tuple[str, ...] | None = self.connection.execute(query, (number,)).fetchone()
         return row if row is not None and all(isinstance(value, str) for value in row) else None
 
     def terms_at(self, number: int) -> Terms | None:
-        """Return the terms with the given id, or None if there is no valid row for it."""
+        """Return the terms with the given id, or None if the table has no valid row with this id."""
         row = self._read_texts(f"SELECT {_TERMS} FROM terms WHERE id = ?", number)
         return None if row is None else Terms(*row)
 
     def key_at(self, number: int) -> AccountKey | None:
-        """Return the key of the account with the given id, or None if there is no valid row for it."""
+        """Return the key of the account with the given id, or None if the table has no valid row with this id."""
         row = self._read_texts(f"SELECT {_ACCOUNT} FROM accounts WHERE id = ?", number)
         return None if row is None else AccountKey(*row)
 
@@ -145,7 +145,7 @@ class LedgerTransaction:
         return None if row is None else int(row[0])
 
     def periods(self, subject: str, unit: str) -> list[str]:
-        """Return the calendar periods in which a subject was charged in a unit, in order."""
+        """Return the calendar periods in which a subject was charged in the given unit, in chronological order."""
         query = "SELECT period FROM accounts WHERE subject = ? AND unit = ? ORDER BY period"
         return [period for (period,) in self.connection.execute(query, (subject, unit)) if period]
 
@@ -160,7 +160,7 @@ class LedgerTransaction:
 
     @property
     def head(self) -> Entry | None:
-        """The last entry, or None in an empty ledger."""
+        """The last entry, or None if the ledger is empty."""
         if self._head is None:
             self._head = self._find_entry("number = (SELECT max(number) FROM entries)")
         return self._head
@@ -169,8 +169,8 @@ class LedgerTransaction:
     def now(self) -> int:
         """The current time in microseconds since 1970, or the last entry's time if that is later.
 
-        Times must not decrease. Otherwise, charges made while the clock is set back would leave a sliding window too
-        early.
+        Times must not decrease. Otherwise, charges made while the system clock is set back would drop out of a sliding
+        window too early.
         """
         if self._now is None:
             last = 0 if self.head is None else self.head.time
@@ -178,14 +178,14 @@ class LedgerTransaction:
         return self._now
 
     def _last_terms(self, kind: str, unit: str = "") -> Terms | None:
-        """Return the terms of the newest entry of a given kind and unit, or None if there is no such entry."""
+        """Return the terms of the newest entry of the given kind and unit, or None if there is no such entry."""
         # Limits, names and closed periods are stored as entries, of which the newest is in force.
         condition = "terms IN (SELECT id FROM terms WHERE kind = ? AND unit = ?)"
         entry = self._find_entry(f"account IS NULL AND {condition} {NEWEST}", kind, unit)
         return None if entry is None else self.terms_at(entry.terms)
 
     def limit_of(self, unit: str) -> Limit | None:
-        """Return the current limit in a unit, or None if there is no limit."""
+        """Return the limit currently in force for a unit, or None if there is no limit."""
         terms = self._last_terms("limit", unit)
         return None if terms is None else terms.limit
 
@@ -200,10 +200,10 @@ class LedgerTransaction:
         return {unit for (unit,) in rows}
 
     def closed_before(self, unit: str) -> str:
-        """Return the first calendar period that can still be charged in the given unit, or "" if no period is closed.
+        """Return the first calendar period that can still be charged in a unit, or "" if no period has been closed.
 
-        Earlier periods must stay closed. A rotation does not carry over their accounts, so charging them again would
-        give budget back.
+        Earlier periods must stay closed. A rotation does not carry over their accounts, so the budget that was spent in
+        them could be spent again.
         """
         if unit not in self._closed:
             # An entry of kind "closed" stores the first open period as its purpose.
@@ -213,9 +213,9 @@ class LedgerTransaction:
 
     @property
     def first_terms(self) -> Terms | None:
-        """The terms of the first entry, or None if there is no entry.
+        """The terms of the first entry, or None if the ledger is empty.
 
-        They identify the ledger and, if it continues another one, name that ledger.
+        They identify the ledger and, if it continues another ledger, name that one.
         """
         entry = self._find_entry("number = 1")
         return None if entry is None else self.terms_at(entry.terms)
@@ -240,7 +240,7 @@ class LedgerTransaction:
 
     @property
     def names(self) -> str:
-        """The label of the scheme that names subjects (:attr:`.subject_names.Names.label`), or "" before any charge."""
+        """The label of the scheme for naming subjects (:attr:`.subject_names.Names.label`), or "" before any charge."""
         # An entry of kind "names" stores the scheme's label as its purpose.
         terms = self._last_terms("names")
         return "" if terms is None else terms.purpose
@@ -282,7 +282,10 @@ class LedgerTransaction:
         return _Balance(account, sum_of(last.total), last.charges, earlier_total)
 
     def _find_charge(self, account: int, where: str, *values: int) -> Entry | None:
-        """Return an account's first entry that meets an SQL condition, or None (see :meth:`_find_entry`)."""
+        """Return an account's first entry that meets an SQL condition, or None if there is none.
+
+        The arguments ``where`` and ``values`` are those of :meth:`_find_entry`.
+        """
         entry = self._find_entry(f"account = ? {where}", account, *values)
         # SQLite finds the row through the index but reads it from the table, so a changed index can lead to another
         # account.
@@ -293,8 +296,8 @@ class LedgerTransaction:
     def _total_until(self, time: int, account: int, last: Entry, nothing: Sum) -> Sum:
         """Return an account's total up to and including a given time.
 
-        The entries just before and just after that time are read, and their counts are compared, so that a changed time
-        is detected.
+        The entries just before and just after that time are read and their counts compared, so that tampering with
+        times is detected.
 
         Args:
             time: The time in microseconds since 1970, UTC.
@@ -319,8 +322,8 @@ class LedgerTransaction:
 
         Args:
             name: The subject, as the ledger names it.
-            period: The report's calendar period, or None for the current one or if the limit is not per calendar
-                period.
+            period: The report's calendar period, or None for the current one. Must be None if the limit is not per
+                calendar period.
             limit: The limit in force, or None if there is no limit.
             unit: The unit of the charge.
 
@@ -340,7 +343,7 @@ class LedgerTransaction:
         return AccountKey(name, unit, period)
 
     def check_open(self) -> None:
-        """Raise an error if the ledger is archived, because its accounts are charged in its successor.
+        """Raise an error if the ledger is archived, because its accounts are then charged in its successor.
 
         Raises:
             UsageError: The ledger's last entry says that it was rotated.
@@ -355,10 +358,10 @@ class LedgerTransaction:
         return terms is not None and terms.kind == "end"
 
     def check_names(self, label: str) -> None:
-        """Check that earlier charges used the given naming scheme.
+        """Check that earlier charges used the given scheme for naming subjects.
 
         Args:
-            label: The label of the scheme that names subjects (:attr:`.subject_names.Names.label`).
+            label: The label of the scheme (:attr:`.subject_names.Names.label`).
 
         Raises:
             InputError: Earlier charges were made under another scheme.
@@ -432,7 +435,7 @@ class LedgerTransaction:
     def charges_for(self, purpose: str) -> dict[AccountKey, list[tuple[int, Fraction]]]:
         """Return the time and amount (epsilon or rho) of each charge for a purpose, grouped by account, oldest first.
 
-        Removed entries are not detected here. If some were removed, the sum of the charges appears too small, and the
+        Removed entries are not detected here. If some were removed, the charges appear to add up to less, and the
         difference is charged again.
 
         Raises:
@@ -463,7 +466,7 @@ class LedgerTransaction:
     # --- adding entries -----------------------------------------------------------------------------------
 
     def charge(self, key: AccountKey, terms: Terms, limit: Limit | None) -> bool:
-        """Charge an account, unless the charge would exceed the limit.
+        """Charge an account, unless this would exceed the limit.
 
         Args:
             key: The account.
@@ -521,7 +524,7 @@ class LedgerTransaction:
         """Append an entry carried over from an earlier ledger, with its original time and regardless of any limit.
 
         Args:
-            key: The charged account, or None for an entry that charges nobody.
+            key: The account that was charged, or None for an entry that charges nobody.
             terms: The terms of the entry.
             time: The entry's time in microseconds since 1970, UTC, which must not precede the last entry's time.
         """
@@ -534,7 +537,7 @@ class LedgerTransaction:
         self._now = None
 
     def _terms_number(self, terms: Terms) -> int:
-        """Return the id of terms in the ``terms`` table, inserting them first if they are new."""
+        """Return the id of the given terms in the ``terms`` table, inserting them first if they are new."""
         if terms not in self._terms:
             condition = " AND ".join(f"{name} = ?" for name in terms._fields)
             row = self.connection.execute(f"SELECT id FROM terms WHERE {condition}", terms).fetchone()
@@ -546,6 +549,6 @@ class LedgerTransaction:
         return self._terms[terms]
 
     def close(self) -> None:
-        """Write the added entries that are still in memory to the database."""
+        """Write all added entries that are still in memory to the database."""
         self.connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
         self._rows.clear()

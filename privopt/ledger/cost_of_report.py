@@ -17,13 +17,13 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
     """Return the cost that a ledger charges for one report from the release in a folder.
 
     Args:
-        folder: The release's folder.
+        folder: The release folder.
         result: The parsed result.json of the release.
         relation: The neighbouring relation that the cost refers to (:attr:`PrivacyConstraint.relation`).
         purpose: The purpose of the charge, in words.
 
     Raises:
-        UsageError: A ledger cannot count the release's reports, for example because the release is seeded.
+        UsageError: A ledger cannot account for the release's reports, for example because the release is seeded.
     """
     # The checksum of SHA256SUMS identifies the release, because this file contains the checksums of its public files.
     cost = cost_of_draw(result.guarantee, relation, sha256(folder / SUMS), purpose, mark=result.mark)
@@ -33,7 +33,7 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
 
 
 def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence about the joint guarantee for all independently drawn reports about a subject.
+    """Return a sentence about the joint guarantee for all independently drawn reports about one subject.
 
     Args:
         cost: The cost of each report.
@@ -53,11 +53,11 @@ def unit_price(cost: Cost) -> str:
 
 
 def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence about what each row costs its subject, and how many rows the limit allows.
+    """Return a sentence about what each item costs its subject, and how many items the limit allows.
 
     Args:
         ledger: The ledger's file.
-        cost: The cost of each row or draw.
+        cost: The cost of each item.
         limit: The ledger's limit, or None if it has none.
         counted: The noun for the items that are charged, such as "row".
     """
@@ -74,7 +74,7 @@ def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> s
 
 
 def _period_text(limit: Limit) -> str:
-    """Return a phrase for the periods in which a limit may be spent, or "" if the limit applies for all time."""
+    """Return a phrase that describes the periods of a limit, or "" if the limit applies for all time."""
     if limit.hours is not None:
         return f" in any {amount_text(exact_text(limit.hours), 'hour')}"
     return "" if limit.calendar is None else f" in each {limit.calendar}"
@@ -90,7 +90,7 @@ def window_text(limit: Limit | None) -> str:
 
 
 def limit_text(limit: Limit, unit: str) -> str:
-    """Return a sentence about each subject's budget, and the protection that the limit gives in one period.
+    """Return a sentence about each subject's budget, and the protection that it gives in each period of the limit.
 
     Args:
         limit: The ledger's limit.
