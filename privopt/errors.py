@@ -198,7 +198,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class InputError(PrivoptError):
-    """Invalid input. The message has one line for each fault.
+    """Raised for invalid input. The message has one line for each fault.
 
     Attributes:
         faults: The faults, in the order of the message's lines.

@@ -243,7 +243,7 @@ class Term:
     """A linear term: a constant or ``coefficient * variable[indices]``, summed over ``bindings``.
 
     Attributes:
-        coefficient: An expression in params, indices and numbers.
+        coefficient: An expression in parameters, indices and numbers.
         variable: The variable, or None for a constant.
         indices: The variable's index expressions, such as ``i`` or ``i + 1``, or () for a scalar or a constant.
         bindings: The sums that enclose the term, starting with the outermost.
@@ -348,7 +348,7 @@ def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tup
     """Return the sums that enclose the product of two terms: the sums around ``a``, followed by those around ``b``.
 
     Args:
-        a, b: A term from each of two factors.
+        a, b: Terms of two factors of a product.
         expression: The whole product, for error messages.
         where: The part of the model to name in error messages.
 

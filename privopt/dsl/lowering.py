@@ -189,13 +189,13 @@ def relation_text(relation: sympy.Rel | Range) -> str:
 
 
 def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
-    """Return the terms of a relation's left side minus its right side, together with the relation's operator.
+    """Return the terms of a relation's left side minus its right side, and the relation's operator.
 
     ``where`` is the part of the model to name in error messages.
 
     Raises:
-        ModelError: The relation cannot be expressed as a row, because it has an unsuitable operator, no variable, or a
-            term that is not linear.
+        ModelError: The relation cannot be expressed as a row, because its operator is unsuitable, it contains no
+            variable, or one of its terms is not linear.
     """
     if isinstance(relation, np.ndarray):
         raise ModelError(

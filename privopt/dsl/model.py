@@ -64,7 +64,7 @@ class Model:
     >>> m.compile().shape
     (6, 4)
 
-    Params may be given without their sets. Indices over any sets of the right sizes are then accepted.
+    Parameters may be declared without their sets. They can then be indexed over any sets of the right sizes.
     """
 
     # With slots, setting an attribute that does not exist is an error.
@@ -130,7 +130,7 @@ class Model:
 
     @property
     def sense(self) -> Literal["min", "max"]:
-        """Direction of the objective: "min" or "max"."""
+        """The direction of the objective: "min" or "max"."""
         return self._sense
 
     def _check_name(self, name: str, kind: str) -> None:
@@ -332,7 +332,7 @@ class Model:
         """Remove a family of rows.
 
         Raises:
-            ModelError: No family has this name, or its rows define a piecewise term.
+            ModelError: No family has this name, or its rows belong to a piecewise-linear term.
         """
         del self._families[self._family_number(name)]
         self._names.remove(name)
@@ -453,7 +453,7 @@ class Model:
         self._insert_rows(block, replace)
 
     def compile(self) -> StandardForm:
-        """Compile the model to arrays. This takes a second or two for 1e6 rows.
+        """Compile the model to arrays, which takes a second or two for a million rows.
 
         Families whose parameters and bounds have not changed since the last call are not compiled again.
 

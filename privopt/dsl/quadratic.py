@@ -33,7 +33,7 @@ class QuadraticTerm:
     """A term ``coefficient * left * right``, summed over ``bindings``.
 
     Attributes:
-        coefficient: Expression in params, indices and numbers.
+        coefficient: An expression in parameters, indices and numbers.
         left, right: The linear terms of the two factors, including constants.
         bindings: The sums that enclose the term, starting with the outermost.
         is_square: Whether both factors are the same expression.

@@ -77,13 +77,13 @@ def expand_start(form: StandardForm, start: Floats) -> Floats:
 
 
 def drop_binaries(form: StandardForm, result: Result) -> Result:
-    """Convert a result for the expanded form to a result for the original form.
+    """Convert a result for a form expanded by :func:`expand_semicontinuous` to a result for the original form.
 
     Semicontinuous columns may be off by the solver's tolerance, so they are set to exactly 0 or clipped to their
     bounds.
 
     Args:
-        form: The form before :func:`expand_semicontinuous`.
+        form: The form before the expansion.
         result: The result for the expanded form. It is returned unchanged if it has no point.
     """
     if result.x is None:

@@ -60,7 +60,7 @@ class IndexSet:
     _places: dict[Hashable, int] = field(init=False, repr=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        """Fill the table of positions and reject repeated labels.
+        """Compute the positions of the labels, and reject repeated labels.
 
         A range needs neither, because its labels are distinct and equal to their positions.
         """

@@ -16,7 +16,7 @@ from privopt.dsl.variables import Variable
 
 
 class PrintableModel(Protocol):
-    """The attributes of a ``Model`` that the functions in this module print."""
+    """Protocol with the attributes of a ``Model`` that the functions in this module print."""
 
     name: str
 

@@ -79,7 +79,7 @@ class Restriction(sympy.Dummy):  # type: ignore[misc]
 
     Attributes:
         indices: The restricted indices.
-        positions: The positions of each restricted index's values in the P tuples, shape (P,).
+        positions: For each restricted index, the positions of its values in the P tuples, shape (P,).
     """
 
     __slots__ = ("indices", "positions")

@@ -341,7 +341,7 @@ class VectorExpression(Operators):
         return Total(as_plain(self.formula), sympy.Tuple(*self.indices))
 
     def relate(self, kind: type[sympy.Rel], other: Any, *, is_left: bool) -> VectorRelation:
-        """Return a relation between this expression and another side.
+        """Return a relation between this expression and ``other``.
 
         Args:
             kind: The class of the relation between formulas.
@@ -379,11 +379,11 @@ class VectorExpression(Operators):
     def read_operand(self, other: Any) -> sympy.Expr:
         """Return the operand ``other`` as a formula in the indices of this expression.
 
-        The operand may be a number, a scalar, a vector, a whole variable or parameter, an array or labelled data.
-        Arrays are broadcast as in NumPy. Labelled data (a dict, pandas, polars) are matched by label.
+        The operand may be a number, a scalar expression, a vector expression, a whole variable or parameter, an array
+        or labelled data. Arrays are broadcast as in NumPy. Labelled data (a dict, pandas, polars) are matched by label.
 
         Raises:
-            ModelError: The sets or the shape do not fit.
+            ModelError: The sets or the shape of the operand do not fit this expression.
         """
         if isinstance(other, Indexable):
             vector = other._as_vector()
@@ -467,14 +467,14 @@ def replace_indices(formula: sympy.Expr, new_indices: dict[Index, Index]) -> sym
 
 
 class _SparseLookup:
-    """A function that returns the entries of a sparse matrix at given rows and columns."""
+    """A callable that returns the entries of a sparse matrix at given rows and columns."""
 
     def __init__(self, matrix: sparse.csr_matrix) -> None:
         """Store the matrix whose entries are looked up."""
         self.matrix = matrix
 
     def __call__(self, rows: Ints, columns: Ints) -> Floats:
-        """Return the entries at these rows and columns, shape (size,)."""
+        """Return the entries at the given rows and columns, shape (size,)."""
         return np.asarray(self.matrix[rows, columns], dtype=np.float64).ravel()
 
 

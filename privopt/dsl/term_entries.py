@@ -65,13 +65,13 @@ def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) 
 
 
 def location_text(places: Places, entry: int) -> str:
-    """Return a suffix for messages with the labels of an entry's indices, such as " at i = 'a'".
+    """Return a suffix for messages that lists the labels of an entry's indices, such as " at i = 'a'".
 
     The suffix is empty if the entry has no indices.
 
     Args:
-        places: The positions of each index's values, shape (entries,).
-        entry: The index of the entry.
+        places: For each index, the positions of its values, shape (entries,).
+        entry: The position of the entry.
     """
     location = ", ".join(f"{i} = {i.index_set.labels[int(p[entry])]!r}" for i, p in places.items())
     return f" at {location}" if location else ""
@@ -119,13 +119,13 @@ def term_entries(
 
 
 def term_columns(term: Term, places: Places, size: int, where: str) -> Ints:
-    """Return the column index of a term's variable at each index tuple, shape (size,).
+    """Return the column index of a term's variable for each index tuple, shape (size,).
 
     Args:
         term: The term, which has a variable.
-        places: The positions of each index's values, shape (size,).
+        places: For each index, the positions of its values, shape (size,).
         size: The number of index tuples.
-        where: The part of the model to name in error messages: a family or "objective".
+        where: The part of the model to name in error messages: a family of rows or "objective".
     """
     variable = term.variable
     assert variable is not None

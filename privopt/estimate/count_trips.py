@@ -20,7 +20,7 @@ from privopt.interfaces import Channel
 
 @frozen(kw_only=True)
 class TripColumns:
-    """The columns of a table of trips.
+    """The names of the relevant columns in a table of trips.
 
     Attributes:
         start, end: The columns with the reports for each trip's start and end.

@@ -44,7 +44,7 @@ class Bumps:
         return weights
 
     def find_links(self, counts: Floats, *, extremes: bool = False) -> list[Floats]:
-        """Return initial weights for a fit to trip counts, as described for :func:`.flow_links.find_links`.
+        """Return initial weights for a fit to trip counts, as described in :func:`.flow_links.find_links`.
 
         ``counts``, shape (L, L), contains the number of trips for each pair of cells.
         """
@@ -66,7 +66,7 @@ class Bumps:
 
 
 class BumpMaker:
-    """Makes bumps at several resolutions for one channel and one set of groups.
+    """Makes bumps (smooth distributions over records) at various resolutions for one channel and set of groups.
 
     Attributes:
         cells: Array of shape (K,), the index of each output's cell. Similar outputs share a cell.
@@ -76,7 +76,7 @@ class BumpMaker:
     """
 
     def __init__(self, columns: Floats, functionals: Any, rows: Rows | None) -> None:
-        """Merge the channel's outputs into cells.
+        """Merge the channel's outputs into cells, which are sets of similar outputs.
 
         Args:
             columns: Array of shape (N, K), the probability of each output given each record.

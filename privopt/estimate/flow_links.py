@@ -87,6 +87,9 @@ def find_links(
 def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
     """Return the links, an array of shape (7, M, M): the identity, the powers of the kernel, and independence.
 
+    Each link is a distribution over pairs of bumps, one for the start of a trip and one for its end. The kernel is
+    explained in the module's docstring.
+
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
         starts, ends: Arrays of shape (M,), the bumps' shares for starts and for ends, which are positive and sum to 1.

@@ -158,8 +158,8 @@ class _Means:
     def find_narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
         """Return the lower and upper bounds on each group's share, shape (G,) each.
 
-        For each group, the bounds come from the regression with the narrowest predicted interval. The predictions use
-        the held-out reports, whereas the bounds use the other reports.
+        For each group, the bounds come from the ridge regression with the narrowest predicted interval. The predictions
+        are based on the held-out reports, and the bounds on the other reports.
 
         Args:
             groups: Array of shape (N, G) with a 1 where a record belongs to a group.
@@ -241,7 +241,7 @@ def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
 
 
 def _weighted_moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
-    """Return the mean and the sample variance (with divisor n - 1) of weights over reports, shape (G,) each.
+    """Return the mean and the sample variance (with divisor n - 1) of the reports' weights, shape (G,) each.
 
     Args:
         h: Array of shape (K, G), the outputs' weights.

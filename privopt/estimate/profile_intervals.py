@@ -128,7 +128,7 @@ def _find_end(
     proved_ends: list[float] = []
 
     def measure_excess(log_tilt: float) -> float:
-        """Return how far the profile at a tilt is above the level, and store the interval end that the fit proves.
+        """Fit shares at a tilt, store the interval end that the fit proves, and return the profile minus the level.
 
         The tilt T is described in the module's docstring.
 

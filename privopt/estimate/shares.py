@@ -76,7 +76,7 @@ class EstimateOptions:
     resolution: float | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Check the options.
+        """Check that all options have valid values.
 
         Raises:
             UsageError: An option is out of range.

@@ -179,7 +179,7 @@ class Clock:
 
     @contextmanager
     def keep_waiting(self) -> Iterator[None]:
-        """Make code that waits for this scope, or for an enclosing one, keep waiting until the block ends.
+        """Make all code that waits for this scope, or for an enclosing one, continue to wait until the block ends.
 
         Such code checks :attr:`hold_count` before it stops waiting. The deadlines do not change. If the block contains
         several :meth:`hold` blocks, callers also wait during the code between them.

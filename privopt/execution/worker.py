@@ -86,12 +86,12 @@ def _worker_environ() -> dict[str, str]:
 
 
 class Worker:
-    """A child process, with a record of the values that it has received.
+    """A worker: a child process, together with a record of the values that it has received.
 
     Attributes:
         process: The child process.
         answered: The number of answered calls.
-        held: The numbers of the held values that the child has.
+        held: The numbers that identify the held values in the child's memory.
         latest: The latest value that the most recent call sent with :func:`privopt.execution.child.send_progress`, or
             None if that call has sent no value.
     """

@@ -135,8 +135,8 @@ def check_files_folder(folder: Path, option: str) -> None:
 def check_location(target: Path, subject: str) -> None:
     """Reject a path that is too long (:func:`check_name`) or lies inside a release folder.
 
-    Writing into a release folder (DIR) would make it invalid, because its checksums must cover every file in it except
-    the report and the signature.
+    Writing into a release folder would make it invalid, because its checksums must cover every file in it except the
+    report and the signature.
 
     Args:
         target: The file or folder to write.
@@ -380,15 +380,16 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
 
 
 def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
-    """Write a file that the checksums do not cover, such as the report, into a release folder (DIR).
+    """Write a file that the checksums do not cover, such as the report, into a release folder.
 
-    The file is written next to DIR and then renamed, because leftovers of a killed run in DIR would make DIR invalid.
-    If the parent folder of DIR is not writable, the file is written next to ``target`` instead.
+    The file is written next to the release folder and then renamed, because anything left in the folder by a killed run
+    would make the release invalid. If the folder's parent is not writable, the file is written next to ``target``
+    instead.
 
     Args:
         target: The file, in ``folder`` or in its ``private/``.
         contents: The bytes to write.
-        folder: The absolute path of DIR.
+        folder: The absolute path of the release folder.
 
     Raises:
         UsageError: The file's folder cannot be written.
@@ -435,7 +436,7 @@ def new_folder(
 
 @frozen
 class Workspace:
-    """A hidden folder next to a target. One of the folders inside it can become the target.
+    """A hidden folder next to a target folder, inside which candidates for the target can be created.
 
     Attributes:
         target: The folder to create.

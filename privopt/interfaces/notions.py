@@ -83,11 +83,11 @@ def describe_difference(guarantee: Guarantee) -> str:
 
 
 class BoundedOdds(PrivacyConstraint[R_contra]):
-    """A notion that bounds how much more likely a result is for one input than for its neighbour."""
+    """A notion of privacy that bounds how much more likely a result can be for one input than for its neighbour."""
 
     @classmethod
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
-        """Return a pair (epsilon, delta) that follows from the guarantee, for explanations in words."""
+        """Return a pair (epsilon, delta) that follows from the guarantee, for use in explanations."""
         return cls.curve(guarantee)[0]
 
     @classmethod

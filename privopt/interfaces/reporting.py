@@ -105,7 +105,7 @@ class Reporting(Generic[P, R]):
     def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
         """Return the sections of the report's body, based only on public data.
 
-        The first section is a picture, which is shown directly below the headline.
+        The first section should be a picture, which is shown directly below the headline.
         """
         return ()
 

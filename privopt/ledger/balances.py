@@ -221,7 +221,7 @@ class LedgerTransaction:
         return None if entry is None else self.terms_at(entry.terms)
 
     def first_entries(self, count: int) -> list[tuple[int, AccountKey | None, Terms]]:
-        """Return the time, account and terms of up to ``count`` entries, starting with entry 2."""
+        """Return the time, account and terms of up to ``count`` entries, starting with the second entry."""
         names = ", ".join([*(f"a.{name}" for name in AccountKey._fields), *(f"t.{name}" for name in Terms._fields)])
         rows = self.connection.execute(
             f"SELECT e.time, e.account, {names} FROM entries e LEFT JOIN accounts a ON a.id = e.account "
