@@ -253,9 +253,9 @@ class ProvesBound(Protocol[P, R]):
 
 @runtime_checkable
 class StatesProof(Protocol):
-    """The guarantee of a mechanism that the bound in result.json equals the proved bound exactly, to the last bit.
+    """The ability of a mechanism to guarantee that the bound in result.json exactly equals the proved bound.
 
-    Without this guarantee, the bound in result.json may be weaker than the proved one.
+    The two are the same double. Without this ability, the bound in result.json may be weaker than the proved one.
     """
 
     bound_is_proof: ClassVar[bool]
@@ -266,8 +266,9 @@ class StatesProof(Protocol):
 class BoundsChosen(Protocol[P]):
     """The ability of a mechanism to say which releases its bound covers (:attr:`Outcome.bound_over`).
 
-    The bound covers either only releases over the chosen outputs, or releases over all candidate outputs. Without this
-    ability, ``objective.bound_over`` is omitted.
+    The bound covers either only releases over the chosen outputs, or releases over all candidate outputs.
+
+    Without this ability, ``objective.bound_over`` is omitted.
     """
 
     def bound_over(self, problem: P, folder: Path) -> str | None:
