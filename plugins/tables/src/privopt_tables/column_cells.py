@@ -21,25 +21,28 @@ with it."""
 
 
 def spread_rows(count: int, limit: int) -> Ints:
-    """Return the row indices 0 to ``count - 1``, or an evenly spaced selection if there are more than ``limit``.
+    """Return the row indices 0 to ``count - 1``, or an evenly spaced selection of them if ``count`` exceeds ``limit``.
 
     Args:
         count: The number of rows.
-        limit: The maximum number of indices to return. A selection includes the first and the last row.
+        limit: The maximum number of indices to return. A selection of two or more indices includes the first and the
+            last row.
     """
     return np.linspace(0, count - 1, limit).astype(np.int64) if count > limit else np.arange(count)
 
 
 @frozen(eq=False)
 class ColumnPart:
-    """A column's cells in one part of a table (B rows), with the numbers that they contain.
+    """The cells of one column in one part of a table, and the numbers found in them.
+
+    B is the number of rows in the part.
 
     Attributes:
-        rows: (C,) The indices of the rows whose cells were read, ascending.
-        numbers: The numbers in the cells. Their attribute ``cells`` contains row indices.
+        rows: (C,) The indices of the rows whose cells were read, in ascending order.
+        numbers: The numbers found in the cells. Their attribute ``cells`` refers to cells by row index.
         is_filled: (B,) Whether each row has a non-empty cell. False for rows that were not read.
         column: The column.
-        texts: (C,) The cells that were read, as strings. None for a column of numbers.
+        texts: (C,) The cells that were read, as strings, or None for a numeric column.
     """
 
     rows: Ints
@@ -50,10 +53,10 @@ class ColumnPart:
 
     @classmethod
     def of(cls, column: nw.Series[Any]) -> Self:
-        """Read a column's cells and the numbers that they contain.
+        """Read a column's cells and extract the numbers they contain.
 
-        In a column of strings, numbers are read from every cell that consists of a single number, and from an evenly
-        spaced sample of the other cells.
+        A numeric column is read completely. In a column of strings, every cell that consists of a single number is
+        read, along with an evenly spaced sample of the other cells.
         """
         # A column of numbers is not converted to text, and is read completely.
         if (numbers := numbers_of_column(column)) is not None:

@@ -26,11 +26,11 @@ def _strip_accents(text: str) -> str:
 
 
 def _read_word_table() -> dict[str, Any]:
-    """Read the word lists in column_words.toml, and strip accents from the words.
+    """Read the word lists in column_words.toml and strip the accents from their words.
 
     Returns:
-        The lists, keyed by name. A list whose name ends with ``_pairs`` is a tuple of two-word sets. Any other list is
-        a set of lower-case words.
+        The lists, keyed by name. A list whose name ends in ``_pairs`` is a tuple of two-word sets. Any other list is a
+        set of lower-case words.
     """
     table = tomllib.loads(files("privopt_tables").joinpath("column_words.toml").read_text("utf-8"))
     return {
@@ -61,7 +61,7 @@ _MARK_COLUMN: Final = re.compile(r"(?P<prefix>(?:.*_)?)(?:sticky|seeded|kept|fir
 
 
 def select_position_names(names: Sequence[str]) -> list[str]:
-    """Return the names that indicate coordinates or positions, except those of reports.
+    """Return the names that suggest a coordinate or position, excluding columns that belong to reports.
 
     >>> select_position_names(["trip", "end_lat", "endLng", "x", "dropoff_y", "platform", "report", "report_lat"])
     ['end_lat', 'endLng', 'x', 'dropoff_y']
@@ -70,7 +70,7 @@ def select_position_names(names: Sequence[str]) -> list[str]:
 
 
 def select_place_names(names: Sequence[str]) -> list[str]:
-    """Return the names that indicate a place, such as a station or a zone, but not a coordinate.
+    """Return the names that suggest a place, such as a station or a zone, rather than a coordinate.
 
     >>> names = ["start_station_name", "PULocationID", "zipcode", "to", "stop_time", "platform", "stop_report"]
     >>> select_place_names(names)
@@ -94,7 +94,7 @@ def select_place_names(names: Sequence[str]) -> list[str]:
 
 
 def select_person_names(names: Sequence[str]) -> list[str]:
-    """Return the names that indicate the id of a person, a device or a household.
+    """Return the names that suggest an identifier of a person, a device or a household.
 
     >>> select_person_names(["rider_id", "userId", "riderid", "passenger_count", "user type", "trip", "e_mail"])
     ['rider_id', 'userId', 'riderid', 'e_mail']
@@ -109,7 +109,7 @@ def select_person_names(names: Sequence[str]) -> list[str]:
 
 
 def _split_words(name: str) -> frozenset[str]:
-    """Split a column's name into a set of lower-case words: ``PULocationID`` becomes pu, location and id."""
+    """Split a column name into a set of lower-case words. For example, ``PULocationID`` yields pu, location and id."""
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", _strip_accents(name)).lower()
     # In scripts without spaces, nothing separates the words, so they are searched for anywhere in the name.
     unspaced_words = {word for word in _UNSPACED_WORDS if word in separated}
@@ -117,7 +117,7 @@ def _split_words(name: str) -> frozenset[str]:
 
 
 def _names_position(words: frozenset[str]) -> bool:
-    """Return whether the words in a column's name indicate a coordinate or a position."""
+    """Return whether the words of a column name suggest a coordinate or position."""
     if _WORDS["degrees"] & words or _WORDS["whole"] & words or any(pair <= words for pair in _WORDS["whole_pairs"]):
         return True
     # x, y and long can mean many things. They count as coordinates only if every other word in the name is one that
@@ -126,10 +126,10 @@ def _names_position(words: frozenset[str]) -> bool:
 
 
 def is_of_report(name: str, names: Sequence[str]) -> bool:
-    """Return whether a column belongs to the reports in the table, judging by its name.
+    """Return whether a column's name shows that it belongs to the reports already in the table.
 
-    For example, if the table has a column ``report``, the column ``report_lat`` contains coordinates of reports, and
-    the column ``seeded`` marks reports as drawn with a seed.
+    For example, if the table has a column ``report``, then ``report_lat`` contains coordinates of reports, and
+    ``seeded`` marks reports that were drawn with a seed.
 
     Args:
         name: The column's name.
@@ -147,15 +147,15 @@ _NESTED: Final = (nw.List, nw.Array)
 
 @define
 class LeakyColumns:
-    """A search for columns outside the secret that reveal it by their values or field names.
+    """A search for columns that reveal the protected columns of a table through their values or field names.
 
-    The table is examined part by part.
+    The protected columns are called the secret. The table is examined one part at a time.
 
     Attributes:
-        positions: Structure fields whose names indicate coordinates, as ``column.field``.
-        places: Structure fields whose names indicate places, as ``column.field``.
-        _copies: The columns that so far equal a secret column in every row, each with up to three of its distinct
-            values. None before the first part.
+        positions: Structure fields whose names suggest coordinates, as ``column.field``.
+        places: Structure fields whose names suggest places, as ``column.field``.
+        _copies: The columns that have equalled a secret column in every row so far, each with up to three of its
+            distinct values. None before the first part.
     """
 
     positions: list[str] = field(factory=list)
@@ -190,16 +190,16 @@ class LeakyColumns:
     def copies(self) -> list[str]:
         """The columns that equal a secret column in every row examined so far.
 
-        Constant columns are not included, because two constant columns may be equal by chance.
+        Constant columns are excluded, because two of them can be equal by chance.
         """
         return [name for name, values in (self._copies or {}).items() if len(values) > 1]
 
 
 def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
-    """Yield the paths of all fields in a column of structures, including nested ones, as ``column.field``.
+    """Yield the path of every field in a column of structures, including nested fields, in the form ``column.field``.
 
-    In pandas, a column of Python objects has no type. The keys of its first dict count as fields, but those of nested
-    dicts do not.
+    A pandas column of Python objects does not declare its fields. For such a column, the keys of its first dict are
+    used, without those of nested dicts.
 
     Args:
         column: The column.
@@ -225,7 +225,7 @@ def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
 
 
 def _is_comparable(column: nw.Series[Any]) -> bool:
-    """Return whether the values of a column can be compared one by one, as numbers, strings or bytes."""
+    """Return whether a column contains numbers, strings or bytes, whose values can be compared one by one."""
     if column.dtype == nw.Object:
         first = next((value for value in column if value is not None), None)
         return isinstance(first, (str, bytes))
@@ -233,7 +233,10 @@ def _is_comparable(column: nw.Series[Any]) -> bool:
 
 
 def _has_equal_values(left: nw.Series[Any], right: nw.Series[Any]) -> bool:
-    """Return whether two columns are equal in every row. Missing values count as equal, and number types may differ."""
+    """Return whether two columns are equal in every row.
+
+    Two missing values count as equal, and numeric columns may have different types.
+    """
     if left.dtype != right.dtype and not (left.dtype.is_numeric() and right.dtype.is_numeric()):
         return False
     return bool(((left == right).fill_null(False) | (left.is_null() & right.is_null())).all())

@@ -32,14 +32,16 @@ __all__ = ["apply"]
 def parse_positions(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, list[str]]:
-    """Parse the options NAME=COL,COL into a mapping from position names to columns, as a click callback.
+    """Parse the values of a repeatable NAME=COL,COL option into a dict from position names to column names.
+
+    This is a click callback.
 
     Args:
-        context, parameter: The command's context and the option, which click passes to callbacks.
+        context, parameter: The command's context and the option, as passed by click.
         values: The option's values, each of the form NAME=COL,COL or NAME=COL.
 
     Raises:
-        click.BadParameter: A value has another form, or two values have the same name.
+        click.BadParameter: A value does not have this form, or a name is given twice.
     """
     columns_by_name: dict[str, list[str]] = {}
     for value in values:
@@ -54,7 +56,7 @@ def parse_positions(
 
 
 def utf8_each(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Check each value of a repeatable option with :func:`utf8`, and return the values, as a click callback."""
+    """Apply the click callback :func:`utf8` to each value of a repeatable option, and return the values."""
     return tuple(utf8(context, parameter, value) or "" for value in values)
 
 

@@ -30,11 +30,11 @@ CAUTION: Final = 1.5
 
 @frozen(eq=False)
 class ControlValues:
-    """One coordinate's values in many rows, from which the probability of a chance match is estimated.
+    """The values of one coordinate in many rows, used to estimate the probability of a match by chance.
 
     Attributes:
         values: (K,) The values in ascending order.
-        distinct: (U,) The distinct values among them, ascending.
+        distinct: (U,) The distinct values among them, in ascending order.
     """
 
     values: Floats
@@ -42,35 +42,34 @@ class ControlValues:
 
     @classmethod
     def of(cls, targets: Floats, width: float) -> Self:
-        """Sort one coordinate's values and find the distinct ones.
+        """Create an instance from one coordinate's values in many rows.
 
         Args:
-            targets: The values, in the unit of the searched form, such as degrees or metres.
-            width: The number of these units in one degree, or in one km of the plane. Neighbouring values count as
-                equal if they differ by at most `MIN_ERROR` times this number.
+            targets: The values, in the unit that is searched for, such as degrees or metres.
+            width: The number of these units in one degree or, for planar coordinates, in one km. Neighbouring values
+                that differ by at most `MIN_ERROR` times this number count as equal.
         """
         values = np.sort(targets)
         is_new = np.diff(values, prepend=-np.inf) > MIN_ERROR * width
         return cls(values, values[is_new])
 
     def chances(self, values: Floats, errors: Floats, targets: Floats, width: float, *, single: bool) -> Floats:
-        """Estimate, for each number, the probability that it matches its own row's coordinate by chance.
+        """Estimate, for each number in a cell, the probability that it matches the coordinate of its row by chance.
 
-        A number matches a coordinate if they differ by at most the number's error. The result is the largest of three
-        estimates, multiplied by `CAUTION`. The first uses the digits of the number. The second uses the fraction of
-        other rows' coordinates that match the number. The third uses the density of distinct coordinates near the
-        number.
+        A number matches a coordinate if they differ by at most the number's error. The estimate is `CAUTION` times the
+        largest of three values: one derived from the digits of the number, the fraction of other rows whose coordinate
+        matches the number, and one derived from the density of distinct coordinates near the number.
 
         Args:
-            values: (R,) The numbers, each at most half of ``width`` from its row's coordinate.
-            errors: (R,) The maximum errors of the numbers.
-            targets: (R,) The coordinate in the row of each number.
-            width: The number of units of ``values`` in one degree, or in one km of the plane.
-            single: Whether this coordinate is compared without the other one. If so, other rows with an equal
-                coordinate can count as chance matches too, unless all rows have the same coordinate.
+            values: (R,) The numbers, each within ``width / 2`` of its row's coordinate.
+            errors: (R,) The maximum error of each number.
+            targets: (R,) The coordinate of the row that contains each number.
+            width: The number of units of ``values`` in one degree or, for planar coordinates, in one km.
+            single: Whether this coordinate is compared on its own, without the other one. If so, other rows with the
+                same coordinate can also count as chance matches, unless all rows share one coordinate.
 
         Returns:
-            (R,) The estimated probabilities, which are at most 1.
+            (R,) The estimated probabilities, capped at 1.
         """
         window, margin = width / 2, MIN_ERROR * width
         # A number's own row is not counted. If both coordinates are compared, every row with an equal coordinate is
@@ -106,12 +105,12 @@ class ControlValues:
 
 
 def count_within(ordered: Floats, values: Floats, radii: Floats) -> Ints:
-    """Count, for each value, how many of the ordered numbers differ from it by at most its radius.
+    """Count, for each value, the numbers in a sorted array that differ from it by at most a given radius.
 
     Args:
         ordered: The numbers, in ascending order.
         values: (R,) The values.
-        radii: (R,) The radius of each value.
+        radii: (R,) The radius around each value.
 
     Returns:
         (R,) The counts.

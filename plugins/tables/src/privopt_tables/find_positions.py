@@ -68,11 +68,11 @@ _WORDS_NAME: Final = "three words of an address system"
 
 @frozen(kw_only=True)
 class PositionColumn:
-    """A column in whose cells a search found the secrets of their own rows.
+    """A column found to contain the secrets of its own rows.
 
     Attributes:
         name: The name of the column.
-        form: The name of the form in which the cells contain the secret.
+        form: The name of the form in which the cells contain the secret, such as "a geohash".
         rows: The number of searched rows whose cell contains the secret.
         sampled: The number of rows that were searched.
     """
@@ -85,17 +85,18 @@ class PositionColumn:
 
 @frozen(kw_only=True, eq=False)
 class RowSecrets:
-    """The secrets of B rows, which other columns of these rows must not contain.
+    """The secrets of B rows, which must not appear in any other column of these rows.
 
     Attributes:
         positions: (B, 2) Latitudes and longitudes, or x and y in km, with NaN for a row without a position. None if the
             secrets are not positions.
         is_geographic: Whether the positions are latitudes and longitudes.
-        texts: Ids, names or sentences. There is one sequence per kind of text, which contains None for each row without
-            a text of that kind.
-        text_rows: (T,) The row index of each entry in ``texts``. If None, there is one entry per row.
-        text_chance: A lower limit for the estimated probability that a cell which contains the text of some row
-            contains that of its own row by chance.
+        texts: The ids, names or sentences of the rows. There is one sequence per kind of text, with None where a row
+            has no text of that kind.
+        text_rows: (T,) The index of the row that each entry in a sequence of ``texts`` belongs to. If None, each
+            sequence has one entry per row.
+        text_chance: A lower limit for the estimated probability of a chance match, that is, that a cell which contains
+            the text of some row contains that of its own row by chance.
     """
 
     positions: Floats | None
@@ -108,11 +109,11 @@ class RowSecrets:
 def find_position_columns(
     frame: nw.DataFrame[Any], secrets: Sequence[RowSecrets], names: Sequence[str]
 ) -> Iterator[PositionColumn]:
-    """Yield the columns whose cells contain their row's secret.
+    """Yield the columns whose cells contain the secrets of their own rows.
 
     Args:
-        frame: A table, or some rows of it.
-        secrets: The secrets of these rows, with one entry per position in a row.
+        frame: A table, or some of its rows.
+        secrets: The secrets of these rows, with one entry for each position that a row has.
         names: The names of the columns to examine.
     """
     # The whole table is a single part of the search.
@@ -123,23 +124,25 @@ def find_position_columns(
 
 @define
 class ColumnSearch:
-    """A search for columns that contain their rows' secrets. The table can be searched part by part.
+    """A search for columns whose cells contain the secrets of their own rows.
+
+    A table can be searched one part at a time.
 
     Attributes:
         names: The names of the columns to examine.
-        _evidence: The evidence, keyed by column and form. A form's key consists of the index of the secret within the
-            row, a word that encodes the form's kind and index, and the form's name.
+        _evidence: The accumulated evidence, keyed by column name and form key. A form key consists of the index of the
+            secret within the row, a word that encodes the kind and index of the form, and the form's name.
     """
 
     names: Sequence[str]
     _evidence: dict[tuple[str, str], Evidence] = field(factory=dict)
 
     def add_part(self, frame: nw.DataFrame[Any], secrets: Sequence[RowSecrets]) -> None:
-        """Search one part of the table for its rows' secrets, and add the result to the evidence.
+        """Search one part of the table for its rows' secrets, and accumulate the evidence.
 
         Args:
             frame: Rows of the table.
-            secrets: The secrets of these rows, with one entry per position in a row.
+            secrets: The secrets of these rows, with one entry for each position that a row has.
         """
         if not len(frame):
             return
@@ -181,8 +184,8 @@ class ColumnSearch:
         """Add the evidence that another search found in other rows.
 
         Args:
-            entries: The result of the other search's :meth:`to_json`. Entries for a column that is not in `names`, and
-                entries with another number of stakes than :data:`BETS`, are ignored.
+            entries: The result of the other search's :meth:`to_json`. Entries for columns that are not in `names` are
+                ignored, as are entries that do not have one stake for each fraction in :data:`BETS`.
         """
         for name, form, logs, matches, searched in entries:
             if name in self.names and len(logs) == len(BETS):
@@ -213,12 +216,11 @@ class _SecretPart:
 
     Attributes:
         secret: The secrets.
-        positions: (B, 2) The positions of the rows, with longitudes from -180 to 180. Shape (0, 2) if the secrets are
-            not positions.
+        positions: (B, 2) The positions of the rows, with longitudes from -180 to 180. The shape is (0, 2) if the
+            secrets are not positions.
         has_position: (B,) Whether each row has a position.
-        corners: (2, 2) The bounds of the coordinates' absolute values. The first row contains the smallest value of
-            each coordinate, and the second row contains the largest.
-        texts: The rows' texts, with one entry per kind of text.
+        corners: (2, 2) The smallest absolute value of each coordinate (first row), and the largest (second row).
+        texts: The texts to search for, with one entry per kind of text.
         _controls: A cache of coordinates in a sample of the rows, keyed by form and axis (see :meth:`_control`).
     """
 
@@ -243,10 +245,10 @@ class _SecretPart:
         return cls(secret, positions, has_position, corners, texts)
 
     def search(self, column: ColumnPart) -> Iterator[tuple[str, Evidence]]:
-        """Search a column for the secret, and yield a key and the evidence for each form.
+        """Search a column for the secret in each possible form, and yield each form's key with the evidence for it.
 
-        The key consists of a word that encodes the form's kind and index, followed by the form's name. Several forms
-        may have the same name.
+        The key consists of a word that encodes the kind and index of the form, followed by the form's name. Names alone
+        are not unique.
         """
         for kind, row_texts in enumerate(self.texts):
             if (evidence := row_texts.search(column, self.secret.text_chance)) is not None:
@@ -264,10 +266,10 @@ class _SecretPart:
         yield from self._search_codes(column, rows)
 
     def _search_numbers(self, numbers: CellNumbers, form: NumberForm) -> Iterator[tuple[str, Evidence]]:
-        """Yield the evidence that a column's numbers represent one or both coordinates in the given form.
+        """Yield the evidence that the numbers in a column represent one or both coordinates of the rows' positions.
 
-        Each item is a pair. Its first element is a word that says which numbers (all or only the fine ones) and which
-        coordinates were compared. The second is the evidence.
+        Each item is a pair of a label and the evidence. The label says which numbers were compared (all of them, or
+        only the precise ones) and with which coordinates.
 
         Args:
             numbers: The numbers in the cells of a column.
@@ -322,11 +324,11 @@ class _SecretPart:
     def _search_codes(self, column: ColumnPart, rows: Ints) -> Iterator[tuple[str, Evidence]]:
         """Yield the evidence that a column contains positions as codes, such as geohashes, or as three-word addresses.
 
-        Each item is a pair of a form's key and the evidence.
+        Each item is a pair of a form's key and the evidence for that form.
 
         Args:
             column: The column.
-            rows: The indices of the rows that have both a filled cell and a position.
+            rows: The indices of the rows that have both a non-empty cell and a position.
         """
         sample = rows[spread_rows(len(rows), SAMPLE_ROWS)]
         if column.texts is not None:
@@ -377,13 +379,13 @@ class _SecretPart:
     def _compare(
         self, values: Floats, errors: Floats, cells: Ints, targets: Floats, form: NumberForm, axis: int
     ) -> _Axis:
-        """Compare the numbers in cells with one coordinate of their rows' positions.
+        """Compare the numbers found in cells with one coordinate of their rows' positions.
 
         Args:
             values: (R,) The numbers.
-            errors: (R,) The maximum errors of the numbers.
-            cells: (R,) The index in ``targets`` of the cell that contains each number.
-            targets: (C, 2) The position of each cell's row, in the given form.
+            errors: (R,) The maximum error of each number.
+            cells: (R,) The index into ``targets`` of the cell that contains each number.
+            targets: (C, 2) The position of each cell's row, converted to the given form.
             form: The form in which the numbers may represent a position, such as degrees or a code.
             axis: The index of the coordinate, 0 or 1.
         """
@@ -436,6 +438,6 @@ class _SecretPart:
 
 
 def _limit_readings(readings: list[Reading]) -> list[Reading]:
-    """Return a cell's readings or, if there are more than `MAX_READINGS`, half that many from each end of the list."""
+    """Return a cell's readings, or `MAX_READINGS` of them, half from each end of the list, if there are more."""
     half = MAX_READINGS // 2
     return readings if len(readings) <= MAX_READINGS else readings[:half] + readings[-half:]

@@ -42,13 +42,13 @@ _GPX_POINTS: Final = ("wpt", "rtept", "trkpt")
 
 
 def read_foreign_table(path: Path) -> pl.DataFrame | None:
-    """Read GeoJSON, GPX, Google Timeline or tab-separated fields as a table of strings.
+    """Read a GeoJSON, GPX, Google Timeline or tab-separated file as a table of strings.
 
     Args:
-        path: The file. Its contents determine the format, whatever its ending.
+        path: The file. Its format is detected from its contents, regardless of the file name.
 
     Returns:
-        The table, or None for a file in any other format, such as CSV or Parquet.
+        The table, or None if the file is in any other format, such as CSV or Parquet.
 
     Raises:
         InputError: The file has one of these formats but is invalid, or its coordinate reference system is not WGS 84.
@@ -68,16 +68,16 @@ def read_foreign_table(path: Path) -> pl.DataFrame | None:
 
 
 def _read_geojson(file: File, name: str) -> pl.DataFrame:
-    """Read a GeoJSON FeatureCollection of points (RFC 7946), or an export of Google Timeline.
+    """Read a GeoJSON FeatureCollection of points (RFC 7946) or a Google Timeline export.
 
-    Properties become string columns, and the points become the columns lat and lon.
+    The properties of a feature become string columns, and its point becomes the columns ``lat`` and ``lon``.
 
     Args:
         file: The file.
-        name: The file's name, which error messages quote.
+        name: The file's name, used in error messages.
 
     Raises:
-        InputError: The file is in neither format, or contains features that are not points.
+        InputError: The file has neither format, or contains features that are not points.
     """
     expectation = "GeoJSON: a FeatureCollection of points in longitude and latitude; or an export of Google Timeline"
     try:
@@ -102,10 +102,10 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
 
 
 def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterator[dict[str, str | None]]:
-    """Yield one row per position in a Google Timeline export of any version, as a mapping from columns to cells.
+    """Yield one row for each position in a Google Timeline export of any version, as a dict from column names to cells.
 
     Args:
-        part: A part of the document.
+        part: A part of the JSON document.
         kind: The key under which the part is stored.
         time: The time given in an enclosing part, or None if there is none.
     """
@@ -146,7 +146,8 @@ def _read_feature(feature: Any) -> dict[str, str | None] | None:
 def _to_cell(value: Any) -> str | None:
     """Convert a JSON value to a cell.
 
-    Null and the empty string become None, other strings are unchanged, and all other values become JSON.
+    Null and the empty string become None, other strings are kept as they are, and all other values are serialised as
+    JSON.
     """
     if value is None or isinstance(value, str):
         return value or None
@@ -154,14 +155,14 @@ def _to_cell(value: Any) -> str | None:
 
 
 def _read_gpx(file: File, name: str) -> pl.DataFrame:
-    """Read the waypoints, route points and track points of a GPX file, with their names and times.
+    """Read the waypoints, route points and track points of a GPX file, with elements such as names and times.
 
     Args:
         file: The file.
-        name: The file's name, which error messages quote.
+        name: The file's name, used in error messages.
 
     Raises:
-        InputError: The file is not GPX, or contains no points.
+        InputError: The file is not valid GPX, or contains no points.
     """
     expectation = "GPX with waypoints or tracks"
     raw = text_of(file)
@@ -191,14 +192,14 @@ def _local_name(tag: object) -> str:
 
 
 def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
-    """Read a table of tab-separated fields, and strip blanks around names and cells.
+    """Read a table of tab-separated fields, stripping whitespace around column names and cells.
 
     Args:
         file: The file.
-        name: The file's name, which error messages quote.
+        name: The file's name, used in error messages.
 
     Raises:
-        InputError: The rows do not all have the same number of fields.
+        InputError: The text cannot be parsed as a table, for example because a row has more fields than the header.
     """
     try:
         # All columns stay text, and quotes are ordinary characters.
@@ -239,12 +240,14 @@ def _may_be_positions(cells: pl.Series) -> bool:
 
 
 def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame:
-    """Replace a column of positions with the columns lat and lon.
+    """Replace a column of positions with the columns ``lat`` and ``lon``.
+
+    Existing columns with these names are dropped.
 
     Args:
         frame: The table.
-        column: The name of the column, which contains positions as strings.
-        file: The table's name, which error messages quote.
+        column: The name of the column that contains positions as strings.
+        file: The table's name, used in error messages.
 
     Raises:
         InputError: A non-empty cell is not a position. The error lists the rows of at most five such cells.

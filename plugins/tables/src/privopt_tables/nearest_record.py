@@ -67,13 +67,14 @@ MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
 
 @define(kw_only=True)
 class Strays:
-    """A count of "stray" positions, which are farther from every record than any two records are from each other.
+    """A running count of stray positions, which lie farther from every record than the records extend.
 
     Such positions are probably errors. If the guarantee covers every point in a region, a position's distance from the
-    region takes the place of its distance from the nearest record.
+    region is used in place of its distance from the nearest record.
 
     Attributes:
-        reach: The diagonal of the records' bounding box in km, but at least 1. It reveals nothing beyond the records.
+        reach: The distance in km beyond which a position is stray. It is the diagonal of the records' bounding box, but
+            at least 1 km, and reveals nothing beyond the records.
         position_count: The number of positions counted so far.
         stray_count: The number of these positions that are farther than ``reach`` from every record.
         max_distance: The largest distance so far between a position and its nearest record, in km.
@@ -96,7 +97,7 @@ class Strays:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note for the positions' owner, or an empty tuple if there are no strays."""
+        """A one-element tuple with a note for the table's owner, or an empty tuple if there are no stray positions."""
         if not self.stray_count:
             return ()
         is_majority = 2 * self.stray_count > self.position_count
@@ -113,16 +114,16 @@ class Strays:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Snap:
-    """The rule that assigns a record to each row of a table.
+    """The rule that assigns a record of the release to each row of a table.
 
     Attributes:
-        ids: (N,) The ids of the records that have a matrix row in the release, in the order of the rows.
+        ids: (N,) The ids of the records that have a matrix row in the release, in the order of the matrix rows.
         places: All records with their coordinates, including those without a matrix row. None if records have no
             coordinates.
         region: The object that replaces positions with vertices if the guarantee covers every point in a region, or
             None if there is no region. Its vertices are the entries of ``places``, in the same order.
         source: The source of random bytes for drawing vertices.
-        max_distance: The maximum distance in km of a position from its nearest record, or from the region. Positions
+        max_distance: The maximum distance in km between a position and its nearest record, or the region. Positions
             that are farther away get no record. If None, there is no limit.
     """
 
@@ -137,12 +138,16 @@ class Snap:
             raise UsageError(f"max-snap must be a finite number of km above 0, got {self.max_distance}")
 
     def check(self, secret: Secret) -> None:
-        """Check that the secret fits the records.
+        """Check that the columns of the secret can be matched with the records.
 
-        Ids always fit. Positions must be in degrees or on a plane, as the records or the region require.
+        Ids can be matched with any records. Positions must be in degrees or on a plane, as required by the records or
+        the region.
+
+        Args:
+            secret: The columns of the secret.
 
         Raises:
-            UsageError: The records' coordinates are of another kind than the secret's, or a maximum distance is set
+            UsageError: The secret's coordinates are of a different kind from the records', or a maximum distance is set
                 although the secret is an id.
         """
         kinds = {"none" if self.places is None else self.places.kind}
@@ -172,25 +177,25 @@ class Snap:
         strays: Strays | None = None,
         streams: RowStreams | None = None,
     ) -> tuple[Ints, Ints]:
-        """Find the record of each row of a table.
+        """Find the record for each row of a table.
 
         Args:
             frame: Rows of the table.
             secret: The columns of the secret.
-            fixed: Whether to find records without randomness. If there is a region, the vertex with the largest
-                barycentric coordinate is returned, or the one with the lowest index if there are several, so each
-                vertex has a fixed cell.
-            strays: The count to which positions that get a record are added. If None, nothing is counted.
-            streams: The random bytes for drawing vertices, with one stream per row. By default, :attr:`source` is used.
+            fixed: Whether to choose records without randomness. In a region, this selects the vertex with the largest
+                barycentric coordinate or, among several such vertices, the one with the lowest index. Each vertex thus
+                has a fixed cell.
+            strays: A count to which the positions that get a record are added. If None, nothing is counted.
+            streams: The random bytes for drawing vertices, with one stream per row. Defaults to :attr:`source`.
 
         Returns:
-            Two arrays of shape (B,). The first contains the index of each row's matrix row. If ``fixed`` is set and
-            there is a region, it contains the index of each row's vertex instead. For a row without a record, this
-            index has no meaning. The second array contains the reasons for which rows have no record, as indices into
-            :data:`REASONS`, or -1 for rows with a record.
+            Two arrays of shape (B,). The first contains the index of the matrix row for each row of the table. If
+            ``fixed`` is set and there is a region, it contains the index of a vertex instead. The index has no meaning
+            for a row without a record. The second array contains -1 for each row with a record, and otherwise the
+            reason why there is none, as an index into :data:`REASONS`.
 
         Raises:
-            InputError: The columns cannot be read.
+            InputError: A column cannot be read as ids, numbers or geometries.
         """
         if secret.kind == "id":
             row_by_id = {name: row for row, name in enumerate(self.ids.tolist())}
@@ -233,22 +238,21 @@ class Snap:
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
     def make_neighbour_finder(self, radius_km: float, *, degrees: bool) -> Callable[[Floats, Ints], list[list[int]]]:
-        """Return a function that finds the cells near each of several positions.
+        """Return a function that finds the cells near each position.
 
-        A report that was stored for one of the cells near a position may be repeated there.
-
-        Cells are fixed and public. Each cell has a record or vertex as its centre, and consists of the points that
-        :meth:`rows` assigns to this centre if ``fixed`` is set. A cell is near a position if its centre is within the
-        radius. The distance is never measured from a position that was reported before, because renewed reports at
-        three known places would reveal that position.
+        A report that was stored for one cell may be repeated at positions near that cell. Cells are fixed and public.
+        Each has a record or vertex as its centre, and consists of the points that :meth:`rows` assigns to this centre
+        if ``fixed`` is set. A cell is near a position if its centre is within the radius. Distances are never measured
+        from positions that were reported earlier, because three known places at which the report was renewed would
+        reveal such a position.
 
         Args:
             radius_km: The maximum distance in km between a position and the centre of a cell near it.
             degrees: Whether positions are latitudes and longitudes.
 
         Returns:
-            A function that takes positions (B, 2) and reasons (B,), and returns the indices of the cells near each
-            position. Rows whose reason is not -1 get no report, and have no cells.
+            A function that takes positions (B, 2) and reasons (B,), and returns a list of the indices of nearby cells
+            for each position. The list is empty for a row whose reason is not -1, because such a row gets no report.
 
         Raises:
             UsageError: The radius is not a finite number above 0, or is less than half the diagonal of a typical cell.
@@ -286,7 +290,7 @@ class Snap:
         tree_radius = 2.0 * EARTH_RADIUS_KM * math.sin(half_angle) if centres.kind == "geographic" else radius
 
         def find_neighbours(positions: Floats, reason: Ints) -> list[list[int]]:
-            """Return the indices of the cells near each position. A row whose reason is not -1 has no cells."""
+            """Return the indices of the cells near each position, or an empty list for a row whose reason is not -1."""
             neighbours: list[list[int]] = [[] for _ in reason]
             usable_rows = np.flatnonzero(reason < 0)
             points = _to_tree_points(positions[usable_rows], centres.kind)
@@ -331,20 +335,20 @@ class Snap:
         return cKDTree(_to_tree_points(self.places.coordinates, self.places.kind))
 
     def _draw_vertices(self, positions: Floats, secret: Secret, *, fixed: bool, source: Source) -> tuple[Ints, Floats]:
-        """Draw one of the vertices around each position, and return the drawn vertices' matrix rows.
+        """Draw one of the region's vertices around each position, and return the matrix rows of the drawn vertices.
 
         The probability of each vertex is its barycentric coordinate at the position.
 
         Args:
-            positions: (B, 2) Usable positions.
+            positions: (B, 2) The positions, all of which are usable.
             secret: The columns of the position.
-            fixed: Whether to take the vertex with the largest coordinate instead of drawing one.
+            fixed: Whether to select the vertex with the largest barycentric coordinate instead of drawing one.
             source: The source of random bytes.
 
         Returns:
             Two arrays of shape (B,). The first contains indices of matrix rows or, if ``fixed`` is set, of vertices. An
-            entry is -1 if any vertex around the position has no matrix row. The second contains the distances of the
-            positions from the region in km.
+            entry is -1 if any vertex around the position has no matrix row. The second contains the distance of each
+            position from the region in km.
         """
         mixtures = self._snapper_for(secret).snap(positions)
         # If any vertex around the position lacks a matrix row, there is no report, whichever vertex is drawn. Otherwise
@@ -359,11 +363,14 @@ class Snap:
         return np.where(has_gap, -1, rows), mixtures.away
 
     def _find_nearest(self, positions: Floats) -> tuple[Ints, Floats]:
-        """Find the record nearest to each of the positions (B, 2).
+        """Find the record nearest to each of B positions.
+
+        Args:
+            positions: (B, 2) The positions.
 
         Returns:
-            Two arrays of shape (B,). The first contains the index of each record's matrix row, or -1 for a record
-            without one. The second contains the distances in km.
+            Two arrays of shape (B,). The first contains the index of the nearest record's matrix row, or -1 if that
+            record has none. The second contains the distance to the nearest record in km.
         """
         assert self.places is not None  # check() rejects positions otherwise
         assert self.places.coordinates is not None
@@ -389,12 +396,12 @@ def _to_number(value: object) -> float:
 
 
 def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> Ints:
-    """Return the reason why each position is unusable, as an index into :data:`REASONS`, or -1 for a usable position.
+    """Return the reason why each position is unusable, as an index into :data:`REASONS`, or -1 if it is usable.
 
     Args:
         positions: (B, 2) The positions, with NaN for empty cells.
-        fault: (B,) :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other non-empty cell that is
-            not a number, and 0 otherwise.
+        fault: (B,) :data:`DECIMAL_COMMA` if a cell contains a number with a decimal comma, 1.0 if it is neither empty
+            nor a number, and 0 otherwise.
         geographic: Whether positions are in degrees.
     """
     reason = np.full(len(positions), -1, dtype=np.int64)
@@ -411,8 +418,9 @@ def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> I
 
 
 def _to_tree_points(positions: Floats, kind: str) -> Floats:
-    """Convert positions to points whose Euclidean distances sort in the same order as the positions' distances.
+    """Convert positions to points whose Euclidean distances have the same order as the distances between the positions.
 
-    Latitudes and longitudes become three-dimensional points on a sphere, in km. Planar positions are unchanged.
+    Latitudes and longitudes become three-dimensional points on a sphere, in km. Planar positions are returned
+    unchanged.
     """
     return EARTH_RADIUS_KM * directions(positions) if kind == "geographic" else positions

@@ -35,9 +35,9 @@ BETWEEN_RECORDS: Final = "the guarantee is between records: a position is report
 
 
 def _normal_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return column names in Unicode normal form, without duplicates. Columns of tables have names in the same form.
+    """Return column names in Unicode normal form, the form in which tables are read, without duplicates.
 
-    Duplicates are removed because a column that is named twice would be hashed twice.
+    Duplicates are removed because a column that is named twice would otherwise be hashed twice.
     """
     return tuple(dict.fromkeys(map(normal_form, names)))
 
@@ -47,17 +47,18 @@ class ApplyOptions:
     """Options for applying a release to a table.
 
     Attributes:
-        max_snap: The maximum distance in km of a position from its nearest record, or from the region. Positions that
+        max_snap: The maximum distance in km between a position and its nearest record, or the region. Positions that
             are farther away get no report. If None, there is no limit.
-        seed: The seed of the random draws, which is for experiments only. Reports drawn with a seed are not private,
+        seed: The seed of the random draws, intended for experiments only. Reports drawn with a seed are not private,
             and are marked as seeded.
         charge: The ledger and how it is charged, or None if nothing is charged. With a ledger, the whole table is read
             first, and each report is durably charged to its subject before it is drawn.
-        subject: The column that names each row's subject, which releases that report traces need. The column in
-            ``charge`` takes precedence.
-        time: The column with each row's time. For traces, each subject's rows are sorted by time, which requires
-            holding the table in memory. If None, the rows must already be in order.
-        prefix: The prefix of the added columns' names, joined with an underscore. If None, there is no prefix.
+        subject: The column that names each row's subject, which is required if the release reports traces. The column
+            in ``charge`` takes precedence.
+        time: The column with the time of each row. For traces, each subject's rows are sorted by this time, which
+            requires holding the table in memory. If None, the rows must already be in order.
+        prefix: The prefix of the names of the added columns, joined to them by an underscore. If None, there is no
+            prefix.
         positions: The columns of each position, keyed by prefix, if a row has several positions. In each row, either
             all positions are reported or none is.
         batch: The name of the batch, under which an interrupted run can be continued. None if there is no batch.
@@ -67,7 +68,7 @@ class ApplyOptions:
         keep: The columns to keep even if they reveal the secret. Their contents are not protected.
         drop: The columns to omit, such as personal ids.
         hashed: The columns whose cells are replaced by keyed hashes.
-        hash_key: The file with the key for these hashes. If None, the key is derived from the ledger's key.
+        hash_key: The file that contains the key for these hashes. If None, the key is derived from the ledger's key.
         unknown: Whether words that match no record are removed ("drop") or replaced by a mask ("mask").
     """
 
@@ -89,12 +90,12 @@ class ApplyOptions:
 
     @property
     def subject_column(self) -> str | None:
-        """The subject column of ``charge`` if anything is charged, or else ``subject``."""
+        """The subject column given in ``charge``, or ``subject`` if nothing is charged."""
         return self.subject if self.charge is None else self.charge.subject
 
 
 def format_counts(refused: Mapping[str, int]) -> str:
-    """Format the number of rows without a report for each reason as a comma-separated list.
+    """Format the numbers of rows that got no report, by reason, as a comma-separated list.
 
     >>> format_counts({"unknown id": 1200, "too far": 3})
     '1,200 unknown id, 3 too far'
@@ -103,7 +104,7 @@ def format_counts(refused: Mapping[str, int]) -> str:
 
 
 def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
-    """Return notes on the pairs of records that a guarantee does not cover. If it covers all pairs, there are none."""
+    """Return notes on the pairs of records that a guarantee does not cover, or an empty tuple if there are none."""
     # If there is no guarantee, the only note says so.
     if guarantee.kind == NOTHING:
         return ("no guarantee: reports of this release may reveal what they were drawn for",)
@@ -125,12 +126,14 @@ def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
 def list_positions(
     secret: Secret, options: ApplyOptions, data: MetricData | None
 ) -> tuple[tuple[str | None, Secret], ...]:
-    """Return the report prefix and the columns of each position in a row. The prefix is None if there is none.
+    """Return the column prefix and the columns of each position in a row.
+
+    The prefix is None for a single position without one.
 
     Args:
         secret: The secret, which is used if a row has a single position.
-        options: How the release is applied.
-        data: The problem's data, from which it follows whether positions are planar. None if the release has no records
+        options: The options for applying the release.
+        data: The problem's data, used to determine whether positions are planar. None if the release has no records
             with positions.
     """
     if not options.positions:
@@ -140,7 +143,7 @@ def list_positions(
 
 
 def positions_are_planar(data: MetricData) -> bool:
-    """Return whether the two columns of a position are x and y rather than latitude and longitude."""
+    """Return whether positions are given as x and y rather than as latitude and longitude."""
     # The records of a region are on a plane, but if it has a projection, positions are read in degrees.
     return data.records.kind == "planar" and (data.region is None or data.records.projection is None)
 
@@ -149,13 +152,13 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
     """Check that options are valid and compatible with one another.
 
     Args:
-        positions: The report prefix and the columns of each position in a row, as returned by :func:`list_positions`.
+        positions: The column prefix and the columns of each position in a row, as returned by :func:`list_positions`.
         options: The options.
         traces: Whether the release reports traces.
 
     Raises:
-        UsageError: The seed is negative, the prefix is empty, two positions have a column in common, or options cannot
-            be combined. A seed cannot be combined with a ledger. A batch requires a ledger, and cannot be combined with
+        UsageError: The seed is negative, the prefix is empty, two positions share a column, or the options cannot be
+            combined. A seed cannot be combined with a ledger. A batch requires a ledger, and cannot be combined with
             traces or with reports that are stored and repeated. Named positions cannot be combined with a prefix.
             Several positions cannot be combined with traces or with stored reports.
     """

@@ -21,11 +21,12 @@ FIELD: Final = (1 << 61) - 1
 
 @define
 class RowSums:
-    """A keyed hash of the set of a subject's rows.
+    """A keyed hash of the set of rows that belong to one subject.
 
-    Each row is represented by an element of the prime field GF(p): its HMAC under the batch's key, modulo p. The hash
-    consists of the sum of these elements and the sum of their squares. Without the key, the probability of replacing
-    rows without changing the sum is about 2^-61. The sum of squares makes it possible to tell which row was replaced.
+    Each row is represented by an element of the prime field GF(p), namely its HMAC under the batch's key, modulo p. The
+    hash consists of the sum of these elements and the sum of their squares. Someone who replaces rows without knowing
+    the key leaves the sum unchanged with a probability of about 2^-61. The sum of squares makes it possible to identify
+    the row that was replaced.
 
     Attributes:
         rows: The number of rows.
@@ -46,9 +47,9 @@ class RowSums:
     def changed_element(self, charged: RowSums) -> int | None:
         """Return the element of the new row, assuming that exactly one row was added, replaced or removed.
 
-        Let a be the new row's element and b that of the charged row. The two sums differ by a - b and a^2 - b^2. The
-        quotient of these differences is a + b, so a can be computed. If a row was added, b is 0. If a row was removed,
-        a is 0.
+        Let a be the new row's element, and b the element of the row that was charged. The two sums differ by a - b and
+        a^2 - b^2. The quotient of these differences is a + b, which determines a. If a row was added, b is 0. If a row
+        was removed, a is 0.
 
         Args:
             charged: The sums of the rows that were charged.
@@ -67,13 +68,13 @@ class RowSums:
 
 @frozen(eq=False)
 class ChargedRows:
-    """The sums over the charged rows of S subjects.
+    """The sums over the charged rows of each of S subjects.
 
     The sums take 24 bytes per subject, whereas a table of the subjects' names might not fit into each worker's memory.
 
     Attributes:
         marks: (S,) The keyed hashes of the subjects' names, in ascending order.
-        totals, squares: (S,) The sums of each subject's rows, as in :class:`RowSums`.
+        totals, squares: (S,) The sums over each subject's rows, as in :class:`RowSums`.
     """
 
     marks: npt.NDArray[np.uint64]
@@ -97,9 +98,9 @@ class ChargedRows:
         return cls(marks[order], *columns)
 
     def sums_of(self, key: bytes, subject: str) -> RowSums:
-        """Return the sums of a subject's charged rows, which are 0 if the subject was not charged.
+        """Return the sums over a subject's charged rows, which are 0 if the subject was not charged.
 
-        The number of rows is not stored, so ``rows`` is always 0.
+        The number of rows is not stored, so ``rows`` is always 0 in the result.
 
         Args:
             key: The batch's key, under which the subjects' names were hashed.
@@ -114,5 +115,5 @@ class ChargedRows:
 
 
 def _hash_subject(key: bytes, subject: str) -> int:
-    """Return a keyed 64-bit hash of a subject's name, under which its sums are stored instead of the name."""
+    """Return a keyed 64-bit hash of a subject's name, which identifies the subject without storing the name."""
     return int.from_bytes(hashlib.blake2b(subject.encode("utf-8"), digest_size=8, key=key).digest(), "big")

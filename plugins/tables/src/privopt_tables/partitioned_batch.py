@@ -40,16 +40,17 @@ __all__ = ["PartitionedBatch"]
 
 @define(kw_only=True, eq=False)
 class PartitionedBatch:
-    """The driver's side of a batch over a partitioned table, which charges subjects between two passes.
+    """The driver's side of a batch over a partitioned table, which charges subjects between two passes over the table.
 
     The first pass (:meth:`tally`) computes keyed sums over each subject's rows, and the second pass draws the reports.
 
     Attributes:
-        partitions: The object that workers use in the first pass.
+        partitions: The object that the workers use in the first pass.
         batch: The batch, with its key and record.
         ledger: The ledger to charge.
         cost: The cost of one row.
-        options: A digest of the release, columns and options. :meth:`charge` adds the rows' digests to a copy of it.
+        options: A digest of the release, the columns and the options. :meth:`charge` adds the rows' digests to a copy
+            of it.
         keep: The columns to keep even if they contain the secret.
         is_charged: Whether the subjects have been charged, so that the second pass may run.
     """
@@ -69,8 +70,8 @@ class PartitionedBatch:
     ) -> Iterator[Self]:
         """Open a batch for the duration of a ``with`` block.
 
-        If the rows were charged in the block, the batch ends with it. If the block raises an error, the batch does not
-        end and can be repeated.
+        If the rows were charged in the block, the batch ends when the block does. If the block raises an error, the
+        batch does not end, and can be repeated.
 
         Args:
             opened: The verified release.
@@ -84,7 +85,8 @@ class PartitionedBatch:
         Raises:
             UsageError: The release has no matrix or reports traces, the batch has already ended, or the ledger has a
                 calendar limit.
-            InputError, DoesNotHoldError: The ledger or the batch cannot be used.
+            InputError: The ledger's file or its key file is invalid.
+            DoesNotHoldError: The ledger was changed, or the batch's record or key is missing or invalid.
         """
         release, problem = matrix_of(opened, traces=False)
         sums, subject, row = sha256(opened.folder / SUMS), normal_form(str(charge.subject)), normal_form(row)
@@ -122,15 +124,16 @@ class PartitionedBatch:
     def charge(self, tallies: object) -> Partitions:
         """Durably charge every subject for its rows, with one ledger entry per subject.
 
+        A :class:`PrivoptWarning` is issued for each column that contains the secret. Such a column is dropped unless it
+        is the column of row ids, is listed in :attr:`keep`, or has the name of another position and contains the secret
+        in fewer than half of the rows.
+
         Args:
             tallies: The results of the first pass over all partitions, as a table of any kind.
 
         Returns:
             The object that draws reports in the second pass, for the tallied rows only. If a subject's remaining budget
-            is too small for all its rows, only the first rows in the order of their ids get reports. A
-            :class:`PrivoptWarning` names each column that contains the secret. Such a column is dropped unless it is
-            the column of row ids, is listed in :attr:`keep`, or is named like another position and contains the secret
-            in fewer than half of the rows.
+            does not cover all its rows, only its first rows in the order of their ids get reports.
 
         Raises:
             UsageError: The tallies are not results of the first pass, a subject has rows in more than one partition, or
@@ -187,7 +190,7 @@ class PartitionedBatch:
             searches: The evidence from each partition, as JSON text.
 
         Raises:
-            UsageError: The options name a column to keep that is not in the table, or the evidence is malformed.
+            UsageError: A column to keep does not exist in the table, or the evidence is malformed.
         """
         protector = self.partitions.protector
         try:
@@ -206,14 +209,14 @@ class PartitionedBatch:
         return drop_columns(protector, search, names, ApplyOptions(keep=kept))
 
     def _charge_subjects(self, counts: Mapping[str, int], paid: Mapping[AccountKey, int]) -> dict[str, int]:
-        """Charge each subject for as many of its rows as the limit permits, unless an earlier run charged it already.
+        """Charge each subject for as many of its rows as the limit permits, unless an earlier run already charged it.
 
         Args:
             counts: The number of each subject's rows.
             paid: The number of rows that earlier runs of the batch have charged to each account.
 
         Returns:
-            The number of each subject's rows that get a report.
+            The number of rows of each subject that get a report.
         """
         unit = self.cost.account
         accounts = {name: AccountKey(self.ledger.name_of(name), unit) for name in counts}

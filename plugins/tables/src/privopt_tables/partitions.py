@@ -57,16 +57,16 @@ _UNSTABLE_IDS = "ids that an engine makes, such as uuid() or monotonically_incre
 class Partitions:
     """The workers' side of a batch, which can tally partitions and draw their reports in any process.
 
-    Each process must be able to read the batch's folder, and the batch's ``with`` block must not have ended. The object
-    can be pickled without revealing the key, because each process reads the key from the folder.
+    The object can be pickled without revealing the batch's key, because each process reads the key from the batch's
+    folder. Each process must be able to read that folder, and the batch's ``with`` block must not have ended.
 
     Attributes:
-        protector: The protector that draws reports. Each task copies it and gives the copy the batch's coins, which are
-            random bytes derived from the batch's key.
+        protector: The protector that draws reports. Each task uses a copy of it that also holds the batch's coins,
+            which are random bytes derived from the batch's key.
         access: The object through which each process reads the batch's key.
         release: The SHA-256 digest of the release's checksum file.
-        granted: The number of reports granted to each subject, except for subjects that get a report for every row.
-        charged: The sums of the charged rows, or None before the charge.
+        granted: The number of reports granted to each subject that does not get a report for every row.
+        charged: The sums over the charged rows, or None before the charge.
     """
 
     protector: PositionProtector
@@ -82,13 +82,13 @@ class Partitions:
         return self.protector.row_key_columns
 
     def tally(self, partition: T) -> T:
-        """Compute the sums over each subject's rows in a partition, and a digest of all its rows.
+        """Compute keyed sums over each subject's rows in a partition, and a digest of all rows.
 
         Args:
-            partition: An iterator of Arrow batches, as ``mapInArrow`` passes it, or a pandas frame.
+            partition: An iterator of Arrow batches, as passed by ``mapInArrow``, or a pandas frame.
 
         Returns:
-            Arrow batches, or a frame, with the columns of :data:`TALLY`.
+            Arrow batches, or a pandas frame, with the columns of :data:`TALLY`.
 
         Raises:
             InputError: A column is missing, a row has no id, or a subject has two rows with the same id.
@@ -100,18 +100,20 @@ class Partitions:
     def reports(self, partition: T) -> T:
         """Draw the reports for a partition. Repeated calls draw the same reports.
 
-        The partition must contain all rows of its subjects. It is held in memory, because all its rows are compared
-        with the charged ones before anything is drawn.
+        The partition must contain all rows of each of its subjects. It is held in memory, because all its rows are
+        compared with the charged ones before anything is drawn.
 
         Args:
-            partition: An iterator of Arrow batches, as ``mapInArrow`` passes it, or a pandas frame.
+            partition: An iterator of Arrow batches, as passed by ``mapInArrow``, or a pandas frame.
 
         Returns:
-            Arrow batches, or a frame, with reports in place of the secret's columns. In a frame, rows keep their order.
+            Arrow batches, or a pandas frame, with reports in place of the secret's columns. The rows of a frame keep
+            their order.
 
         Raises:
             InputError: A column is missing, or a row has no id.
-            DoesNotHoldError: The rows differ from the charged ones. The error names the id of a row that differs.
+            DoesNotHoldError: The rows differ from those that were charged. The error names the id of a row that
+                differs.
             UsageError: Nothing has been charged yet, the batch's ``with`` block has ended, or its key cannot be read in
                 this process.
         """
@@ -130,12 +132,12 @@ class Partitions:
         return self._draw_part(frame, nothing, schema, without=nothing).schema
 
     def _map(self, partition: T, transform: Callable[[Iterator[Any]], Iterator[Table]]) -> T:
-        """Apply a function on Arrow data to a partition, and convert the result to the partition's type.
+        """Apply a function that works on Arrow data to a partition, and convert the result to the partition's type.
 
         Args:
-            partition: An iterator of Arrow batches, or a pandas frame. A frame is passed as a single batch. If the
-                result contains the frame's rows, they keep their order and index.
-            transform: The function from Arrow batches to Arrow tables.
+            partition: An iterator of Arrow batches, or a pandas frame, which is passed on as a single batch. If the
+                result contains the rows of the frame, they keep their order and index.
+            transform: A function from Arrow batches to Arrow tables.
         """
         import pyarrow as pa
 
@@ -218,7 +220,9 @@ class Partitions:
         search.add_part(frame, self.protector.row_secrets(frame))
 
     def _reports(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
-        """Draw reports batch by batch. Rows of subjects that do not get a report for every row come last.
+        """Draw reports batch by batch.
+
+        The rows of subjects that do not get a report for every row are drawn last.
 
         Args:
             batches: The Arrow batches of a partition.
@@ -251,7 +255,7 @@ class Partitions:
         return [digest.mac(b"row", name, *of_row) for name, *of_row in zip(names, *secrets, strict=True)]
 
     def _check_rows(self, frames: Sequence[nw.DataFrame[Any]], key: bytes) -> None:
-        """Check that the rows of each subject are exactly those that were charged.
+        """Check that each subject's rows are exactly those that were charged.
 
         Args:
             frames: All rows of a partition.
@@ -321,13 +325,13 @@ class Partitions:
         return ranks <= subjects.replace_strict(self.granted, return_dtype=pl.UInt32)
 
     def _draw_part(self, frame: nw.DataFrame[Any], rows: pl.Series, schema: Schema, *, without: pl.Series) -> Table:
-        """Draw reports for selected rows of a part, and return an Arrow table with the original table's column types.
+        """Draw reports for some rows of a part, and return an Arrow table in which other columns keep their types.
 
         Args:
             frame: The part.
-            rows: The mask of the rows that get a report.
+            rows: A mask of the rows that get a report.
             schema: The Arrow schema of the original table.
-            without: The mask of the rows that are returned without a report. Rows in neither mask are omitted.
+            without: A mask of the rows that are returned without a report. Rows in neither mask are omitted.
         """
         import pyarrow as pa
 
@@ -367,8 +371,9 @@ class Partitions:
 def _to_arrow(frame: Any) -> Table:
     """Convert a pandas frame to an Arrow table.
 
-    If a column contains values of mixed types, the error names only the column, because Arrow's own error quotes one of
-    the values.
+    Raises:
+        InputError: A column cannot be converted, for example because it has values of several types. The error names
+            the column but quotes no value, unlike Arrow's own error.
     """
     import pyarrow as pa
 
@@ -404,6 +409,6 @@ def _normal_names(names: Sequence[str]) -> list[str]:
 
 
 def _filter_rows(frame: nw.DataFrame[Any], rows: pl.Series) -> nw.DataFrame[Any]:
-    """Return the rows of a frame that a Boolean column selects."""
+    """Return the rows of a frame that are selected by a Boolean series."""
     filtered: nw.DataFrame[Any] = nw.from_native(frame.to_native().filter(rows), eager_only=True)
     return filtered

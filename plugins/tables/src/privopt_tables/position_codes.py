@@ -32,9 +32,9 @@ _PLUS: Final = "23456789CFGHJMPQRVWX"
 
 
 class Reading(NamedTuple):
-    """A pair of coordinates that a cell may contain, each with its maximum error.
+    """One interpretation of a cell as a pair of coordinates, each with its maximum error.
 
-    If it is not known which coordinate a number represents, both are set to that number.
+    If it is not known which coordinate a number represents, the number is used for both.
     """
 
     first: float
@@ -46,8 +46,8 @@ class Reading(NamedTuple):
 def _box_reading(south: float, west: float, height: float, width: float) -> Reading:
     """Return a reading at the centre of a box.
 
-    The errors are 1.5 times the box's sides, so that the reading also matches points up to one side length outside the
-    box.
+    The errors are 1.5 times the sides of the box, so that the reading also matches points up to one side length outside
+    the box.
 
     Args:
         south, west: The smallest coordinates of the box.
@@ -69,7 +69,7 @@ def _read_geohash(text: str) -> Iterator[Reading]:
 
 
 def _decode_bits(bits: str, size: float) -> tuple[float, float]:
-    """Bisect the interval [-size / 2, size / 2) once per bit, and return the remaining part's lower end and width."""
+    """Bisect the interval [-size / 2, size / 2) once per bit, and return the lower end and width of what remains."""
     width = size / 2 ** len(bits)
     return int(bits or "0", 2) * width - size / 2, width
 
@@ -77,7 +77,7 @@ def _decode_bits(bits: str, size: float) -> tuple[float, float]:
 def _read_plus_code(text: str) -> Iterator[Reading]:
     """Yield the boxes encoded by the full plus codes in a string.
 
-    Characters after the tenth, which would only make the box smaller, are ignored.
+    Characters after the tenth are ignored, as they would only make the box smaller.
     """
     for code in re.findall(rf"(?<![A-Z0-9])[{_PLUS}]{{8}}\+[{_PLUS}]{{0,5}}", text.upper()):
         south, west, size = -90.0, -180.0, 20.0
@@ -93,7 +93,8 @@ def _read_plus_code(text: str) -> Iterator[Reading]:
 def _read_short_plus_code(text: str) -> Iterator[Reading]:
     """Yield the positions encoded by the short plus codes in a string, modulo whole degrees.
 
-    A short plus code omits the first four characters, which select multiples of 20 degrees and of 1 degree.
+    A short plus code lacks the first four characters, which would determine the multiples of 20 degrees and of 1
+    degree.
     """
     for code in re.findall(rf"(?<![A-Z0-9])([{_PLUS}]{{4}})\+([{_PLUS}]{{2,5}})", text.upper()):
         # Three pairs of characters are left, which stand for 1/20, 1/400 and 1/8000 of a degree.
@@ -109,7 +110,7 @@ def _read_short_plus_code(text: str) -> Iterator[Reading]:
 def _read_quadkey(text: str) -> Iterator[Reading]:
     """Yield the boxes encoded by the quadkeys in a string.
 
-    Each digit is the sum of a bit of the tile's x and twice a bit of its y.
+    Each digit of a quadkey combines one bit of the tile's x with one bit of its y, which is multiplied by two.
     """
     for code in re.findall(r"(?<!\d)[0-3]{8,24}(?!\d)", text):
         x, y = (int("".join("1" if int(sign) & bit else "0" for sign in code), 2) for bit in (1, 2))
@@ -143,7 +144,7 @@ def _tile_reading(zoom: int, x: int, y: int) -> Reading:
 def _read_maidenhead(text: str) -> Iterator[Reading]:
     """Yield the boxes encoded by the Maidenhead locators in a string.
 
-    Successive pairs of characters, longitude first, divide the sides of the box by 18, 10, 24, 10 and 24.
+    Each pair of characters, longitude first, divides the sides of the box, successively by 18, 10, 24, 10 and 24.
     """
     for code in re.findall(r"(?<![A-Z0-9])[A-R]{2}\d{2}(?:[A-X]{2}(?:\d{2}(?:[A-X]{2})?)?)?(?![A-Z0-9])", text.upper()):
         south, west, size = -90.0, -180.0, 10.0
@@ -159,7 +160,10 @@ def _read_maidenhead(text: str) -> Iterator[Reading]:
 
 
 def _read_polyline(text: str) -> Iterator[Reading]:
-    """Yield the points of the polylines (in Google's encoding) in a string, decoded with 5, 6 and 7 decimal places."""
+    """Yield the points of the Google-encoded polylines in a string.
+
+    Each point is decoded with 5, 6 and 7 decimal places, because the encoding does not state the precision.
+    """
     # JSON writes a backslash in the code as two.
     for code in re.findall(r"[?-~]{4,}", text.replace("\\\\", "\\")):
         numbers, value, shift = [0, 0], 0, 0
@@ -180,11 +184,11 @@ def _read_polyline(text: str) -> Iterator[Reading]:
 
 
 def _read_binary(text: str) -> Iterator[Reading]:
-    """Yield the absolute values of the doubles that a string contains as hexadecimal digits.
+    """Yield the absolute value of each double that a string contains in hexadecimal.
 
-    Well-known binary (WKB), a format for geometries, stores coordinates as doubles. Doubles are read at every byte
-    offset and in both byte orders, and numbers that are too small or too large for coordinates are left out. It is not
-    known which coordinate a double represents, so each number is yielded as both.
+    Well-known binary (WKB), a format for geometries, stores coordinates as doubles. Doubles are decoded at every byte
+    offset and in both byte orders, and numbers that are too small or too large for coordinates are skipped. As it is
+    not known which coordinate a double represents, it is used for both.
     """
     for code in re.findall(r"(?:[0-9a-fA-F]{2}){16,4000}", text):
         raw = bytes.fromhex(code)

@@ -37,12 +37,12 @@ MIN_CHANCE: Final = 1e-9
 
 @define
 class Evidence:
-    """The evidence that a column contains the secret in a certain form.
+    """The evidence that a column contains the secret in a certain form, collected by betting on the rows.
 
     Attributes:
-        logs: The logarithms of the stakes, one for each fraction in :data:`BETS`. A stake is a product over rows, and
-            is 1 if there are no rows.
-        matches: The number of rows that contain the secret. It may be extrapolated from a sample.
+        logs: The logarithms of the stakes, with one stake for each fraction in :data:`BETS`. Each stake starts at 1 and
+            is multiplied by a factor for each row.
+        matches: The number of rows that contain the secret, which may be extrapolated from a sample.
         searched: The number of rows that were searched.
     """
 
@@ -51,27 +51,26 @@ class Evidence:
     searched: float = 0.0
 
     def add(self, other: Evidence) -> None:
-        """Add evidence from other rows for the same column and form. The logarithms of the stakes are added up."""
+        """Add the evidence from other rows for the same column and form, which multiplies the stakes."""
         self.logs = self.logs + other.logs
         self.matches += other.matches
         self.searched += other.searched
 
     @property
     def is_enough(self) -> bool:
-        """Whether the mean stake over all bets is at least `MIN_EVIDENCE`, which is very unlikely by chance."""
+        """Whether the mean of the stakes is at least `MIN_EVIDENCE`, which is very unlikely to happen by chance."""
         return bool(np.logaddexp.reduce(self.logs) - np.log(len(BETS)) >= np.log(MIN_EVIDENCE))
 
 
 def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Evidence:
-    """Return the evidence that C rows provide.
+    """Return the evidence provided by C rows of a table.
 
     Args:
-        near: (C,) Whether each row is a bet, that is, whether its cell could contain the secret.
-        matched: (C,) Whether each row's cell contains the secret.
-        chances: (C,) The probability that each row's cell matches the secret by chance if the column is unrelated to
-            the secret.
-        scale: The number of table rows that each of these rows stands for. Only the number of matches is multiplied by
-            it.
+        near: (C,) Whether a bet is placed on each row, because its cell could contain the secret.
+        matched: (C,) Whether the cell of each row contains the secret.
+        chances: (C,) The probability that the cell of each row matches the secret by chance if the column is unrelated
+            to the secret.
+        scale: The number of table rows that each of these rows represents. It affects only the number of matches.
     """
     count = int(matched.sum())
     rows = np.flatnonzero(near)
@@ -89,7 +88,7 @@ def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Ev
 
 
 def conclusive_evidence(matches: int, searched: int) -> Evidence:
-    """Return evidence that suffices by itself, for cells whose pattern alone shows that they contain positions.
+    """Return evidence that is conclusive on its own, for cells whose pattern alone shows that they contain positions.
 
     Args:
         matches: The number of cells with this pattern.

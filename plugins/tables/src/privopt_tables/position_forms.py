@@ -43,14 +43,14 @@ class NumberForm:
     max_numbers: float | None = field(default=None)
 
     def bounds(self, corners: Floats) -> tuple[float, float]:
-        """Return a lower and an upper bound on the numbers that represent some positions in this form.
+        """Return a lower and an upper bound on the numbers that represent positions in this form.
 
-        The range is widened by one degree or km (:attr:`width`), so that numbers near the positions fall into it. If
-        :attr:`max_numbers` is set, the lower bound is -:attr:`width` and the upper bound is :attr:`max_numbers`.
+        The range is widened by one degree or km (:attr:`width`), so that it includes numbers close to those of the
+        positions. If :attr:`max_numbers` is set, the lower bound is -:attr:`width` and the upper bound is
+        :attr:`max_numbers`.
 
         Args:
-            corners: (2, 2) The bounds of the coordinates' absolute values. The first row contains the smallest value of
-                each coordinate, and the second row contains the largest.
+            corners: (2, 2) The smallest absolute value of each coordinate (first row), and the largest (second row).
         """
         if self.max_numbers is not None:
             return -self.width, self.max_numbers
@@ -63,27 +63,27 @@ class CodeForm(NumberForm):
     """A form in which a code, such as a geohash, represents a position.
 
     Attributes:
-        reader: A function that yields the positions encoded in a string, as numbers of the kind that ``transform``
-            returns.
+        reader: A function that yields the positions encoded in a string, as numbers like those returned by
+            ``transform``.
     """
 
     reader: Callable[[str], Iterator[Reading]]
 
 
 def normal_longitudes(positions: Floats) -> Floats:
-    """Return the positions (N, 2), which are in degrees, with longitudes converted to the range from -180 to 180."""
+    """Return positions (N, 2) in degrees with their longitudes normalised to the range from -180 to 180."""
     longitudes = positions[:, 1]
     normal = np.where(np.abs(longitudes) <= 180.0, longitudes, (longitudes + 180.0) % 360.0 - 180.0)
     return np.column_stack([positions[:, 0], normal])
 
 
 def _scale_sizes(factor: float) -> Callable[[Floats], Floats]:
-    """Return a function that multiplies positions' absolute coordinates by a factor."""
+    """Return a function that multiplies the absolute values of coordinates by a factor."""
     return lambda positions: np.abs(positions) * factor
 
 
 def _to_eastward_degrees(positions: Floats) -> Floats:
-    """Convert positions to absolute latitudes and to longitudes from 0 to 360 degrees, which some programs use."""
+    """Convert positions to absolute latitudes and to longitudes from 0 to 360 degrees, as used by some programs."""
     return np.column_stack([np.abs(positions[:, 0]), positions[:, 1] % 360.0])
 
 
@@ -99,7 +99,7 @@ def _to_utm_zone(zone_shift: int) -> Callable[[Floats], Floats]:
 def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
     """Return a function that packs degrees, minutes and optionally seconds into the decimal digits of one number.
 
-    For example, 45.5 degrees become 4530 with two ``digits`` (minutes), and 453000 with four (minutes and seconds).
+    For example, 45.5 degrees becomes 4530 if ``digits`` is 2 (minutes), and 453000 if it is 4 (minutes and seconds).
     """
 
     def pack(positions: Floats) -> Floats:
@@ -165,9 +165,10 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 
 
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
-    """Return a function that converts positions to numbers like those that the reader for the code ``name`` yields.
+    """Return a function that converts positions to the kind of numbers that the reader of the given code yields.
 
-    For short plus codes, whole degrees are omitted. For binary coordinates, signs are omitted.
+    Short plus codes lack whole degrees, and the reader of binary coordinates yields absolute values, so the conversion
+    omits these as well.
     """
     if name == "a short plus code":
         return lambda positions: positions % 1.0

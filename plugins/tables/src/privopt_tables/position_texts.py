@@ -31,7 +31,7 @@ EMPTY: Final = (math.nan, math.nan)
 
 
 def read_position(text: str) -> tuple[float, float] | None:
-    """Return the latitude and longitude that a text contains, in degrees, or None if it is not a position.
+    """Parse a text as a position, and return its latitude and longitude in degrees, or None if it is not a position.
 
     For a track (a JSON list of [longitude, latitude] pairs), the first position is returned, or two NaNs if the track
     is empty.
@@ -63,8 +63,8 @@ def read_position(text: str) -> tuple[float, float] | None:
 def _read_json(value: Any) -> tuple[float, float] | None:
     """Return the latitude and longitude in a GeoJSON point, a JSON object with lat and lon, or a track.
 
-    A track is a list of [longitude, latitude] pairs, each optionally followed by an altitude. For a track, the first
-    position is returned, or two NaNs if it is empty. The result is None for any other value.
+    A track is a list of [longitude, latitude] pairs, each optionally followed by an altitude. Its first position is
+    returned, or two NaNs if it is empty. For any other value, the result is None.
     """
     if isinstance(value, list):
         if not value:
@@ -108,8 +108,8 @@ def read_positions(texts: pl.Series) -> tuple[Floats, Floats]:
 
     Returns:
         Two arrays. The first, of shape (B, 2), contains latitudes and longitudes in degrees, with NaN for a cell
-        without a position. The second, of shape (B,), contains 1.0 for each cell that is not a position although it is
-        neither empty nor a word for a missing value, and 0.0 for all other cells.
+        without a position. The second, of shape (B,), contains 1.0 for each cell that cannot be parsed as a position,
+        and 0.0 for all others. Empty cells and words for a missing value, such as NA, count as 0.0.
     """
     # NULL, NA and similar words count as empty cells rather than wrong ones.
     is_empty = (texts.is_null() | is_null_word(texts)).to_list()

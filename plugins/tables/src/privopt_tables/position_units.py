@@ -55,19 +55,21 @@ near the edge of Web Mercator maps."""
 
 @define(kw_only=True)
 class UnitSearch:
-    """A count of the positions that would be among the records if they were in another unit, for several units.
+    """A search for the unit of a table's positions, which may differ from the unit of the records.
 
-    A position is among the records if it is in their bounding box, widened on each side by the size of the box.
+    For each of several units, the search counts the positions that would be among the records if their numbers were in
+    that unit. A position is among the records if it lies in their bounding box, widened on each side by the size of the
+    box.
 
     Attributes:
-        columns: The names of the two columns of a position.
+        columns: The names of the columns of a position.
         records: (N, 2) The positions of the records, in degrees or km.
         is_geographic: Whether the records' positions are in degrees.
         position_count: The number of rows so far in which both coordinates are numbers.
-        fitting_counts: The number of these rows whose position is among the records if the numbers are in a given unit,
-            keyed by unit. The key for the records' own unit is "".
-        possible_counts: The number of these rows whose numbers would be a position on the Earth in a given unit, with
-            the same keys as ``fitting_counts``. Empty for planar records.
+        fitting_counts: The number of these rows, keyed by unit, whose position would be among the records if its
+            numbers were in that unit. The key for the records' own unit is "".
+        possible_counts: The number of these rows, keyed by unit, whose numbers would be a position on the Earth in that
+            unit, with the same keys as ``fitting_counts``. Empty for planar records.
     """
 
     columns: tuple[str, ...]
@@ -96,9 +98,9 @@ class UnitSearch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note that tells the table's owner which units are likely, if the positions do not fit the records' unit.
+        """A one-element tuple with a note that tells the table's owner which units the positions are probably in.
 
-        Empty if at least half of the positions fit the records' unit, or if no other unit fits.
+        The tuple is empty if at least half of the positions fit the records' unit, or if no other unit fits.
         """
         least = MIN_SHARE * max(1, self.position_count)
         if self.fitting_counts[""] >= least:

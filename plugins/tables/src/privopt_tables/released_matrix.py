@@ -53,7 +53,7 @@ _SQL_TYPES: Final = {pl.Float64: "DOUBLE", pl.String: "VARCHAR"}
 def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -> None:
     """Register a DuckDB function that draws a report for each row.
 
-    DuckDB calls the function with Arrow batches. The function is registered as one with side effects, so that the
+    DuckDB passes rows to the function in Arrow batches. The function is registered as having side effects, so that the
     optimiser neither repeats calls nor shares their results.
 
     Args:
@@ -277,9 +277,9 @@ class ReleasedMatrix(ReleasedRows):
     def expr(self, *columns: str, ledger: Ledger | Path | str | None = None, subject: str | None = None) -> Expr:
         """Return a Polars expression that draws a report for each row of an eager, lazy or streaming frame.
 
-        The expression's values are structures with the report's id and position, or null for a row without a report.
-        Each occurrence in a query draws one report per row. If a lazy frame is collected twice, reports are drawn
-        twice. If all columns are literals, Polars requests a single report for all rows.
+        The expression evaluates to structures with the report's id and position, or null for a row without a report.
+        Each occurrence in a query draws one report per row, so collecting a lazy frame twice draws the reports twice.
+        If all columns are literals, Polars requests a single report for all rows.
 
         Args:
             columns: The names of the columns that hold the secret: latitude and longitude, x and y in km, or an id,
@@ -291,7 +291,8 @@ class ReleasedMatrix(ReleasedRows):
         Raises:
             UsageError: The columns do not match the records, the release reports traces, only one of ``ledger`` and
                 ``subject`` is given, or the ledger has a calendar limit.
-            InputError, DoesNotHoldError: The ledger cannot be used.
+            InputError: The ledger's file or its key file is invalid.
+            DoesNotHoldError: The ledger was changed after it was written.
         """
         if (ledger is None) != (subject is None):
             raise UsageError("expr must have both ledger and subject, or neither, got one of them")
@@ -319,10 +320,10 @@ class ReleasedMatrix(ReleasedRows):
     ) -> Iterator[PartitionedBatch]:
         """Open a batch over a partitioned table, in the driver of Spark or Dask.
 
-        In the first pass, apply the batch's ``tally`` to each partition. Pass all the results to the batch's
+        In the first pass, apply the batch's ``tally`` to each partition, and pass all the results to the batch's
         ``charge``, which returns a plan. In the second pass, apply :meth:`map_arrow` to each partition with this plan.
         When the ``with`` block ends, the batch's key is deleted, so neither the batch nor the plan can be used again.
-        After an error in the block, run the same code again: each row gets the same report, and nothing is charged
+        If the block raises an error, run the same code again: each row gets the same report, and nothing is charged
         twice.
 
         Args:
@@ -333,17 +334,18 @@ class ReleasedMatrix(ReleasedRows):
             row: The column of row ids, which must be distinct among the rows of a subject.
             id, lat, lon, x, y: The columns of the secret: an id, latitude and longitude, or x and y in km.
             positions: The columns of each position, keyed by the position's name, if a row has several positions.
-            max_snap: The maximum distance in km of a position from its nearest record. Positions that are farther away
-                get no report. If None, there is no limit.
-            keep: The columns to keep even if they reveal the secret. The first pass searches all columns for the row's
-                position or record. ``charge`` warns of each column that contains it. The second pass drops such a
-                column unless it is listed here, is the column ``row``, or is named like another position and contains
-                the secret in fewer than half of the rows.
+            max_snap: The maximum distance in km between a position and its nearest record. Positions that are farther
+                away get no report. If None, there is no limit.
+            keep: The columns to keep even if they reveal the secret. The first pass searches all columns for the
+                position or record of each row. ``charge`` warns of each column that contains it. The second pass drops
+                such a column unless it is listed here, is the column ``row``, or has the name of another position and
+                contains the secret in fewer than half of the rows.
 
         Raises:
-            UsageError: The release reports traces, the batch has ended or runs in another process, or the ledger has a
-                calendar limit.
-            InputError, DoesNotHoldError: The ledger or the batch cannot be used.
+            UsageError: The release reports traces, the batch has ended or is running in another process, or the ledger
+                has a calendar limit.
+            InputError: The ledger's file or its key file is invalid.
+            DoesNotHoldError: The ledger was changed, or the batch's record or key is missing or invalid.
         """
         secret = combine_secret({"id": id, "lat": lat, "lon": lon, "x": x, "y": y}, positions or {})
         options = ApplyOptions(max_snap=max_snap, positions=positions or {}, keep=tuple(keep))
@@ -353,18 +355,19 @@ class ReleasedMatrix(ReleasedRows):
 
     @staticmethod
     def map_arrow(batches: T, plan: Partitions) -> T:
-        """Draw the reports for a partition, in a call from Spark's ``mapInArrow`` or Dask's ``map_partitions``.
+        """Draw the reports for a partition, for use with Spark's ``mapInArrow`` or Dask's ``map_partitions``.
 
         Args:
             batches: An iterator of Arrow batches, or a pandas frame. The result has the same type.
-            plan: The plan that the batch's ``charge`` returned (see :meth:`batch`). It can be pickled, and draws
+            plan: The plan returned by the batch's ``charge`` (see :meth:`batch`). It can be pickled, and can draw
                 reports until the batch's ``with`` block ends.
 
         Raises:
             InputError: A column is missing, or a row has no id.
-            DoesNotHoldError: The rows differ from the charged ones. The error names the id of a row that differs.
-            UsageError: The plan is not the result of ``charge`` but the batch's ``partitions``, the batch's ``with``
-                block has ended, or the worker cannot read the ledger's folder.
+            DoesNotHoldError: The rows differ from those that were charged. The error names the id of a row that
+                differs.
+            UsageError: The plan was not returned by ``charge``, the batch's ``with`` block has ended, or the worker
+                cannot read the ledger's folder.
         """
         return plan.reports(batches)
 
@@ -373,13 +376,14 @@ class ReleasedMatrix(ReleasedRows):
     ) -> Draw:
         """Return a function that draws a given number of reports for a position.
 
-        The position is replaced by its nearest record. If the guarantee covers every point of a region, a vertex is
-        drawn instead, anew for each report.
+        The position is replaced by its nearest record. If the guarantee covers every point of a region, the position is
+        instead replaced by a vertex, which is drawn anew for each report.
 
         Args:
             position: Latitude and longitude, or x and y in km.
             degrees: Whether the position is in degrees.
-            note: A function that is called with each note for the position's owner, before the first draw is returned.
+            note: A function to call with each note for the owner of the position, before the first reports are
+                returned.
 
         Raises:
             UsageError: The position does not consist of two numbers, the release has no matrix, or its records have no
@@ -418,11 +422,11 @@ class ReleasedMatrix(ReleasedRows):
 
 
 def _to_pair(position: object, name: str) -> tuple[float, float]:
-    """Convert a position given by the user to a pair of numbers.
+    """Convert a user-supplied position to a pair of numbers.
 
     Args:
         position: The position, which may be any value.
-        name: The argument's name, which the error message quotes.
+        name: The argument's name, used in the error message.
 
     Raises:
         UsageError: The value does not consist of two numbers.

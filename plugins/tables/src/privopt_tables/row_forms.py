@@ -57,7 +57,9 @@ def _time_pattern(time_format: str) -> str:
 
 
 def _check_time_format(instance: object, attribute: object, value: str | None) -> None:
-    """Attrs validator that rejects a time format in which a date cannot be written and read back unchanged.
+    """Reject a time format that loses part of a date when the date is written and read back.
+
+    This is an attrs validator.
 
     Args:
         instance, attribute: The object and its attribute, which attrs passes to every validator. They are not used
@@ -65,7 +67,7 @@ def _check_time_format(instance: object, attribute: object, value: str | None) -
         value: The format.
 
     Raises:
-        UsageError: The date that is read back differs, for example because the format has no year.
+        UsageError: A date that is written and read back in this format differs, for example because it lacks the year.
     """
     if value is None or value in UNIX_UNITS:
         return
@@ -105,8 +107,8 @@ class RowForms:
     def times(self, column: nw.Series[Any]) -> nw.Series[Any]:
         """Convert a column of times to ISO 8601 strings.
 
-        The column is returned unchanged if no format is set or if it already has a date or time type. A time in another
-        format than the one that is set becomes ``?``, which is later rejected as an invalid time.
+        The column is returned unchanged if no format is set or if it already has a date or time type. A time that does
+        not have the format becomes ``?``, which is later rejected as an invalid time.
         """
         if self.time_format is None or column.dtype.is_temporal():
             return column

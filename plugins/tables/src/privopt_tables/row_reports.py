@@ -42,13 +42,13 @@ SUBJECT: Final = "subject"
 
 @define(kw_only=True, eq=False)
 class _InOneThread(RowCharger):
-    """A charger that makes all its charges in the thread that opened the ledger.
+    """A charger that makes all charges in the thread in which the ledger was opened.
 
-    Everything else runs in the calling thread. If the ledger's thread called Polars, there could be a deadlock, because
-    Polars threads may be waiting for the ledger's thread.
+    Everything else runs in the calling thread. Calling Polars in the ledger's thread could cause a deadlock, because
+    Polars' own threads may be waiting for that thread.
 
     Attributes:
-        thread: An executor with a single thread.
+        thread: An executor with a single thread, the one that opened the ledger.
     """
 
     thread: Executor
@@ -56,7 +56,7 @@ class _InOneThread(RowCharger):
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge rows like the base class, but in the ledger's thread, one call at a time."""
+        """Charge rows like the base class, but in the ledger's thread, where calls run one at a time."""
         return self.thread.submit(0, super().charge_subjects, subjects, cost, periods, times).result()
 
 
@@ -66,7 +66,7 @@ class RowReports:
 
     Attributes:
         protector: The protector that charges the rows and draws the reports.
-        notes: Notes for whoever uses the reports.
+        notes: Notes for the recipient of the reports.
     """
 
     protector: PositionProtector
@@ -75,7 +75,7 @@ class RowReports:
 
     @classmethod
     def of(cls, opened: OpenedFolder, purpose: str, ledger: Ledger | Path | str | None = None) -> RowReports:
-        """Make the protector for a release. If there is a ledger, open it in a thread of its own.
+        """Create the object for a release. If there is a ledger, open it in a thread of its own.
 
         Args:
             opened: The verified release.
@@ -86,7 +86,8 @@ class RowReports:
         Raises:
             UsageError: The release has no matrix, reports traces or cannot be charged, or the ledger has a calendar
                 limit.
-            InputError, DoesNotHoldError: The ledger cannot be used.
+            InputError: The ledger's file or its key file is invalid.
+            DoesNotHoldError: The ledger was changed after it was written.
         """
         release, problem = matrix_of(opened, traces=False)
         thread, data = threads(1), problem.data
@@ -119,7 +120,7 @@ class RowReports:
     def arguments(self) -> Mapping[str, Any]:
         """The types of the input columns, keyed by name.
 
-        The columns hold a position or an id, and a subject if there is a ledger.
+        These columns hold a position or an id and, if there is a ledger, a subject.
         """
         secret_type = pl.String if self.protector.secret.kind == "id" else pl.Float64
         subject_type = {} if self.protector.charger is None else {SUBJECT: pl.String}
@@ -129,7 +130,7 @@ class RowReports:
     def fields(self) -> Mapping[str, Any]:
         """The types of a report's fields, keyed by name.
 
-        The fields are the output's id, and its coordinates if it has any.
+        The fields are the output's id and, if the outputs have coordinates, those coordinates.
         """
         axes = [column.removeprefix(f"{REPORT}_") for column in self.protector.coordinate_columns(REPORT)]
         return {"id": pl.String, **dict.fromkeys(axes, pl.Float64)}
@@ -142,7 +143,7 @@ class RowReports:
     def draw_outputs(self, rows: pl.DataFrame) -> Ints:
         """Draw a report for each row without charging anything.
 
-        Engines pass a few thousand rows at a time, so each call computes only what depends on the rows.
+        This method is called with a few thousand rows at a time, so it computes only what depends on the rows.
 
         Args:
             rows: B rows with the columns of :attr:`arguments`.
@@ -155,7 +156,10 @@ class RowReports:
 
     @cached_property
     def report_of_output(self) -> pl.Series:
-        """The reports for the K outputs, with the fields in :attr:`fields`, and a final null that means "no report"."""
+        """A series of the reports for the K outputs, with the fields of :attr:`fields`, followed by a null.
+
+        The null stands for "no report".
+        """
         space = self.protector.outputs
         coordinates = () if space is None or space.coordinates is None else space.coordinates.T
         columns = (self.protector.release.outputs.tolist(), *coordinates)
@@ -169,10 +173,11 @@ class RowReports:
             rows: B rows with the columns of :attr:`arguments`.
 
         Returns:
-            A series of B structures with the fields of :attr:`fields`. It is null for a row without a report.
+            A series of B structures with the fields of :attr:`fields`, or null for a row without a report.
 
         Raises:
-            InputError, DoesNotHoldError, StoppedError: The ledger failed, and nothing was drawn.
+            InputError, DoesNotHoldError, StoppedError: The ledger could not be charged (see :class:`.Ledger`). No
+                report was drawn.
         """
         if self.draws_only:
             return self.report_of_output.gather(self.draw_outputs(rows))
@@ -186,16 +191,17 @@ class RowReports:
 
 
 def _open_ledger(path: Path, key: Path | None, account: str) -> Ledger:
-    """Open and check a ledger. If it cannot be used, it is closed again.
+    """Open and check a ledger, closing it again if it fails the checks.
 
     Args:
         path: The ledger's file.
-        key: The file with the key under which subjects' names are hashed. None if there is no key.
+        key: The file with the key under which subjects' names are hashed, or None if there is no key.
         account: The unit in which rows are charged.
 
     Raises:
         UsageError: The ledger has a calendar limit, which would require a time for each row.
-        InputError, DoesNotHoldError: The ledger cannot be used for another reason.
+        InputError: The ledger's file or its key file is invalid.
+        DoesNotHoldError: The ledger was changed after it was written.
     """
     with ExitStack() as stack:
         ledger = stack.enter_context(Ledger(path, key=key))

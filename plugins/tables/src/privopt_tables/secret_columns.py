@@ -48,8 +48,7 @@ class Secret:
             for positions in km.
         columns: The names of the columns that hold the secret: one column of ids, two columns of coordinates (latitude
             and longitude, or x and y), or one column of geometries.
-        also: Other columns that reveal the secret, such as a column of the geometries' bounding boxes. They are omitted
-            too.
+        also: Other columns that reveal the secret, such as the bounding boxes of its geometries. They are omitted too.
         geometries: Other geometry columns, which are kept so that a second ``apply`` can protect them.
         unwanted: The columns that the table's owner wants to omit. They may contain subjects or times, which are read
             before the columns are omitted.
@@ -132,7 +131,7 @@ class Secret:
 
     @property
     def omitted(self) -> tuple[str, ...]:
-        """The columns that are left out in addition to those that reports replace."""
+        """The columns to omit in addition to those that are replaced by reports."""
         return (*self.also, *self.unwanted)
 
     def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
@@ -183,7 +182,7 @@ class Secret:
 
         Args:
             names: The names of the table's columns.
-            table: The table's name, which error messages quote.
+            table: The table's name, used in error messages.
 
         Raises:
             InputError: A column of the secret is missing, or several columns have the same name. The error has one
@@ -209,18 +208,18 @@ class Secret:
             raise InputError(faults)
 
     def bytes_of(self, frame: nw.DataFrame[Any]) -> list[bytes]:
-        """Return each row's secret, which is an id or two doubles, as canonical bytes that can be hashed with a key."""
+        """Return each row's secret, which is an id or a pair of doubles, as canonical bytes to be hashed with a key."""
         if self.kind == "id":
             return secrets_of([texts_of(frame[name]).to_list() for name in self.columns])
         return secrets_of(positions_of(frame, self)[0].T.tolist())
 
     def check_other_columns(self, meanings: Mapping[str, str], names: list[str], table: str) -> None:
-        """Check that the other columns that are needed exist, and that none of them holds or reveals the secret.
+        """Check that further required columns exist, and that none of them holds or reveals the secret.
 
         Args:
-            meanings: What each of these columns says, in words such as "when each row was", keyed by column name.
+            meanings: What each of these columns states, in words such as "when each row was", keyed by column name.
             names: The names of the table's columns.
-            table: The table's name, which error messages quote.
+            table: The table's name, used in error messages.
 
         Raises:
             InputError: One of these columns is missing, or holds or reveals the secret. The error has one fault per
@@ -259,7 +258,7 @@ def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
 
     Returns:
         Two arrays of shape (B,). The first contains the numbers, with NaN for every other cell. The second marks faulty
-        cells. It contains :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other string that is
+        cells: it contains :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other string that is
         neither a number nor a word for a missing value, and 0 for all other cells.
     """
     if column.dtype.is_numeric():
@@ -304,7 +303,7 @@ def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floa
 
 @frozen(kw_only=True, eq=False)
 class GeoSource(TableSource):
-    """A table together with what is known about its geometry columns, which may hold or reveal the secret.
+    """A table and its metadata about geometry columns, which may hold or reveal the secret.
 
     Attributes:
         place: The table's name in messages that concern the whole table, such as the path of its file.
@@ -324,9 +323,12 @@ class GeoSource(TableSource):
     def of_file(cls, path: Path) -> Self:
         """Open the table in a CSV, Parquet, GeoJSON, GPX or tab-separated file.
 
+        Args:
+            path: The file.
+
         Raises:
-            UsageError: The file's name has an unknown ending.
-            InputError: The file cannot be read, is not a table, or has metadata that cannot be read.
+            UsageError: The file has an unknown extension.
+            InputError: The file cannot be read, is not a table, or has invalid metadata.
         """
         if path.suffix.lower() in FOREIGN_ENDINGS:
             frame = read_foreign_table(path)
@@ -374,12 +376,15 @@ class GeoSource(TableSource):
     def complete_secret(self, secret: Secret) -> Secret:
         """Return a copy of ``secret`` that lists the geometry columns and bounding boxes that reveal it.
 
+        Args:
+            secret: The columns of the secret.
+
         Raises:
             InputError: Geometries would remain next to ids or coordinates, or the metadata specify a reference system
-                other than longitude and latitude. The reference system matters even for geometries that remain, because
-                the metadata are removed.
-            UsageError: A pandas index, which would remain in the table, has the same name as a column that is replaced
-                or omitted.
+                other than longitude and latitude. This check also covers geometries that remain, because the metadata
+                are removed.
+            UsageError: The index of a pandas table, which cannot be dropped, has the same name as a column that is
+                replaced or omitted.
         """
         with naming(self.name):
             completed = secret.with_geometries(self.geometries, active=self.active)

@@ -31,11 +31,11 @@ TEXT_CAUTION: Final = 1.2
 
 @frozen(eq=False)
 class RowTexts:
-    """The secret ids, names or sentences of T rows, for which other columns are searched.
+    """The secret ids, names or sentences of T rows, to be searched for in other columns.
 
     Attributes:
         rows: (T,) The indices of the rows.
-        texts: The rows' texts, normalised and case-folded.
+        texts: The text of each of these rows, normalised and case-folded.
         counts: The number of rows that have each text.
         common: The most frequent texts.
     """
@@ -47,11 +47,11 @@ class RowTexts:
 
     @classmethod
     def of(cls, row_texts: Sequence[str | None], rows: Ints | None) -> Self:
-        """Collect the rows' texts, or the texts of an evenly spaced sample if too many rows have one.
+        """Collect the texts of the rows, or of an evenly spaced sample if more than `MAX_TEXT_ROWS` rows have a text.
 
         Args:
             row_texts: The text of each row, or None for a row without one.
-            rows: The index of each of these rows. If None, the indices are 0, 1, ...
+            rows: The index of each of these rows. If None, the rows are numbered from 0.
         """
         numbers = np.arange(len(row_texts)) if rows is None else rows
         # Each distinct text is normalised once.
@@ -66,15 +66,15 @@ class RowTexts:
         return cls(numbers[indices], selected, counts, common)
 
     def search(self, column: ColumnPart, chance: float) -> Evidence | None:
-        """Return the evidence that a column's cells contain their own row's text as a separate word.
+        """Search a column for cells that contain their own row's text as a separate word.
 
         Args:
             column: The column to search.
-            chance: A lower limit for the estimated probability that a cell which contains the text of some row contains
-                that of its own row by chance.
+            chance: A lower limit for the estimated probability of a chance match, that is, that a cell which contains
+                the text of some row contains that of its own row by chance.
 
         Returns:
-            The evidence, or None if no row has both a text and a filled cell.
+            The evidence that the column contains the texts, or None if no row has both a text and a non-empty cell.
         """
         indices = np.flatnonzero(column.is_filled[self.rows])
         if not len(indices):

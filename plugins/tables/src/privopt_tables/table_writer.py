@@ -18,7 +18,7 @@ from privopt.errors import StoppedError, UsageError
 class TableWriter:
     """A writer that appends batches of rows to a CSV or Parquet file.
 
-    The batches of a Parquet file are first written to a folder next to it as separate files, so that only one batch is
+    The batches of a Parquet file are first written as separate files to a folder next to it, so that only one batch is
     in memory at a time.
 
     Attributes:
@@ -44,7 +44,7 @@ class TableWriter:
             self._write_batch(batch)
 
     def _write_batch(self, batch: pl.DataFrame) -> None:
-        """Append a batch to the CSV file, or write it to a separate file that will become part of the Parquet file."""
+        """Append a batch to the CSV file, or write it to a separate file to be combined into the Parquet file later."""
         if self.ending == ".csv":
             for name, column_type in batch.schema.items():
                 if column_type.is_nested() or column_type in (pl.Binary, pl.Object):
@@ -64,7 +64,7 @@ class TableWriter:
         self._is_begun = True
 
     def finish(self) -> None:
-        """Combine the batches of a Parquet file and remove their files. A CSV file is already complete.
+        """Combine the batches of a Parquet file and remove their separate files. A CSV file is already complete.
 
         Raises:
             StoppedError: The file cannot be written.
@@ -76,7 +76,7 @@ class TableWriter:
 
     @contextmanager
     def _report_errors(self) -> Iterator[None]:
-        """Convert polars errors, such as those on a full disk, to :class:`StoppedError`. Other errors are passed on."""
+        """Convert errors from polars, such as those caused by a full disk, to :class:`StoppedError`."""
         try:
             yield
         except pl.exceptions.PolarsError as error:

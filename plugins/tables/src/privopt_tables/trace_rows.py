@@ -46,16 +46,16 @@ MAX_HELD_STEPS: Final = 1 << 22
 
 
 def rank_times(column: nw.Series[Any]) -> Ints:
-    """Return the ranks (B,) of the rows' times. Equal times have equal ranks.
+    """Return the ranks (B,) of the rows' times, where equal times have equal ranks.
 
-    Strings are ordered by the times that they stand for, not alphabetically. Times are compared exactly, so different
-    times always have different ranks.
+    Strings are ordered by the times they represent, not alphabetically. Times are compared exactly, so different times
+    always have different ranks.
 
     Args:
         column: The times of B rows, as numbers, dates, or strings in one format.
 
     Raises:
-        InputError: A row has no time, a string is not a time, or the times cannot be ordered because their formats
+        InputError: A row has no time, a string is not a time, or the times cannot be compared because their formats
             differ.
     """
     texts = texts_of(column)
@@ -117,17 +117,17 @@ _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no s
 def check_subject(walker: Walker | None, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
     """Check that the columns of subjects and times are given if they are needed, and only if they are used.
 
-    Only ledgers and releases that report traces use these columns. Traces need subjects.
+    These columns are used only by ledgers and by releases that report traces. Traces require a subject column.
 
     Args:
         walker: The object that draws the reports of a release along traces. None if the release does not report traces.
         subject: The subject column, or None if it is not given.
         time: The column of times, or None if it is not given.
         charged: Whether subjects are charged in a ledger.
-        dashes: The prefix of option names in messages, ``--`` on the command line and empty in Python.
+        dashes: The prefix of option names in messages: ``--`` on the command line, and empty in Python.
 
     Raises:
-        UsageError: A required column is missing, or a given column cannot be used.
+        UsageError: A required column is not given, or a given column would not be used.
     """
     if walker is not None:
         if subject is None:
@@ -146,24 +146,25 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
 class Tracer:
     """An object that draws reports along subjects' traces, one part of the table at a time.
 
-    A trace is divided into segments, each of which goes from one fresh report to the next. If the ledger has a calendar
-    limit, each subject has a separate trace in each period, which begins with a fresh report. No segment may extend
-    into the next period, because its noisy threshold would then reveal something about both periods although only one
-    was charged for it.
+    A trace is divided into segments, each of which extends from one fresh report to the next. If the ledger has a
+    calendar limit, each subject has a separate trace in each calendar period, which begins with a fresh report. No
+    segment may extend into the next period, because its noisy threshold would then reveal something about both periods
+    although only one was charged for it.
 
     Attributes:
         walker: The object that draws the release's reports, and decides by a private test whether to repeat one.
         subject: The subject column.
-        time: The column of times, by which a subject's rows are ordered. If None, they are already in order.
+        time: The column of times, which determines the order of a subject's rows. If None, they are already in order.
         source: The source of random bytes.
         unit: The unit of distances.
-        slack_mm: The number of millimetres by which the guarantee counts two different positions as farther apart,
+        slack_mm: The number of millimetres that the guarantee adds to the distance between two different positions,
             because tests measure distances in whole millimetres. 0 if traces consist of records only.
         charger: The object that charges each segment to a ledger. If None, segments are only counted in memory.
         forms: The formats of subjects and times.
-        limit: An account in memory of the epsilon that each subject has spent in this table, with the limit on it.
+        limit: An in-memory account of the epsilon that each subject has spent in this table, with the limit that
+            applies to it.
         _state: The last report and the current segment of each trace, in the order of the trace numbers.
-        _trace_numbers: The traces' numbers, keyed by subject and period, in the order in which the traces first
+        _trace_numbers: The number of each trace, keyed by subject and period, in the order in which the traces first
             occurred.
     """
 
@@ -200,14 +201,14 @@ class Tracer:
             release: The release.
             data: The data of the release's problem.
             subject: The subject column.
-            time: The column of times, by which a subject's rows are ordered. If None, they are already in order.
+            time: The column of times, which determines the order of a subject's rows. If None, they are already in
+                order.
             source: The source of random bytes.
             charger: The object that charges each segment to a ledger. If None, segments are only counted in memory.
             forms: The formats of subjects and times.
 
         Raises:
-            UsageError: The charger's options ask for stored reports, but this release repeats reports along traces
-                instead.
+            UsageError: The charger is set to store reports, which cannot be combined with traces.
         """
         if release.walker is None or subject is None:
             return None
@@ -239,8 +240,8 @@ class Tracer:
             frame: The part, with B rows.
             records: (B,) The index of each row's record among the release's matrix rows. If the guarantee covers every
                 point in a region, the record is a vertex that was drawn at random for the row.
-            reason: (B,) The reason why each row has no position, as an index into :data:`REASONS`, or -1 for a row with
-                a position.
+            reason: (B,) -1 for each row with a position, and otherwise the reason why it has none, as an index into
+                :data:`REASONS`.
             measure_steps: A function that takes the indices (M,) of rows and returns the distances (M, K) in steps from
                 their positions to the K outputs. If None, tests measure distances from the rows' records.
 
@@ -250,7 +251,7 @@ class Tracer:
             each trace.
 
         Raises:
-            InputError: The times have no order (see :func:`rank_times`).
+            InputError: The times cannot be ordered (see :func:`rank_times`).
         """
         trace_numbers = self._number_traces(frame)
         traced_rows = np.flatnonzero(trace_numbers >= 0)
@@ -292,9 +293,9 @@ class Tracer:
         return (outputs[:, None], report_reason), is_repeated, is_first
 
     def _measure_part(self, part: Ints, has_position: Bools, measure_steps: Callable[[Ints], Ints]) -> Ints:
-        """Return the distances (M, K) in steps from M rows' positions to the K outputs.
+        """Return the distances (M, K) in steps from the positions of M rows to the K outputs.
 
-        They are 0 for rows without a position.
+        The distances are 0 for rows without a position.
 
         Args:
             part: (M,) The indices of the rows.

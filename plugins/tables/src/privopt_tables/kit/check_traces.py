@@ -64,12 +64,12 @@ RELATIVE_TOLERANCE: Final = 1e-9
 
 @frozen(kw_only=True, eq=False)
 class _TraceSetting:
-    """The P places from which the checked traces are made.
+    """The P places that the checked traces visit.
 
     Attributes:
         law: The probability distribution of reports along traces through these places.
-        distances: (P, P) The distances between places. They are infinite for pairs without a guarantee.
-        names: The places' names, which messages quote.
+        distances: (P, P) The distances between places, which are infinite for pairs without a guarantee.
+        names: The places' names, used in messages.
         columns: The columns of a table with one row per place, keyed by name.
     """
 
@@ -80,7 +80,7 @@ class _TraceSetting:
 
 
 def draws_traces(release: type[Any]) -> bool:
-    """Return whether releases of a class have a ``walker``, which is the object that draws reports along traces."""
+    """Return whether the releases of a class can draw reports along traces, that is, whether they have a ``walker``."""
     field_names = {attribute.name for attribute in attrs.fields(release)} if attrs.has(release) else set()
     return getattr(release, "walker", MatrixRelease.walker) is not MatrixRelease.walker or "walker" in field_names
 
@@ -93,10 +93,10 @@ def traces(trial: Trial) -> None:
 
 
 def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
-    """Check the noise in a release's repetition tests, the probabilities of its report sequences, and its draws.
+    """Check a release that reports traces, namely its noise, the probabilities of its reports, and its draws.
 
     Args:
-        trial: A single run of the check, which reports failures.
+        trial: The current trial, used to report failures.
         problem: The generated problem.
         run: The run in which the problem was solved.
     """
@@ -130,15 +130,16 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
 def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting) -> None:
     """Check the noise in the repetition tests, and the epsilon charged for each segment of a trace.
 
-    The noise must hide the distance between any two places. A segment consists of a report, the rows that repeat it,
-    and the row that renews it. The charge for a segment must be at least the sum of the epsilons of a fresh report, the
+    A repetition test decides whether a row repeats the previous report or renews it with a fresh one. The noise in the
+    tests must hide the distance between any two places. A segment consists of a report, the rows that repeat it, and
+    the row that renews it. The charge for a segment must be at least the sum of the epsilons of a fresh report, the
     threshold and two tests.
 
     Args:
-        trial: A single run of the check, which reports failures.
+        trial: The current trial, used to report failures.
         problem: The generated problem.
-        walker: The walker of the release, which draws reports along traces.
-        setting: The places of the traces.
+        walker: The part of the release that draws reports along traces.
+        setting: The places that the traces visit.
     """
     terms, prediction, steps = walker.terms, walker.prediction, walker.prediction.steps
     noises = (("threshold", prediction.threshold, terms.threshold), ("test", prediction.test, terms.test))
@@ -181,12 +182,12 @@ def _compare_traces(
     most :func:`max_log_ratio`.
 
     Args:
-        trial: A single run of the check, which reports failures.
+        trial: The current trial, used to report failures.
         problem: The generated problem.
-        walker: The walker of the release, which draws reports along traces.
-        setting: The places of the traces.
+        walker: The part of the release that draws reports along traces.
+        setting: The places that the traces visit.
         length: The number of rows in a trace.
-        random: The random generator that chooses the traces.
+        random: The random generator used to choose the traces.
     """
     place_count = len(setting.names)
     for number in range(TRACE_PAIRS):
@@ -218,9 +219,9 @@ def _compare_traces(
 
 
 def _neighbouring_place(place_number: int, count: int) -> int:
-    """Return the index of a place's partner, or the place's own index if it has none.
+    """Return the index of the place that is paired with a given place, or the given index if there is no such place.
 
-    Places 2k and 2k + 1 are partners.
+    Places 2k and 2k + 1 form a pair.
     """
     return min(place_number ^ 1, count - 1)
 
@@ -244,16 +245,16 @@ def _compare_draws(
     length: int,
     random: Random,
 ) -> None:
-    """Check that reports drawn along a trace have the claimed distribution, and that subjects were charged for them.
+    """Check that reports along a trace have the claimed distribution, and that subjects were charged enough for them.
 
     Args:
-        trial: A single run of the check, which reports failures.
+        trial: The current trial, used to report failures.
         problem: The generated problem.
         release: The release.
         data: The data of the release's problem.
-        setting: The places of the traces.
+        setting: The places that the trace visits.
         length: The number of rows in the trace.
-        random: The random generator that chooses the trace.
+        random: The random generator used to choose the trace.
     """
     trace = [random.randrange(len(setting.names)) for _ in range(length)]
     # Half of the traces stay at one place, because a fault that reveals a little in each row becomes visible there.
@@ -287,18 +288,18 @@ def _compare_draws(
 def _count_draws(
     release: Any, data: MetricData, setting: _TraceSetting, trace: list[int], seed: int
 ) -> tuple[Counter[Reports], dict[Reports, Fraction]]:
-    """Draw reports along one trace for `TRACE_DRAWS` subjects, and count the sequences of reports.
+    """Draw reports along the same trace for `TRACE_DRAWS` subjects, and count each sequence of reports.
 
     Args:
         release: The release.
         data: The data of the release's problem.
-        setting: The places of the traces.
+        setting: The places that the trace visits.
         trace: The indices of the places along the trace.
         seed: The seed of the draws.
 
     Returns:
-        Two mappings from each sequence of reports: how often it was drawn, and the smallest amount that any subject was
-        charged for it.
+        Two mappings keyed by the sequence of reports. The first contains how often each sequence was drawn, and the
+        second the smallest amount that any subject was charged for it.
     """
     secret = Secret.of(**{name: name for name in setting.columns})
     protector = PositionProtector.of(release, data, secret, ApplyOptions(seed=seed, subject="who"))
@@ -326,12 +327,12 @@ def _count_draws(
 
 
 def _tail_probability(observed: Counter[Reports], law: Mapping[Reports, float]) -> float:
-    """Return the p-value of a chi-square test that compares drawn sequences of reports with their distribution.
+    """Return the p-value of a chi-square test of the drawn sequences of reports against their claimed distribution.
 
-    Rare sequences are pooled, because the chi-square approximation fails for small expected counts.
+    Rare sequences are pooled, because the chi-square approximation is poor for small expected counts.
 
     Args:
-        observed: How often each sequence of reports was drawn.
+        observed: The number of times each sequence of reports was drawn.
         law: The probability of each sequence.
     """
     from scipy.stats import chisquare

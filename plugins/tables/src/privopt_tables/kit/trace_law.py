@@ -35,11 +35,12 @@ class Law:
     """The distribution of reports along traces through a set of P places.
 
     Attributes:
-        fresh: (P, K) The probability of each output in a fresh report (one that is not a repetition) from each place.
+        fresh: (P, K) The probability of each output in a fresh report, that is, one that does not repeat the previous
+            report, from each place.
         steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which repetition
             tests measure distances.
-        prediction: The parameters of the repetition tests, which are the level and the rates of the noise. The level is
-            the distance up to which a report would be repeated without noise.
+        prediction: The parameters of the repetition tests: the level, and the rates of the noise. The level is the
+            distance up to which a report would be repeated if there were no noise.
     """
 
     fresh: Floats
@@ -100,9 +101,9 @@ class Law:
         """Return the probability of the outcomes of one segment's repetition tests.
 
         Args:
-            last_output: The index of the output that the tests repeat or renew.
+            last_output: The index of the output that was last reported, which each test either repeats or renews.
             repeated_places: The places of the rows that repeat the report.
-            renewal_place: The place of the row that renews the report, or None if no row does.
+            renewal_place: The place of the row that renews the report, or None if the trace ends before it is renewed.
         """
         # Given the noise on the threshold, the tests are independent, so their order has no effect.
         key = last_output, tuple(sorted(repeated_places)), renewal_place
@@ -123,17 +124,17 @@ class Law:
 
     @cached_property
     def _segment_cache(self) -> dict[tuple[int, tuple[int, ...], int | None], float]:
-        """The results of :meth:`_segment_probability` so far, keyed by its arguments, with the places sorted."""
+        """A cache of the results of :meth:`_segment_probability`, keyed by its arguments with the places sorted."""
         return {}
 
 
 def segment_probability(
     threshold: float, test: float, repeated_steps: Sequence[int], renewal_steps: int | None
 ) -> float:
-    """Return the probability that some tests repeat a report and that a last test renews it.
+    """Return the probability that a series of tests all repeat a report and that a final test renews it.
 
-    The level is the distance up to which a report would be repeated without noise. Let m be the threshold's noise. A
-    test at x steps beyond the level repeats the report with probability 1 - exp(-test (m - x)) if m > x, and always
+    The level is the distance up to which a report would be repeated without noise. Let m be the noise on the threshold.
+    A test at x steps beyond the level repeats the report with probability 1 - exp(-test (m - x)) if m > x, and always
     renews it if m <= x. The result is a sum of geometric series over m. For r repetitions, the number of terms is
     proportional to 2^r.
 
@@ -171,16 +172,17 @@ def segment_probability(
 
 
 def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction:
-    """Return how large the guarantee allows the log ratio of a sequence's probabilities along two traces to be.
+    """Return the largest log ratio that the guarantee allows between a sequence's probabilities along two traces.
 
-    The first report contributes its epsilon times the distance at the first row. Each segment contributes its epsilon
-    times the largest distance at the rows that repeat or renew its report. The epsilon of a complete segment is the sum
-    of the epsilons of a report, the threshold and two tests. For a segment that has not ended, it is the epsilon of the
-    threshold alone. The cost that ``terms`` gives for a segment is not used, because it is among the numbers to check.
+    The first report contributes its epsilon times the distance between the traces at the first row. Each segment
+    contributes its epsilon times the largest distance at the rows that repeat or renew its report. The epsilon of a
+    complete segment is the sum of the epsilons of a report, the threshold and two tests. For a segment that has not
+    ended, it is the epsilon of the threshold alone. The cost that ``terms`` gives for a segment is not used, because it
+    is one of the numbers being checked.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.
-        reports: The sequence.
+        reports: The sequence of reports.
         distances: (T,) The distance between the two traces at each row, in the unit of the epsilons.
     """
     segment_epsilon = terms.report + terms.threshold + 2 * terms.test

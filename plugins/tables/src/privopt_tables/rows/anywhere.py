@@ -27,7 +27,7 @@ _AXES: Final = COORDINATES["geographic"]
 
 
 def wrap_longitudes(longitudes: Floats) -> Floats:
-    """Convert longitudes between -180 and 360 degrees to the range from -180 to 180. The subtraction is exact."""
+    """Convert longitudes between -180 and 360 degrees to the range from -180 to 180, without rounding errors."""
     return np.where(longitudes > 180.0, longitudes - 360.0, longitudes)
 
 
@@ -45,18 +45,18 @@ class AnywhereProtector(RowProtector):
     def of(
         cls, release: PositionRelease, secret: Secret, options: ApplyOptions, charger: RowCharger | None = None
     ) -> AnywhereProtector:
-        """Make the protector for a release that draws reports for positions, and check the options.
+        """Create a protector for a release that draws reports for positions, after checking the options.
 
         Args:
             release: The release to draw reports from.
             secret: The columns that hold the secret.
-            options: How the release is applied.
+            options: The options for applying the release.
             charger: The object that charges the rows, which must be open before the first row is protected. If None,
                 nothing is charged.
 
         Raises:
-            UsageError: The secret is an id or a position in km, or the options ask for something that needs records,
-                namely a batch, stored reports or a maximum distance.
+            UsageError: The secret is an id or a position in km, or an option requires records. Such options are a
+                batch, stored reports and a maximum distance.
         """
         positions = list_positions(secret, options, None)
         if any(columns.kind != "geographic" for _, columns in positions):
@@ -81,12 +81,12 @@ class AnywhereProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The names of the columns for reports and coordinates, and of the column that marks seeded reports."""
+        """The names of the columns for reports, their coordinates and, if there is a seed, the mark of seeded reports."""
         names = [name for report in self.report_columns for name in (report, *self._coordinate_columns(report))]
         return (*names, *((SEEDED,) if self.is_seeded else ()))
 
     def _coordinate_columns(self, report: str) -> tuple[str, ...]:
-        """Return the names of the columns with the latitudes and longitudes of the reports in column ``report``."""
+        """Return the names of the latitude and longitude columns that belong to the report column ``report``."""
         return tuple(f"{report}_{axis}" for axis in _AXES)
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
@@ -133,15 +133,15 @@ class AnywhereProtector(RowProtector):
 
         Returns:
             Two arrays. The first, of shape (B, 2), contains latitudes and longitudes. The second, of shape (B,),
-            contains the reasons why rows have no usable position, as indices into :data:`.nearest_record.REASONS`, or
-            -1 for rows with one.
+            contains -1 for each row with a usable position, and otherwise the reason why there is none, as an index
+            into :data:`.nearest_record.REASONS`.
         """
         positions, fault = positions_of(frame, columns)
         reason = unusable_reasons(positions, fault, geographic=True)
         return np.column_stack([positions[:, 0], wrap_longitudes(positions[:, 1])]), reason
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the rows' positions, which other columns must not contain."""
+        """Return the positions of the rows, which must not appear in other columns."""
         secrets = []
         for _, columns in self.positions:
             positions, reason = self._read_positions(frame, columns)

@@ -26,7 +26,7 @@ _UNKNOWN: Final = REASONS.index("unknown id")
 
 @frozen(kw_only=True, eq=False)
 class IdProtector(RowProtector):
-    """A protector that draws a report for each id with :meth:`privopt.interfaces.release.Release.sample`.
+    """A protector that draws a report for each id by calling :meth:`privopt.interfaces.release.Release.sample`.
 
     Attributes:
         release: The release to draw reports from. It overrides ``sample``, and draws with the operating system's
@@ -39,18 +39,18 @@ class IdProtector(RowProtector):
     def of(
         cls, release: Release, secret: Secret, options: ApplyOptions, charger: RowCharger | None = None
     ) -> IdProtector:
-        """Make the protector for a release without a matrix, and check the options.
+        """Create a protector for a release without a matrix, after checking the options.
 
         Args:
             release: The release to draw reports from.
             secret: The columns that hold the secret.
-            options: How the release is applied.
+            options: The options for applying the release.
             charger: The object that charges the rows, which must be open before the first row is protected. If None,
                 nothing is charged.
 
         Raises:
-            UsageError: The secret is a position, or the options ask for something that needs a matrix, namely a seed, a
-                batch, stored reports or a maximum distance.
+            UsageError: The secret is a position, or an option requires a matrix. Such options are a seed, a batch,
+                stored reports and a maximum distance.
         """
         positions = list_positions(secret, options, None)
         if any(columns.kind != "id" for _, columns in positions):
@@ -68,7 +68,7 @@ class IdProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The names of the report columns, with one per position."""
+        """The names of the report columns, one per position."""
         return self.report_columns
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
@@ -102,7 +102,7 @@ class IdProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _draw_reports(self, ids: Sequence[str | None]) -> list[str | None]:
-        """Draw a report for each id. The result contains None for an id that is missing or unknown."""
+        """Draw a report for each id, or return None in its place if the id is missing or unknown."""
         rows_by_id: dict[str, list[int]] = {}
         for row, name in enumerate(ids):
             if name is not None:

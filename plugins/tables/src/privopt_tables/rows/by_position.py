@@ -69,17 +69,18 @@ class PositionProtector(RowProtector):
 
     Attributes:
         release: The matrix from whose rows reports are drawn.
-        snap: The rule that finds each row's record, which is the one nearest to its position or the one with its id.
+        snap: The rule that finds the record of each row, which is the record nearest to its position or the one with
+            its id.
         outputs: The outputs with their coordinates, or None if they have no coordinates.
         tracer: The object that draws reports along traces. None if the release reports each row independently.
         find_neighbours: A function that finds the places near a position whose stored reports may be repeated there. If
             None, only the report stored for the position's own place may be repeated.
-        row_key_columns: The columns of subjects and row ids, which together identify a row in a batch. If None, rows
-            are identified by their index in the table.
-        ways: The object that measures path lengths from any point to the outputs, which traces in a region need. None
-            if there are no traces, or if positions are replaced by records.
+        row_key_columns: The subject column and the column of row ids, which together identify a row in a batch. If
+            None, rows are identified by their index in the table.
+        ways: The object that measures path lengths from any point to the outputs, which is needed for traces in a
+            region. None if there are no traces, or if positions are replaced by records.
         strays: A count of the positions that are far from every record.
-        unit_searches: The searches for other units that the numbers in the table may be in, one per position of two
+        unit_searches: Searches for the unit that the table's numbers may be in, one for each position that has two
             columns. Empty if the records have no coordinates.
         look_alike_counts: The number of rows so far whose id looks like a record's id without being equal to it, keyed
             by column.
@@ -110,13 +111,13 @@ class PositionProtector(RowProtector):
         charger: RowCharger | None = None,
         coins: Coins | None = None,
     ) -> PositionProtector:
-        """Make the protector for a matrix, and check the options.
+        """Create a protector for a matrix, after checking the options.
 
         Args:
             release: The matrix to draw from.
             data: The problem's data, which contains the coordinates and the region.
             secret: The columns that hold the secret.
-            options: How the release is applied.
+            options: The options for applying the release.
             charger: The object that charges the rows, which must be open before the first row is protected. If None,
                 nothing is charged.
             coins: The source of the batch's random bytes. None if there is no batch.
@@ -167,26 +168,29 @@ class PositionProtector(RowProtector):
         return self.positions[0][1]
 
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
-        """Add the position's prefix to names of columns that concern the whole row.
+        """Add the prefix of the position, if there is only one, to the names of columns that concern the whole row.
 
-        If rows have several positions, the names are returned without a prefix.
+        If rows have several positions, the names are returned unchanged.
         """
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
         return tuple(prefix_name(prefix, name) for name in names)
 
     def coordinate_columns(self, report: str) -> tuple[str, ...]:
-        """Return the names of the coordinate columns that belong to the report column ``report``, if there are any."""
+        """Return the names of the coordinate columns that belong to the report column ``report``, or an empty tuple.
+
+        There are no such columns if the outputs have no coordinates.
+        """
         axes = () if self.outputs is None else COORDINATES[self.outputs.kind]
         return tuple(f"{report}_{axis}" for axis in axes)
 
     @property
     def _trace_columns(self) -> tuple[str, ...]:
-        """The names of the columns that mark repeated reports and traces' first reports. Empty without traces."""
+        """The names of the columns that mark repeated reports and the first report of each trace, if there are any."""
         return () if self.tracer is None else self._prefix_names(KEPT, FIRST)
 
     @property
     def _mark_columns(self) -> tuple[str, ...]:
-        """The names of the marker columns, which say whether a table's reports were drawn with a seed or are stored."""
+        """The names of the columns that mark reports as drawn with a seed or as stored."""
         return self._prefix_names(*((SEEDED,) if self.is_seeded else ()), *((STICKY,) if self.is_sticky else ()))
 
     @property
@@ -196,11 +200,11 @@ class PositionProtector(RowProtector):
         return (*reports, *self._trace_columns, *self._mark_columns)
 
     def check(self, names: list[str], table: str) -> None:
-        """Run the base class's checks on a table's columns, and check that the columns required for traces exist.
+        """Run the base class's checks on a table's columns, and check that the columns needed for traces exist.
 
         Args:
             names: The names of the table's columns.
-            table: The table's name, which error messages quote.
+            table: The table's name, used in error messages.
 
         Raises:
             InputError: A required column is missing or is a column of the secret, two columns have the same name, or a
@@ -264,10 +268,10 @@ class PositionProtector(RowProtector):
         return self._draw_reports(frame, 0)[0][:, 0]
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the positions, and the ids and names of records, that other columns are searched for.
+        """Return the secrets to search for in other columns: positions, and the ids and names of records.
 
-        Positions are taken from all rows, but ids and names only from an evenly spaced sample of the rows. A position's
-        record is the one that :meth:`_record_ids` returns.
+        Positions are taken from all rows, but ids and names only from an evenly spaced sample of the rows. The record
+        of a position is determined by :meth:`_record_ids`.
         """
         text_rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         places, secrets = self.snap.places, []
@@ -306,7 +310,7 @@ class PositionProtector(RowProtector):
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:
         """Count the positions that would fit another unit, and the ids that look like a record's id but differ from it.
 
-        The counts accumulate over all parts of the table and are used in warnings.
+        The counts accumulate over all parts of the table, and are used for warnings.
         """
         for _, columns in self.positions:
             if columns.kind == "id":
@@ -348,7 +352,7 @@ class PositionProtector(RowProtector):
         return (*(note for search in self.unit_searches for note in search.notes), *look_alikes)
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error for a table in which no row got a report, with hints about other units and similar ids."""
+        """Return the error to raise if no row of a table got a report, with hints about other units and similar ids."""
         return UsageError("; ".join((str(super().no_report_error(table)), *self._spelling_notes)))
 
     def _record_ids(self, frame: nw.DataFrame[Any], columns: Secret) -> list[str | None]:
@@ -443,7 +447,7 @@ class PositionProtector(RowProtector):
     def _find_places(self, frame: nw.DataFrame[Any]) -> RowPlaces:
         """Find the place under which each row's report is stored, which is a record or a vertex near the position.
 
-        The place follows from the position without randomness, so that all visits to the position share one stored
+        The place is a deterministic function of the position, so that all visits to the position share one stored
         report.
 
         Returns:
@@ -456,22 +460,22 @@ class PositionProtector(RowProtector):
 
     @property
     def price(self) -> str | None:
-        """A sentence that says what a row is charged. For traces, it says what a report and a segment are charged."""
+        """A sentence on what is charged for a row or, for traces, for a first report and for each later segment."""
         return super().price if self.tracer is None else self.tracer.price
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all of a subject's reports together, or None if reports are not charged."""
+        """A sentence on the guarantee for all reports about a subject together, or None if nothing is charged."""
         # Traces add up the epsilon that each subject spends, even if there is no ledger.
         counter = self.tracer or self.charger
         return None if counter is None else counter.sequence
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the base class's warnings, preceded by those about distant positions, other units and similar ids."""
+        """Return warnings about distant positions, other units and similar ids, then the base class's warnings."""
         return (*self.strays.notes, *self._spelling_notes, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the base class's notes, and a note on what the guarantee means for positions that are not records."""
+        """Return the base class's notes, then a note on what the guarantee means for positions that are not records."""
         base_notes = super().notes(guarantee)
         if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
             return base_notes
@@ -491,11 +495,12 @@ class PositionProtector(RowProtector):
 
 
 def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: Space | None) -> tuple[UnitSearch, ...]:
-    """Return the searches for the unit of measurement, one for each position that consists of two columns.
+    """Return a search for the unit of measurement for each position that consists of two columns.
 
     Args:
         positions: The prefix and the columns of each position.
-        places: The records. Positions of another kind than these are omitted. None if there are no coordinates.
+        places: The records, or None if they have no coordinates. Positions of a different kind than the records are
+            left out.
     """
     if places is None or places.on_map is None:
         return ()
@@ -509,20 +514,20 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 def _make_neighbour_finder(
     options: ApplyOptions, snap: Snap, kind: str
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
-    """Return a function that finds the places near each position whose stored reports may be repeated.
+    """Return a function that finds the places near each position whose stored reports may be repeated there.
 
-    The result is None if :attr:`.Charge.within` is not set. Then only the report stored for a position's own place may
-    be repeated.
+    The result is None if :attr:`.Charge.within` is not set, in which case only the report stored for a position's own
+    place may be repeated.
 
     Args:
-        options: How the release is applied. Its ``charge.within`` is the maximum distance to nearby places in km, or
-            None.
-        snap: The rule that finds each row's record.
+        options: The options for applying the release. ``charge.within`` is the maximum distance to nearby places in km,
+            or None.
+        snap: The rule that finds the record of each row.
         kind: The kind of secret (:class:`Secret`).
 
     Raises:
-        UsageError: The distance is not a number above 0, is too small (see :meth:`.Snap.make_neighbour_finder`), or is
-            given although reports are not stored or the secret is an id.
+        UsageError: The distance is not a number above 0 or is too small (see :meth:`.Snap.make_neighbour_finder`), or
+            it is given although reports are not stored or the secret is an id.
     """
     if options.charge is None or options.charge.within is None:
         return None

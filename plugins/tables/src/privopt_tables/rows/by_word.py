@@ -38,7 +38,7 @@ _APOSTROPHES: Final = dict.fromkeys(map(ord, "\u2019\u02bc\uff07"), "'")
 
 
 class _Separators(dict[int, str]):
-    """A table for ``str.translate`` that replaces every character that cannot be part of a word by a space."""
+    """A table for ``str.translate`` that replaces every character that cannot be part of a word with a space."""
 
     def __missing__(self, code: int) -> str:
         """Return the character with the given code point if it can be part of a word, or a space otherwise.
@@ -74,8 +74,8 @@ def vocabulary(ids: Iterable[str]) -> dict[str, int]:
     """Return a mapping from words to the indices of their records.
 
     The words are the ids in Unicode normal form C, with plain apostrophes, and their case-folded forms. If a
-    case-folded form is also the id of another record, it is mapped to that record. If several ids have the same form,
-    the first record counts.
+    case-folded form is also the id of another record, it is mapped to that record. If several ids share a form, it is
+    mapped to the first of their records.
 
     Args:
         ids: The records' ids, in order.
@@ -134,18 +134,18 @@ class WordProtector(RowProtector):
         charger: RowCharger | None = None,
         coins: Coins | None = None,
     ) -> WordProtector:
-        """Make the protector for sentences, and check the options.
+        """Create a protector for sentences, after checking the options.
 
         Args:
             release: The matrix to draw from, whose records are words.
             secret: The column of sentences.
-            options: How the release is applied.
+            options: The options for applying the release.
             charger: The object that charges the rows, which must be open before the first row is protected. If None,
                 nothing is charged.
             coins: The source of the batch's random bytes. None if there is no batch.
 
         Raises:
-            UsageError: The release reports traces, or an option cannot be used with sentences.
+            UsageError: The release reports traces, or an option is invalid or cannot be used with sentences.
         """
         # These options concern positions, or need rows that contain a single record.
         excluded = {
@@ -184,17 +184,17 @@ class WordProtector(RowProtector):
 
     @property
     def price(self) -> str | None:
-        """A sentence that says what a subject is charged for a known word, or None if nothing is charged."""
+        """A sentence that states what a subject is charged for each known word, or None if nothing is charged."""
         return None if self.charger is None else self.charger.price("known word")
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all of a subject's words together, or None if nothing is charged."""
+        """A sentence that states the guarantee for all words of a subject together, or None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence_of_words
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers of reported, dropped and masked words, keyed by kind. The last is left out without masking."""
+        """The numbers of reported and dropped words and, if unknown words are masked, of masked words, by kind."""
         return {name: count for name, count in self.word_counts.items() if name != "masked" or self.is_masking}
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
@@ -235,7 +235,7 @@ class WordProtector(RowProtector):
         return self.replace_secret(frame, [text, *marks]).select(*order, *self.added_columns)
 
     def _draw_reports(self, words: list[list[int]], rows: Ints, first: int) -> list[str]:
-        """Draw a report for each known word in some rows.
+        """Draw a report for each known word in the selected rows.
 
         Args:
             words: The record index of each word in each row, or -1 for an unknown word.
@@ -262,7 +262,7 @@ class WordProtector(RowProtector):
         return reports
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the base class's notes, and a note on how the guarantee adds up over the words of a sentence."""
+        """Return the base class's notes, then a note on how the guarantee adds up over the words of a sentence."""
         if self.is_masking:
             shared = "pattern of known and unknown words"
             public = "the words' number, their order and the masks stay visible"

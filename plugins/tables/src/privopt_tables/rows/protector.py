@@ -46,25 +46,25 @@ class RowProtector(ABC):
     """Base class of protectors, which replace the secret in a table with reports.
 
     A protector also counts the rows that get no report, and collects what the table's owner should know before
-    publishing.
+    publishing it.
 
     Attributes:
         secret: The columns that hold or reveal the secret, which are dropped.
-        positions: The report prefix and the columns of each position in a row. The prefix is None if report columns
-            have none.
+        positions: The prefix of the report columns and the columns of the secret, for each position in a row. The
+            prefix is None if the report columns have none.
         source: The source of random bytes.
         is_seeded: Whether the source is a seeded generator. Reports drawn with a seed are not private.
         coins: The source of a batch's random bytes, with a separate stream for each draw. If None, ``source`` is used.
         charger: The object that charges each row to its subject before its reports are drawn. None if nothing is
             charged.
         refusals: The number of rows without a report so far, keyed by reason.
-        first_malformed: The index of the first row with a malformed cell, for each reason in
-            :data:`.nearest_record.MALFORMED` that occurred.
-        leaks: The columns in which the secret was found. Those that ``secret.also`` lists are dropped, and all others
+        first_malformed: The index of the first row with a malformed cell, keyed by reason. Only the reasons in
+            :data:`.nearest_record.MALFORMED` are recorded.
+        leaks: The columns in which the secret was found. Those listed in ``secret.also`` are dropped, and all others
             remain.
         leaky_columns: A search for remaining columns that reveal the secret by their values or field names.
-        column_hashes: The objects that replace cells with keyed hashes. The list may be filled only after the ledger
-            has been opened, because the ledger's key is not known before.
+        column_hashes: The objects that replace cells with keyed hashes. The list must not be filled before the ledger
+            has been opened, because the ledger's key is not known until then.
     """
 
     secret: Secret
@@ -86,7 +86,7 @@ class RowProtector(ABC):
 
     @property
     def report_columns(self) -> tuple[str, ...]:
-        """The names of the report columns, with one per position."""
+        """The names of the report columns, one per position."""
         return tuple(prefix_name(prefix, REPORT) for prefix, _ in self.positions)
 
     @abstractmethod
@@ -99,7 +99,7 @@ class RowProtector(ABC):
         """
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the secrets that other columns must not contain, with one item per position in a row.
+        """Return the secrets that must not appear in other columns, with one item for each position in a row.
 
         The base class returns the ids or sentences in an evenly spaced sample of the rows.
         """
@@ -115,16 +115,19 @@ class RowProtector(ABC):
         ]
 
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:  # noqa: B027
-        """Count secrets that are written differently from the records, for warnings. Does nothing by default."""
+        """Count the secrets that are written differently from the records, for use in warnings.
+
+        The base class counts nothing.
+        """
 
     @property
     def price(self) -> str | None:
-        """A sentence on what a row is charged and how many rows the limit allows, or None if nothing is charged."""
+        """A sentence on the charge per row and how many rows the limit allows, or None if nothing is charged."""
         return None if self.charger is None else self.charger.price("place" if self.is_sticky else "row")
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all of a subject's reports together, or None if nothing is charged."""
+        """A sentence on the guarantee for all reports about a subject together, or None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence
 
     @property
@@ -142,7 +145,7 @@ class RowProtector(ABC):
 
         Args:
             names: The names of the table's columns.
-            table: The table's name, which error messages quote.
+            table: The table's name, used in error messages.
 
         Raises:
             InputError: A required column is missing or is a column of the secret, two columns have the same name, or a
@@ -183,7 +186,7 @@ class RowProtector(ABC):
             digest.add(b"row", number.to_bytes(8, "big"), subject.encode("utf-8"), period.encode(), *row_secrets)
 
     def count_refusals(self, reason: Ints, first: int) -> None:
-        """Count the rows without a report by reason, and record the first row with each kind of malformed cell.
+        """Count the rows without a report by reason, and remember the first row with each kind of malformed cell.
 
         Args:
             reason: (B,) The reason why each row has no report, as an index into :data:`REASONS`, or -1 for a row with a
@@ -201,7 +204,7 @@ class RowProtector(ABC):
     def replace_secret(self, frame: nw.DataFrame[Any], columns: Iterable[pl.Series]) -> nw.DataFrame[Any]:
         """Return the rows with new columns in place of the secret's columns.
 
-        All columns that stay are examined for copies of the secret. Columns to hash are then replaced by their hashes.
+        All remaining columns are examined for copies of the secret. Columns to hash are then replaced by their hashes.
 
         Args:
             frame: Rows of the table.
@@ -225,7 +228,7 @@ class RowProtector(ABC):
 
     @property
     def malformed_rows(self) -> tuple[str, ...]:
-        """Notes on the first row with each kind of malformed cell. They do not quote cells, which may be secret."""
+        """Notes on the first row with each kind of malformed cell. They quote no cells, because these may be secret."""
         noun = "column" if len(self.secret.columns) == 1 else "columns"
         columns = f"{noun} {', '.join(map(cut, self.secret.columns))}"
         # Indices count from 0 and the header is row 1, so the first row of data is row 2.
@@ -235,7 +238,7 @@ class RowProtector(ABC):
         )
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error for a table in which no row got a report. Its message says how many rows were charged.
+        """Return the error to raise if no row of a table got a report. Its message says how many rows were charged.
 
         Args:
             table: The table's name.
@@ -250,7 +253,7 @@ class RowProtector(ABC):
         return UsageError(f"{table}: no row could be reported: {'; '.join(lines)}")
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return notes on the release's guarantee for whoever publishes the protected table."""
+        """Return notes on the release's guarantee for the publisher of the protected table."""
         sequence = () if self.sequence is None else (self.sequence,)
         return (*describe_limits(guarantee), *sequence, *_describe_several_positions(len(self.positions), guarantee))
 
@@ -324,7 +327,7 @@ def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
 
 
 def _exposed_columns_warning(names: Sequence[str], reason: str) -> tuple[str, ...]:
-    """Return a warning about columns that stay and may reveal the secret, or an empty tuple if there are none.
+    """Return a warning about remaining columns that may reveal the secret, or an empty tuple if there are none.
 
     Args:
         names: The names of the columns, of which the warning lists at most ten.

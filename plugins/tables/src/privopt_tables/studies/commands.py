@@ -270,10 +270,10 @@ def explore(
 
 
 def _describe_stop(curves: Curves) -> str:
-    """Return a clause that says how many points a limit or an interrupt left missing or unfinished."""
+    """Return a clause that states how many points are missing or unfinished because of a limit or an interrupt."""
     return f"stopped early, {curves.stopped_count} of {number_of(len(curves.points), 'point')} missing or unfinished"
 
 
 def _split_names(text: str) -> list[str]:
-    """Split a comma-separated list of names, strip surrounding blanks, and drop empty names."""
+    """Split a comma-separated list of names, stripping whitespace and dropping empty names."""
     return [name.strip() for name in text.split(",") if name.strip()]

@@ -46,16 +46,16 @@ __all__ = ["Curves", "Point", "curve", "draw_curves"]
 
 @frozen(kw_only=True)
 class Curves:
-    """The curves of all mechanisms, with notes for the user.
+    """The loss curves of all mechanisms, with notes for the user.
 
     Attributes:
         points: The points of all curves, ordered by mechanism and then by epsilon.
-        notes: Notes that explain why a loss increases with epsilon.
-        refused: Notes that explain why a mechanism cannot solve the problem.
+        notes: Explanations of losses that increase with epsilon.
+        refused: Explanations of why a mechanism cannot solve the problem.
         unit: The unit of losses and bounds.
         distance_unit: The unit of distances between records and reports. Epsilon is given per this unit.
-        setting: What an attacker knows before any report, computed from the first mechanism's problem.
-        per_km: The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not give it.
+        setting: What an attacker knows before seeing any report, computed from the first mechanism's problem.
+        per_km: The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not specify it.
     """
 
     points: tuple[Point, ...]
@@ -68,7 +68,7 @@ class Curves:
 
     @property
     def stopped_count(self) -> int:
-        """The number of points that a limit or an interrupt stopped or kept from being started."""
+        """The number of points that were not finished, or not even started, because of a limit or an interrupt."""
         return sum(point.status == "stopped" for point in self.points)
 
     def table(self) -> CurveTable:
@@ -85,10 +85,10 @@ def curve(
     """Solve a problem with each mechanism at each epsilon, and return a table of losses and proved bounds.
 
     Args:
-        problem: A problem in memory, or a problem file. The epsilon in it is not used.
+        problem: A problem in memory, or a problem file. Its own epsilon is not used.
         mechanisms: The names of the mechanisms.
         epsilon: A range such as ``"0.5:5:30"``, or a tuple of the lowest value, the highest value and the number of
-            epsilons.
+            values.
         options: Arguments of :class:`privopt.run.task.Options`. Only gap, solver, jobs, progress and time_limit are
             used.
 
@@ -207,7 +207,9 @@ def _solve_points(
     points: dict[Key, Point],
     stored: PointsFile | None,
 ) -> None:
-    """Solve the points until an interrupt. Points without an earlier result come before those that were stopped.
+    """Solve all points that are still missing, until an interrupt arrives.
+
+    Points without an earlier result are solved before those that were stopped in an earlier run.
 
     Args:
         lines: The mechanisms' lines.
@@ -216,7 +218,7 @@ def _solve_points(
         executor: The executor for the mechanisms' tasks.
         received_signals: The signal numbers received so far. A signal handler appends to this list.
         points: The points from earlier runs, keyed by mechanism and epsilon. New points are added.
-        stored: The file to which each finished point is written as soon as it is found. None if there is no file.
+        stored: The file to which each finished point is written immediately. None if there is no file.
     """
     # New points come first, so that a repeated run makes progress even if the same points are stopped again.
     accepted_lines = [line for line in lines if not refusals.refuses_all(line.name)]
@@ -256,12 +258,12 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
     """Solve the problem with one mechanism at one epsilon, and certify the release.
 
     Args:
-        line: The mechanism, with the problem.
+        line: The mechanism and the problem.
         epsilon: The epsilon.
-        context: The method, solver, gap and executor to solve with.
+        context: The method, solver, gap and executor to use.
 
     Returns:
-        The point. It has no results if the time limit expired or there is no feasible release.
+        The point. It has no loss if the time limit expired or there is no feasible release.
 
     Raises:
         InputError: The mechanism cannot solve the problem.
@@ -348,12 +350,12 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
 
 
 def _loses_less(point: Point, compared: Point | None) -> bool:
-    """Return whether ``point`` has a smaller loss than ``compared``. A missing loss or point counts as infinite."""
+    """Return whether a point has a smaller loss than another, where a missing loss or point counts as infinite."""
     return point.loss is not None and (compared is None or compared.loss is None or point.loss < compared.loss)
 
 
 def _reuse_release(smaller: Point, point: Point) -> Point:
-    """Return a copy of a point with the release of a smaller epsilon, which is private at this point's epsilon as well.
+    """Return a copy of a point with the release of a smaller epsilon, which is also private at this point's epsilon.
 
     Args:
         smaller: The point at the smaller epsilon.
@@ -366,7 +368,7 @@ def _reuse_release(smaller: Point, point: Point) -> Point:
 
 
 def _set_bound(point: Point, bound: float, gap: float) -> Point:
-    """Return a copy of a point with a proved bound and the gap and status that follow from it.
+    """Return a copy of a point with a proved bound, and with its gap and status updated accordingly.
 
     Args:
         point: The point.

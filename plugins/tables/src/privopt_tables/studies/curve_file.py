@@ -114,9 +114,10 @@ class PointsFile:
         return not self.force and self.path.is_file() and self.mark_path.is_file()
 
     def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:
-        """Return the points from earlier runs. Without a file to continue, prepare to start one with the first point.
+        """Return the points from earlier runs, or prepare to start a new file if there is none to continue.
 
-        Points that were stopped without a release are not returned, so that they are solved again.
+        A new file is started only when its first point is written. Points that were stopped without a release are not
+        returned, so that they are solved again.
 
         Args:
             digest: The digest of the problem, gap and solver, which determine the points.
@@ -172,8 +173,7 @@ class PointsFile:
     def replace_old_file(self) -> None:
         """Remove an old CSV file and write the new digest, unless the CSV file is being continued.
 
-        This is called only when there is something to write, so if a command finds no point, the old file stays in
-        place.
+        This is called only when there is something to write, so the old file is kept if a command finds no point.
         """
         if self._digest is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)

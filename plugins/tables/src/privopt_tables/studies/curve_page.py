@@ -84,13 +84,13 @@ def write_curves(
     Args:
         problem: The problem file.
         mechanisms: The names of the mechanisms.
-        epsilon: The range as LO:HI:N. If None, the range lies around the problem's epsilon.
-        out: The CSV file for the table, which is continued if the same command started it. If None, no table is
+        epsilon: The range as LO:HI:N. If None, a range around the problem's epsilon is used.
+        out: The CSV file for the table, which is continued if it was started by the same command. If None, no table is
             written.
-        report: The file for the page on which to choose epsilon. If None, no page is written.
+        report: The file for the HTML page that helps to choose epsilon. If None, no page is written.
         options: The options. Only gap, solver, jobs, progress and time_limit are used for solving. With ``force``,
             existing files are replaced.
-        announce: A function that is called with each note on a mechanism that cannot solve the problem.
+        announce: A function to call with each note on a mechanism that cannot solve the problem.
         figures: The folder for the figures as SVG, PDF and PNG. If None, no figures are written.
         latex: The file for the LaTeX table. If None, no such table is written.
 
@@ -135,7 +135,7 @@ def write_curves(
 
 
 def curve_page(curves: Curves, problem: str) -> str:
-    """Return the page on which to choose epsilon as a self-contained HTML document.
+    """Return the page that helps to choose epsilon, as a self-contained HTML document.
 
     Args:
         curves: The curves to show. Every mechanism must have a point at each epsilon, in the same ascending order.
@@ -203,9 +203,9 @@ def curve_page(curves: Curves, problem: str) -> str:
 
 
 def _epsilon_positions(figure: Figure, values: Sequence[float]) -> list[float]:
-    """Return where epsilons are in a drawn figure, in points (1/72 inch) from the left edge.
+    """Return the horizontal positions of epsilons in a drawn figure, in points (1/72 inch) from the left edge.
 
-    The page's script uses these coordinates to move a line in the figure's SVG.
+    The page's script uses these positions to move a line in the figure's SVG.
     """
     # The figure's size is in inches, and an inch is 72 points.
     pixels = figure.axes[0].transData.transform([(value, 1.0) for value in values])[:, 0]
@@ -213,13 +213,13 @@ def _epsilon_positions(figure: Figure, values: Sequence[float]) -> list[float]:
 
 
 def _lowest_loss_figures(points: Sequence[Point]) -> dict[str, object] | None:
-    """Return the results of the mechanism with the lowest loss at one epsilon, as the page's script expects them.
+    """Return the results of the mechanism with the lowest loss at one epsilon, in the form used by the page's script.
 
     Args:
         points: The points of all mechanisms at this epsilon.
 
     Returns:
-        The results, keyed by the names that the script uses, or None if no release was found.
+        The results, keyed by the names that the script uses, or None if no release was found at this epsilon.
     """
     solved_points = [point for point in points if point.loss is not None]
     if not solved_points:
@@ -235,7 +235,7 @@ def _lowest_loss_figures(points: Sequence[Point]) -> dict[str, object] | None:
 
 
 def _format_cells(point: Point) -> Sequence[str]:
-    """Return the cells of a point's row in the page's tables, without its epsilon."""
+    """Return the cells of a point's row in the tables on the page, except for its epsilon."""
     figures = (point.loss, point.lower_bound, point.gap, *(getattr(point, name) for name in OF_RELEASE))
     texts = ["none" if value is None else f"{value:.4g}" for value in figures]
     return (point.mechanism, *texts, point.status)

@@ -54,7 +54,7 @@ def draw_loss(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
 
 
 def draw_figures(points: Sequence[Point], unit: str, distance_unit: str) -> dict[str, Figure]:
-    """Draw the figures of the loss and of the attacker's error, and return them keyed by name.
+    """Draw the loss and the attacker's error as separate figures, and return the figures keyed by name.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.
@@ -69,7 +69,7 @@ def draw_figures(points: Sequence[Point], unit: str, distance_unit: str) -> dict
 
 
 def _parenthesize(unit: str) -> str:
-    """Return a unit in parentheses after a space, or an empty string if there is no unit."""
+    """Return a unit in parentheses, preceded by a space, or an empty string if there is no unit."""
     return f" ({unit})" if unit else ""
 
 
@@ -109,17 +109,17 @@ def _draw_figure(
 
 
 def _shorten_name(name: str) -> str:
-    """Shorten a name to :data:`MAX_LABEL_CHARACTERS`.
+    """Shorten a name to at most :data:`MAX_LABEL_CHARACTERS` characters by cutting off its beginning.
 
-    The end of the name is kept, because a mechanism may be named by a path, and paths differ at their ends.
+    A mechanism may be named by a path, and paths are easier to tell apart by their ends.
     """
     return name if len(name) <= MAX_LABEL_CHARACTERS else f"...{name[3 - MAX_LABEL_CHARACTERS :]}"
 
 
 def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
-    """Return the epsilons and values of the points that have a positive value, as two lists.
+    """Return the epsilons and the values of the points that have a nonzero value, as two lists.
 
-    Values of 0 are left out, because the axes are logarithmic.
+    Points without a value, or with a value of 0, are left out, because the axes are logarithmic.
 
     Args:
         points: The points.

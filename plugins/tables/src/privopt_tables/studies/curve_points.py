@@ -56,16 +56,18 @@ Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
 
 @frozen(kw_only=True)
 class Point:
-    """The results of one mechanism at one epsilon. Values that describe a release are None if no release was found.
+    """The results of one mechanism at one epsilon.
+
+    Values that describe a release are None if no release was found.
 
     Attributes:
         mechanism: The name of the mechanism.
         epsilon: The exact epsilon.
         loss: The loss of a certified release.
         lower_bound: A proved lower bound on the loss of every release with this guarantee.
-        gap: The relative gap between loss and lower bound.
-        bayes_error: The probability, under the prior, that an attacker who sees one report and makes the best possible
-            guess at the record is wrong.
+        gap: The relative gap between the loss and the lower bound.
+        bayes_error: The probability, under the prior, that an attacker's best guess at the record after seeing one
+            report is wrong.
         error_p50, error_p95: The median and the 95 % quantile of the distance from a record to its report, under the
             prior.
         seconds: The time taken to solve the point, in seconds.
@@ -75,7 +77,7 @@ class Point:
         epsilon_achieved: The smallest epsilon that the release satisfies for all required pairs, computed exactly and
             rounded up.
         adversary_error: The expected loss of the best guess by an attacker who knows the prior and sees one report, in
-            the loss's unit. None if the loss is not defined for single reports.
+            the unit of the loss. None if the loss is not defined for single reports.
     """
 
     mechanism: str
@@ -100,14 +102,14 @@ def make_point(
     loss: UtilityLoss[MatrixRelease],
     achieved: float | None,
 ) -> Point:
-    """Return the point for a certified release, without a lower bound, gap or solving time.
+    """Return the point for a certified release, leaving out the lower bound, gap and solving time.
 
     Args:
         name: The name of the mechanism.
         epsilon: The point's epsilon.
         release: A certified release with matrix rows for all or some of the problem's records.
         problem: The problem, which provides the prior and the distances.
-        loss: The loss by which to evaluate the release and an attacker's guesses.
+        loss: The loss used to evaluate the release and an attacker's guesses.
         achieved: The smallest epsilon that the release satisfies, or None if there is none.
     """
     rows, prior = release.probabilities, problem.data.prior
@@ -140,7 +142,7 @@ def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
         mass: (N, K) The joint probabilities of records and reports.
 
     Returns:
-        The two distances, in the problem's unit, or two Nones if the distances from records to outputs are not known.
+        The two distances in the problem's unit, or two Nones if the distances from records to outputs are unknown.
     """
     # The distances from records to outputs are known only if ``crossed`` is set.
     if not data.crossed:
@@ -149,7 +151,7 @@ def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
 
 
 def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
-    """Return the median and the 95 % quantile of distances that are weighted by an array ``mass`` of the same shape."""
+    """Return the median and the 95 % quantile of distances, weighted by an array ``mass`` of the same shape."""
     # A quantile is the smallest distance at which the cumulative mass reaches the quantile's share of the total mass.
     order = np.argsort(distances.ravel(), kind="stable")
     cumulated = np.cumsum(mass.ravel()[order])
@@ -159,17 +161,17 @@ def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
 
 
 def adversary_error(probabilities: Floats, weighted: Floats) -> float:
-    """Return the expected loss of an attacker's best guess after one report (Shokri et al., S&P 2011).
+    """Return the expected loss of an attacker's best guess after seeing one report (Shokri et al., S&P 2011).
 
     Let p_i be the prior probability of record i, z_ik the probability of output k for record i, and c_iy the loss of
     output y at record i. Given output k, an attacker who knows p guesses the output y that minimises sum_i p_i z_ik
     c_iy. The result is at most the loss of the release, because the attacker could always guess k itself.
 
+    The computation takes N K^2 multiplications, and is done in blocks.
+
     Args:
         probabilities: (N, K) The obfuscation matrix with the entries z_ik.
         weighted: (N, K) The losses multiplied by the prior, p_i c_ik.
-
-    Notes: The computation takes N K^2 multiplications, and is done in blocks.
     """
     # Outputs that are never reported add nothing to the expected loss.
     nonzero_columns = np.flatnonzero(probabilities.any(axis=0))
@@ -182,18 +184,18 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
 
 @frozen(kw_only=True)
 class Setting:
-    """What an attacker knows before any report, and the words with which the page describes records.
+    """What an attacker knows before seeing any report, and the words that the page uses to describe records.
 
-    The page compares this attacker's errors with those of an attacker who sees a report.
+    The page compares the errors of this attacker with those of an attacker who sees a report.
 
     Attributes:
-        noun: The noun that the page uses for a record, such as "place".
+        noun: The page's noun for a record, such as "place".
         apart: The words that follow the distance between two records in a sentence on the page, such as "apart".
         bayes_error: The probability that the attacker's best guess at the record is wrong, under the prior.
-        adversary_error: The expected loss of the best guess under the prior, in the loss's unit. None if the loss is
-            not defined for single reports.
+        adversary_error: The expected loss of the best guess under the prior, in the unit of the loss. None if the loss
+            is not defined for single reports.
         limits: Sentences on what the guarantee does not cover.
-        odds: Whether every mechanism guarantees metric DP. If so, the page can say by how much one report changes the
+        odds: Whether every mechanism guarantees metric DP. If so, the page can state by how much one report changes the
             odds between two records.
     """
 
@@ -212,9 +214,9 @@ class Line:
     Attributes:
         name: The name of the mechanism.
         mechanism: The loaded mechanism.
-        method: The name of the method that solves the problem.
+        method: The name of the method used to solve the problem.
         gap: The requested relative gap.
-        problem: The problem at the epsilon in the problem file.
+        problem: The problem with the epsilon given in the problem file.
         guarantee: A key that represents the guarantee and the loss. Mechanisms with equal keys share their lower
             bounds.
         is_metric: Whether the guarantee is metric DP.
@@ -229,7 +231,7 @@ class Line:
     is_metric: bool = False
 
     def declare_at(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem with another epsilon. The result may be used to check the problem, but not to solve it.
+        """Return the problem with another epsilon, to be checked but not solved.
 
         If there is a region, its edges are still those for the original epsilon.
         """
@@ -240,7 +242,10 @@ class Line:
         return evolve(self.problem, declared=declared, data=evolve(self.problem.whole, epsilon=epsilon))
 
     def problem_at(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem to solve at another epsilon. If there is a region, it is divided anew for this epsilon."""
+        """Return the problem to be solved at another epsilon.
+
+        If there is a region, it is divided anew for this epsilon.
+        """
         problem = self.declare_at(epsilon)
         # The constraints on a region's edges, and the points at which its streets are divided, depend on epsilon.
         if problem.data.region is not None:
@@ -250,7 +255,7 @@ class Line:
 
     @property
     def setting(self) -> Setting:
-        """What an attacker knows before any report, computed from this mechanism's problem."""
+        """What an attacker knows before seeing any report, computed from this mechanism's problem."""
         data, loss = self.problem.data, self.mechanism.utility(self.problem, self.method)
         has_places = data.records.kind in ("geographic", "planar")
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
@@ -270,10 +275,10 @@ class Line:
 
     @property
     def is_nested(self) -> bool:
-        """Whether every release that is private at one epsilon is private at every larger epsilon.
+        """Whether every release that is private at one epsilon is also private at every larger epsilon.
 
-        If so, a lower bound for one epsilon is valid at every smaller epsilon. This is not so for a region of streets,
-        because the vertices that replace positions depend on epsilon.
+        If so, a lower bound for one epsilon is valid at every smaller epsilon. This does not hold for a region of
+        streets, because the vertices that replace positions depend on epsilon.
         """
         region = self.problem.data.region
         return region is None or region.steps == 0
@@ -285,19 +290,19 @@ class Line:
 
     @property
     def per_km(self) -> PerKm | None:
-        """The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not give it."""
+        """The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not specify it."""
         return self.problem.data.per_km
 
     def make_point(
         self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
     ) -> Point:
-        """Return the point for a certified release, without a lower bound, gap or solving time.
+        """Return the point for a certified release, leaving out the lower bound, gap and solving time.
 
         Args:
             epsilon: The point's epsilon.
             release: A certified release.
             problem: The problem at this epsilon.
-            loss: The loss by which to evaluate the release.
+            loss: The loss used to evaluate the release.
             achieved: The smallest epsilon that the release satisfies, or None if there is none.
         """
         return make_point(self.name, epsilon, release, problem, loss, achieved)
@@ -322,12 +327,16 @@ class LawLine(Line):
         return self.mechanism.at_epsilon(self.problem, epsilon)
 
     def problem_at(self, epsilon: Fraction) -> Any:
-        """Return the same problem as :meth:`declare_at`."""
+        """Return the problem to be solved, which is the same as that of :meth:`declare_at`."""
         return self.declare_at(epsilon)
 
     @property
     def setting(self) -> Setting:
-        """What an attacker knows before any report. If there is a channel, this is its prior over positions."""
+        """What an attacker knows before seeing any report.
+
+        The attacker's errors are given only if the mechanism provides a channel, which has a prior over finitely many
+        positions.
+        """
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
         setting = Setting(noun="position", limits=describe_limits(guarantee))
         release = self.mechanism.solve(self.problem, SolveContext(method=self.method, gap=self.gap)).release
@@ -341,24 +350,24 @@ class LawLine(Line):
 
     @property
     def is_nested(self) -> bool:
-        """Always True, because every release that is private at one epsilon is private at every larger epsilon."""
+        """Always True, because every release that is private at one epsilon is also private at every larger epsilon."""
         return True
 
     @property
     def units(self) -> tuple[str, str]:
-        """The unit of losses and the unit of distances, which are the same here."""
+        """The unit of losses and the unit of distances, which are the same for this kind of mechanism."""
         loss = self.mechanism.utility(self.problem, self.method)
         return loss.unit, loss.unit
 
     @property
     def per_km(self) -> PerKm | None:
-        """None, because these problems do not give the cost of one km of loss."""
+        """Always None, because these problems do not specify the cost of one km of loss."""
         return None
 
     def make_point(
         self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
     ) -> Point:
-        """Return the point for a certified release, without a lower bound, gap or solving time.
+        """Return the point for a certified release, leaving out the lower bound, gap and solving time.
 
         If the release has a channel, which is a matrix of output probabilities over finitely many inputs, the point
         also contains an attacker's errors.
@@ -367,7 +376,7 @@ class LawLine(Line):
             epsilon: The point's epsilon.
             release: A certified release, which is an instance of the mechanism's release class.
             problem: The problem at this epsilon, which is an instance of the mechanism's problem class.
-            loss: The loss by which to evaluate the release.
+            loss: The loss used to evaluate the release.
             achieved: The smallest epsilon that the release satisfies, or None if there is none.
         """
         point = Point(
@@ -401,9 +410,9 @@ def _prior_of(channel: Channel) -> Floats:
 
 
 def _distances_of(channel: Channel) -> Floats | None:
-    """Return the distances (N, N) from a channel's inputs to its outputs.
+    """Return the distances (N, N) from a channel's inputs to its outputs, or None if they are not available.
 
-    The result is None if the channel has no distances, or if its outputs differ from its inputs.
+    They are available only if the channel has distances and its outputs are the same as its inputs.
     """
     if channel.distances is None or list(channel.inputs) != list(channel.outputs):
         return None
@@ -412,13 +421,13 @@ def _distances_of(channel: Channel) -> Floats | None:
 
 @frozen(eq=False)
 class Refusals:
-    """The points that mechanisms refuse, and the reasons.
+    """The points that mechanisms refuse, and the reasons for it.
 
     A mechanism refuses a point if it cannot solve the problem at the point's epsilon.
 
     Attributes:
         epsilons: The epsilons of the curves, in ascending order.
-        sentences: The reasons, with one sentence per mechanism that refuses a point.
+        sentences: The reasons, with one sentence for each mechanism that refuses a point.
         _errors: The error at each refused point, keyed by mechanism and epsilon.
     """
 
@@ -431,7 +440,7 @@ class Refusals:
         return key in self._errors
 
     def add(self, name: str, errors: Mapping[Fraction, PrivoptError]) -> None:
-        """Record the errors with which a mechanism refuses some epsilons, and describe its first refusal in a sentence.
+        """Record the errors with which a mechanism refuses some epsilons, and add a sentence about its first refusal.
 
         Args:
             name: The name of the mechanism.
@@ -451,13 +460,17 @@ class Refusals:
         return all((name, epsilon) in self for epsilon in self.epsilons)
 
     def point(self, name: str, epsilon: Fraction) -> Point:
-        """Return a point without results, which is "refused" if the mechanism refuses it and "stopped" otherwise."""
+        """Return a point without results, with the status "refused" if the mechanism refuses it, or else "stopped"."""
         is_refused = (name, epsilon) in self
         return Point(mechanism=name, epsilon=epsilon, status="refused" if is_refused else "stopped")
 
     @property
     def error(self) -> PrivoptError:
-        """The first error that is not an InputError. If there is none, a single InputError that combines all faults."""
+        """The error to raise for all refusals together.
+
+        This is the first error that is not an InputError or, if there is none, a single InputError that combines all
+        faults.
+        """
         errors = list(self._errors.values())
         usage_error = next((error for error in errors if not isinstance(error, InputError)), None)
         faults = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]
@@ -471,7 +484,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
     Args:
         names: The names of the mechanisms, which must be distinct.
         source: The problem file.
-        gap: The requested relative gap. If None, each method's default gap is used.
+        gap: The requested relative gap. If None, the default gap of each method is used.
         refusals: The object to add refusals to.
 
     Returns:
@@ -500,7 +513,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
 
 
 def _find_refusal(line: Line, epsilon: Fraction) -> InputError | None:
-    """Return the error with which a line's mechanism refuses an epsilon, or None if it accepts the problem."""
+    """Return the error with which a line's mechanism refuses an epsilon, or None if it accepts the epsilon."""
     try:
         check_problem(line.mechanism, line.declare_at(epsilon), line.method)
     except InputError as error:

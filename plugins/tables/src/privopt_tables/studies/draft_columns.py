@@ -75,14 +75,13 @@ MAX_PLACES: Final = 5_000
 
 @frozen(kw_only=True, eq=False)
 class RecognisedTable:
-    """What a problem file says about a table, derived from the columns that were recognised.
+    """The parts of a problem file that follow from the recognised columns of a table, with notes on them.
 
     Attributes:
         records: The keys and values of the TOML table ``[records]``.
         kind: The kind of distance, such as "haversine".
         notes: Notes on how each column was interpreted, which become comments in the problem file.
-        owner_notes: Notes that only the table's owner may see. They must not appear in the problem file, which is
-            public.
+        owner_notes: Notes for the table's owner alone. They must not appear in the problem file, which is public.
     """
 
     records: dict[str, object]
@@ -93,7 +92,7 @@ class RecognisedTable:
 
 @frozen(kw_only=True)
 class ColumnChoice:
-    """The columns that the table's owner named with options. A column that is None is recognised automatically.
+    """The columns that the table's owner named in options. A column that is None is recognised automatically.
 
     Attributes:
         lat, lon: The columns of latitudes and longitudes.
@@ -111,7 +110,7 @@ class ColumnChoice:
 
         Args:
             names: The names of the table's columns.
-            file: The table's name, which error messages quote.
+            file: The table's name, used in error messages.
 
         Raises:
             UsageError: Only one of the two coordinates is named, a column of positions is named in addition to
@@ -134,7 +133,7 @@ class ColumnChoice:
 
 
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
-    """Convert a table in a foreign format, or with positions in a single column, to one with the columns lat and lon.
+    """Convert a table with a foreign format or a single column of positions to one with the columns lat and lon.
 
     The foreign formats are those that :mod:`privopt_tables.foreign_tables` reads, such as GeoJSON and GPX.
 
@@ -179,8 +178,8 @@ def recognize_table(
         choice: The columns that the table's owner named. All other columns are recognised by name.
 
     Returns:
-        What the problem file says about the table. It either refers to the table as a list of public places, or
-        describes a grid over people's positions.
+        The parts of the problem file that describe the table. They either refer to the table as a list of public
+        places, or describe a grid over people's positions.
 
     Raises:
         InputError: The table cannot be read, no coordinates or ids are recognised, an id occurs twice, a named column
@@ -192,7 +191,7 @@ def recognize_table(
     names_by_lower_case = {name.lower(): name for name in reversed(frame.columns)}
 
     def find_column(names: Sequence[str]) -> str | None:
-        """Return the column whose lower-case name comes first in ``names``, or None if there is none."""
+        """Return the table's column whose lower-case name occurs first in ``names``, or None if there is none."""
         return next((names_by_lower_case[name] for name in names if name in names_by_lower_case), None)
 
     choice = choice or ColumnChoice()
@@ -293,15 +292,15 @@ def recognize_table(
 
 
 def _check_kilometres(frame: pl.DataFrame, columns: tuple[str, str], file: str) -> None:
-    """Raise an error if planar coordinates are too large to be kilometres on Earth, as metres of UTM are.
+    """Check that planar coordinates are small enough to be kilometres on Earth, unlike UTM coordinates in metres.
 
     Args:
         frame: The table, whose cells may be strings or numbers.
         columns: The names of the columns of x and y.
-        file: The name of the table, for the error message, which quotes no coordinate.
+        file: The name of the table, used in the error message, which quotes no coordinate.
 
     Raises:
-        InputError: A coordinate is larger than the circumference of Earth.
+        InputError: A coordinate is larger than the circumference of the Earth.
     """
     faults = []
     for column in columns:
@@ -374,9 +373,9 @@ def _find_id_columns(
 
 
 def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
-    """Return the first column that is named like ids of places, but contains some ids twice, or None if there is none.
+    """Return the first column that is named like ids of places but contains repeated ids, or None if there is none.
 
-    A column with repeated ids counts only if it has more than half as many distinct values as rows.
+    A column is considered only if more than half as many of its values are distinct as there are rows.
 
     Args:
         frame: The table.
@@ -413,7 +412,7 @@ def _repeated_fault(file: str, column: str, row: int) -> Fault:
 
 
 def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
-    """Return a clause that explains why no column contains ids of places, and that suggests a column if one could."""
+    """Return a clause that explains why no column serves as ids of places, and suggests one to rename if possible."""
     for name in frame.columns:
         if name not in used_columns and _may_be_ids(frame[name]) and frame[name].n_unique() == frame.height:
             return f"column {name} has no name of ids: rename it to id if its rows are public places"
@@ -421,7 +420,9 @@ def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
 
 
 def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
-    """Return the name of a column that shows that rows belong to people or trips, or None if rows may be public places.
+    """Return the name of a column which shows that rows belong to people or trips, or None if there is no such column.
+
+    Contact details count as such a column only if there are no ids of places, because shops have telephones too.
 
     Args:
         names: The names of the table's columns.
@@ -436,7 +437,7 @@ def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
 
 
 def _may_be_ids(column: pl.Series) -> bool:
-    """Return whether a column may contain ids, which are strings or whole numbers without missing or blank cells."""
+    """Return whether a column may contain ids, that is, strings or whole numbers without missing or blank cells."""
     is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
     is_complete_integers = column.dtype.is_integer() and not column.has_nulls()
     return is_complete_integers or (

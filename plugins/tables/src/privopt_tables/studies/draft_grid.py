@@ -48,7 +48,7 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
     Args:
         frame: The table.
         columns: The names of the latitude and longitude columns, under the keys ``lat`` and ``lon``.
-        file: The table's name, which error messages quote.
+        file: The table's name, used in error messages.
 
     Returns:
         The keys and values of the TOML table ``[records.grid]``, and a sentence on what the grid covers and reveals.
@@ -98,7 +98,7 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
 
 
 def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: str) -> list[str]:
-    """Return one note for the table's owner per coordinate column that has cells without a finite number.
+    """Return a note for the table's owner on each coordinate column that has cells without a finite number.
 
     The notes do not quote any cells.
 
@@ -119,7 +119,7 @@ def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: st
 
 
 def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: object, file: str) -> Floats:
-    """Check that at most 1 % of the numbers are invalid as degrees, and return the valid ones.
+    """Check that at most 1 % of the numbers in a column are outside a range of degrees, and return the others.
 
     Args:
         values: The numbers in a column.
@@ -138,9 +138,9 @@ def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: o
 
 
 def _rounded_extent(values: Floats) -> tuple[float, float]:
-    """Return the range of the central 98 % of some degrees, rounded outwards to multiples of the lattice's spacing.
+    """Return the range of the central 98 % of values in degrees, rounded outwards to multiples of the lattice spacing.
 
-    Its ends are at least one multiple apart.
+    The ends of the range are at least one spacing apart.
     """
     lower, upper = np.quantile(values, [MARGIN_SHARE, 1.0 - MARGIN_SHARE]).tolist()
     first_multiple, last_multiple = math.floor(lower / LATTICE_DEGREES), math.ceil(upper / LATTICE_DEGREES)
@@ -148,7 +148,7 @@ def _rounded_extent(values: Floats) -> tuple[float, float]:
 
 
 def _finite_numbers(column: pl.Series) -> Floats:
-    """Return the finite numbers in a column. Cells that are not numbers are left out."""
+    """Return the finite numbers in a column, leaving out cells that are not numbers."""
     values: Floats = column.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
     finite: Floats = values[np.isfinite(values)]
     return finite

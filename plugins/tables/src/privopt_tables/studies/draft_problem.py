@@ -128,7 +128,7 @@ def init(
         within: The radius in km within which a person is hidden. If None, it is three times the median distance between
             neighbours.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
-        choice: The columns of ``points`` that the user named. All other columns are recognised by their names.
+        choice: The columns of ``points`` that the user named. All other columns are recognised by name.
         force: Whether to replace existing files.
 
     Raises:
@@ -181,7 +181,7 @@ def init(
 
 
 def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bool) -> None:
-    """Write several files. None of them gets its final name until all are complete on disk.
+    """Write several files together, giving them their final names only after all of them are complete on disk.
 
     Args:
         contents_by_target: The contents of each file to write, or a file to copy them from.
@@ -204,7 +204,7 @@ def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bo
 
 @contextmanager
 def _rename_faults(table: str, name: str) -> Iterator[None]:
-    """Make faults that are raised in the ``with`` block refer to the user's table instead of the converted one.
+    """Make faults raised in the ``with`` block refer to the user's table instead of the converted one.
 
     Args:
         table: The name of the converted table.
@@ -228,15 +228,15 @@ def init_from_map(
     factor: float = 4.0,
     force: bool = False,
 ) -> Draft:
-    """Write a problem file for the places on a street map, together with the tables NAME-points.csv and NAME-roads.csv.
+    """Write a problem file for the places on a street map, along with NAME-points.csv and NAME-roads.csv.
 
     Args:
         mechanism: The name of the mechanism to draft a problem for.
         streets: The street map.
         out: The problem file to write.
         source: The map's file, which must not be overwritten. None if the map was not read from a file.
-        within: The radius in km within which a person is hidden. If None, it is chosen so that there are enough
-            addresses within it.
+        within: The radius in km within which a person is hidden. If None, it is chosen so that it contains enough
+            addresses.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
         force: Whether to replace existing files.
 
@@ -290,11 +290,11 @@ def draft(
             grid.
         folder: The folder in which the problem file will be stored.
         roads: The roads between the ids in ``points``. None if there are no roads.
-        within: The radius in km within which a person is hidden. If the places' addresses are given instead, the radius
-            is chosen so that there are enough of them within it. If None, the radius is three times the median distance
-            between neighbours.
+        within: The radius in km within which a person is hidden. If the addresses at the places are given instead, the
+            radius is chosen so that it contains enough of them. If None, it is three times the median distance between
+            neighbours.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
-        choice: The columns of ``points`` that the user named. All other columns are recognised by their names.
+        choice: The columns of ``points`` that the user named. All other columns are recognised by name.
         stored_points: The file to which ``points`` will be moved, and to which the problem file must refer. None if
             ``points`` stays where it is.
 
@@ -369,7 +369,7 @@ def draft(
 
 
 def _describe_assumptions(mechanism: str, place_count: int) -> Iterator[str]:
-    """Yield notes on what the drafted problem assumes. If solving may take long, one of them says so."""
+    """Yield notes on the assumptions of a drafted problem and, if solving may take long, a warning about that."""
     yield f"all {place_count:,} places count as equally likely: give a prior for your own"
     if mechanism == "optimal-lp" and place_count > QUICK_PLACES:
         cure = "--gap 0.05 or --time-limit 60 gives a first look"
@@ -383,7 +383,7 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
         cls: The mechanism's problem class.
         tables: The TOML tables of the problem file, keyed by name.
         folder: The folder of the problem file.
-        table: The name of the table from which the problem was drafted, which error messages quote.
+        table: The name of the table from which the problem was drafted, used in error messages.
 
     Raises:
         InputError: ``solve`` would reject the problem.
@@ -405,7 +405,7 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
 def _median_spacing(data: MetricData) -> float:
     """Return the median distance from a record to the nearest record at another place.
 
-    The median is taken over at most `MAX_SEARCHED_RECORDS` records, whose nearest records are searched for among all
+    The median is taken over at most `MAX_SEARCHED_RECORDS` records, but the nearest record is searched for among all
     records.
 
     Raises:
@@ -429,10 +429,10 @@ def _median_spacing(data: MetricData) -> float:
 
 
 def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[float, str]:
-    """Return a radius within which nearly every place has enough addresses, and a sentence that explains it.
+    """Return a radius that contains enough addresses around nearly every place, and a sentence that explains it.
 
-    A person is hidden among the people who live nearby, however many places there are. Addresses stand for these
-    people.
+    A person is hidden among the people who live nearby, not among the places. The number of addresses stands in for the
+    number of these people.
 
     Args:
         data: The problem's data, with the places and their distances.
@@ -464,7 +464,7 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
 
 
 def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[str, object]]:
-    """Return the TOML tables that a mechanism's problem file needs besides the common ones, with their required keys.
+    """Return the TOML tables, with their required keys, that a problem file needs besides the common ones.
 
     Args:
         cls: The mechanism's problem class.
@@ -492,7 +492,7 @@ def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object
         radius: The radius within which a person is hidden, in the unit of distances.
 
     Raises:
-        UsageError: The table has a required key of another kind, for which nothing can be suggested.
+        UsageError: The table requires a key for which no value can be suggested.
     """
     hints = get_type_hints(table)
     for attribute in attrs.fields(table):
@@ -511,11 +511,11 @@ def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object
 
 
 def _format_up(value: float) -> str:
-    """Format a factor, rounded up to three significant digits, so that it is never understated."""
+    """Format a factor to three significant digits, rounding up so that it is never understated."""
     return f"{round_to_digits(value, up=True):g}"
 
 
 def _format_exp_up(exponent: float) -> str:
-    """Format exp(exponent), rounded up to three significant digits. If it could overflow, write it as a power of e."""
+    """Format exp(exponent) to three significant digits, rounding up. If it could overflow, write it as a power of e."""
     # exp overflows above 709.
     return _format_up(math.exp(exponent)) if exponent < 700 else f"e^{_format_up(exponent)}"

@@ -15,7 +15,7 @@ __all__ = ["format_problem", "relative_path"]
 
 
 def relative_path(path: Path, folder: Path) -> str:
-    """Return a path relative to a folder, in the form in which a problem file in that folder contains it."""
+    """Return a path relative to a folder, as it is written in a problem file in that folder."""
     return os.path.relpath(path.absolute(), folder)
 
 

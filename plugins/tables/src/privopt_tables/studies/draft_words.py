@@ -45,8 +45,8 @@ def neighbour_distances(data: MetricData) -> dict[int, Floats]:
         data: The problem's data, with the words and the metric between them.
 
     Returns:
-        The distances, keyed by k. Each value is an ascending array with one entry per word, for at most 2,000 words. If
-        there are not more than k words, k is omitted.
+        The distances, keyed by k. Each value is an array in ascending order with one entry per word, for at most 2,000
+        words. A value of k is left out if there are k words or fewer.
     """
     count = len(data.records)
     ranks = [rank for rank in (1, *RANKS) if rank < count]
@@ -61,10 +61,10 @@ def neighbour_distances(data: MetricData) -> dict[int, Floats]:
 
 
 def _distance_quantile(distances: Floats, probability: float) -> float:
-    """Return the distance within which at least a given fraction of words have their k-th nearest neighbour.
+    """Return the smallest distance within which at least a given fraction of words have their k-th nearest neighbour.
 
     Args:
-        distances: The distances from words to their k-th nearest neighbours, ascending.
+        distances: The distances from words to their k-th nearest neighbours, in ascending order.
         probability: The fraction.
     """
     # If the quantile lies between two distances, the larger one is used, so that the result suffices for at least this
@@ -79,7 +79,7 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
         mechanism: The name of the mechanism to draft a problem for.
         vectors: A ``.npy`` file of shape (N, dim) with one row per word, or a text file in the format of GloVe or
             word2vec. A text file is converted to NAME-vectors.npy and NAME-words.txt.
-        ids: A text file with one word per line. If None, the row indices stand for the words of a ``.npy`` file.
+        ids: A text file with one word per line. If None, the row indices of a ``.npy`` file are used as its words.
         out: The problem file to write.
         force: Whether to replace existing files.
 
@@ -128,10 +128,10 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
 
 
 def _problem_class_of(mechanism: str) -> type[MetricProblem]:
-    """Return the problem class of a mechanism over places or words.
+    """Return the problem class of a mechanism that protects places or words.
 
     Raises:
-        UsageError: The mechanism is not over places or words.
+        UsageError: The mechanism protects neither places nor words.
     """
     problem_class: type[object] = registry().get(mechanism).load().problem_class
     if not issubclass(problem_class, MetricProblem):
@@ -156,7 +156,7 @@ def _draft_words(
         mechanism: The name of the mechanism to draft a problem for.
         problem_class: The mechanism's problem class.
         vectors: A ``.npy`` file of shape (N, dim) with one row per word.
-        ids: A text file with one word per line. If None, the row indices stand for the words.
+        ids: A text file with one word per line. If None, the row indices are used as words.
         folder: The folder in which the problem file will be stored.
         stored_files: The files to which ``vectors`` and ``ids`` will be moved, and to which the problem file must
             refer. None if they stay where they are.
@@ -196,10 +196,10 @@ def _draft_words(
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
-    """Return notes on the number of others among which epsilon hides most words, and on epsilons for larger numbers.
+    """Return notes on how many other words epsilon hides most words among, and on epsilons for larger numbers.
 
     Args:
-        distances_by_rank: The distances that :func:`neighbour_distances` returned.
+        distances_by_rank: The distances returned by :func:`neighbour_distances`.
         epsilon: The proposed epsilon.
     """
     share_text = f"{100 * HIDDEN_SHARE:g} of 100 words"

@@ -33,8 +33,8 @@ def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fra
         grid: The range as a string ``"LO:HI:N"`` or as a tuple of these three values.
 
     Raises:
-        UsageError: The ends are not positive numbers in ascending order, the number of values is out of range, or there
-            are too few doubles between the ends.
+        UsageError: The range cannot be parsed, its ends are not positive numbers in ascending order, the number of
+            values is out of range, or there are too few doubles between the ends.
     """
     parts = grid.split(":") if isinstance(grid, str) else [str(part) for part in grid]
     actual = cut(":".join(parts))

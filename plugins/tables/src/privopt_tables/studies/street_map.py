@@ -53,7 +53,7 @@ Area = Callable[[Floats], Bools]
 
 @frozen(kw_only=True, eq=False)
 class Addresses:
-    """The number of addresses at each place on a map, counted or estimated.
+    """The number of addresses at each place on a map, either counted or estimated.
 
     Attributes:
         counts: (N,) The number of addresses at each place, in the order of the places.
@@ -70,12 +70,12 @@ class StreetMap:
     """A graph of streets between places.
 
     Attributes:
-        places: The places' positions (latitude, longitude) in degrees, keyed by id.
+        places: The positions of the places (latitude, longitude) in degrees, keyed by id.
         km: The length in km of the shortest stretch between two neighbouring places, keyed by (from, to). There is an
             entry for each permitted direction.
         notes: Notes on which elements of the map were used and which were omitted.
         one_way: Whether the loss is the error in travel distance along the directed roads.
-        addresses: The positions of the addresses with a house number in the area.
+        addresses: The positions of the addresses in the area that have a house number.
     """
 
     places: dict[str, Position]
@@ -152,18 +152,18 @@ def read_streets(
     """Read the streets in a map file, and return those in the largest connected component.
 
     Args:
-        file: The file of OpenStreetMap data. Its ending determines the format.
+        file: The file of OpenStreetMap data. Its format is determined by its extension.
         area: The area in which nodes are kept. If None, all nodes are kept.
         walk: Whether to include footways and use every way in both directions.
         bends: Whether to keep nodes at which a street merely bends.
         ferries: Whether to include ferry lines.
-        one_way: Whether to take one-way streets into account when determining connected components. If so, every place
-            in the result can be reached from every other place.
+        one_way: Whether to respect one-way streets when determining connected components. If so, every place in the
+            result can be reached from every other place.
 
     Raises:
-        InputError: The file cannot be read or has an unknown ending, it has no streets in the area, or ``one_way`` is
-            set and none of its streets leads back.
-        UsageError: The package osmium is not installed.
+        InputError: The file cannot be read or has an unknown extension, there are no streets in the area, or
+            ``one_way`` is set and no street leads back to where it starts.
+        UsageError: osmium is not installed.
     """
     if not file.name.lower().endswith(ENDINGS):
         raise InputError([Fault(str(file), "", "an unknown ending", f"one of {', '.join(ENDINGS)}")])
@@ -207,7 +207,7 @@ class _Way:
 
     Attributes:
         nodes: The ids of the way's nodes, in order.
-        forward, backward: Whether the way may be used in the order of its nodes, and in the reverse order.
+        forward, backward: Whether the way may be used in the order of its nodes and in the reverse order, respectively.
     """
 
     nodes: tuple[str, ...]
@@ -234,7 +234,7 @@ class _Extract:
 
 
 def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
-    """Read the streets, and the ferry lines if they are wanted, with the positions of their nodes.
+    """Read the streets and, if requested, the ferry lines, with the positions of their nodes.
 
     Args:
         file: The file of OpenStreetMap data.
@@ -242,7 +242,7 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
         ferries: Whether to read ferry lines too.
 
     Raises:
-        UsageError: The package osmium is not installed.
+        UsageError: osmium is not installed.
         InputError: The file cannot be read.
     """
     try:
@@ -292,7 +292,7 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
 def _read_addresses(osmium: Any, file: Path) -> list[Position]:
     """Return the positions of nodes and buildings with a house number, in the order of the file.
 
-    Positions are latitudes and longitudes in degrees. A building is located at the first of its nodes that has a
+    Positions are latitudes and longitudes in degrees. A building's position is that of its first node with a known
     position.
 
     Args:
@@ -319,7 +319,7 @@ def _takes_passengers(tags: Mapping[str, str], walk: bool) -> bool:
 
 
 def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -> _Way:
-    """Return a way with the directions in which it may be used. Pedestrians may always use both.
+    """Return a way with the directions in which it may be used. Pedestrians may always use both directions.
 
     Args:
         nodes: The ids of the way's nodes, in order.
@@ -339,7 +339,7 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
     There is an entry for each permitted direction.
 
     Args:
-        ways: The ways. Their stretches that begin or end at a node that is not a place are omitted.
+        ways: The ways. A stretch is omitted if either of its nodes is not a place.
         places: The places' positions, keyed by id.
     """
     pairs = {
@@ -359,7 +359,7 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
 
 
 def _select_largest_part(streets: StreetMap) -> StreetMap:
-    """Return the map's largest connected component. For a one-way map, return the largest strongly connected one.
+    """Return the largest connected component of the map or, for a one-way map, the largest strongly connected one.
 
     In a strongly connected component, every place can be reached from every other place.
     """
@@ -402,7 +402,7 @@ def _contract_bends(streets: StreetMap) -> StreetMap:
 
 
 def _neighbours(streets: StreetMap) -> dict[str, list[str]]:
-    """Map each place to its neighbours along streets in either direction, in the order of the places."""
+    """Return the neighbours of each place along streets in either direction, in the order of the places."""
     rank = _ranks(streets.places)
     sets: dict[str, set[str]] = {name: set() for name in streets.places}
     for a, b in streets.km:
@@ -433,7 +433,7 @@ def _is_bend(name: str, neighbours: Mapping[str, Sequence[str]], streets: Street
 
 
 def _follow_chain(start: str, first: str, neighbours: Mapping[str, Sequence[str]], bends: Collection[str]) -> list[str]:
-    """Return the nodes along a street, from a place to the next node that is not a bend, including both.
+    """Return the nodes along a street from a place to the next node that is not a bend, including both ends.
 
     Args:
         start: The id of the place.
@@ -473,5 +473,5 @@ def _loop_middles(streets: StreetMap, neighbours: Mapping[str, Sequence[str]], b
 
 
 def _ranks(places: Mapping[str, Position]) -> dict[str, int]:
-    """Return each place's index in ``places``, keyed by id."""
+    """Return a mapping from each place's id to its index in ``places``."""
     return {name: number for number, name in enumerate(places)}
