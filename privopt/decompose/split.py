@@ -40,7 +40,7 @@ needs."""
 
 @frozen(eq=False, kw_only=True)
 class Piece:
-    """One block of a split form, which is a linear program once the complicating columns z have fixed values.
+    """A block of a split form, which is a linear program once the complicating columns z have fixed values.
 
     The program minimises ``form.c x`` subject to the rows of ``form``, after ``coupling z`` has been subtracted from
     their bounds. Block l has n_l columns x and m_l rows, and there are |Y| complicating columns.
@@ -50,7 +50,8 @@ class Piece:
         columns: The indices of the block's columns in the whole form, shape (n_l,).
         rows: The indices of the block's rows in the whole form, shape (m_l,).
         form: The form restricted to the block's rows and columns, with the row bounds for z = 0.
-        coupling: The rows' coefficients for the complicating columns z, as a CSR matrix of shape (m_l, |Y|).
+        coupling: The coefficients of the complicating columns z in the block's rows, as a CSR matrix of shape (m_l,
+            |Y|).
         lower, upper: The bounds on the block's columns that the whole form implies, shape (n_l,).
         outer_lower, outer_upper: The bounds on the complicating columns that the whole form implies, shape (|Y|,).
     """
@@ -66,18 +67,20 @@ class Piece:
     outer_upper: Floats
 
     def sides(self, z: Floats) -> tuple[Floats, Floats]:
-        """Return the lower and upper bounds of the block's rows, shape (m_l,) each, for given values of ``z``."""
+        """Return the lower and upper bounds of the block's rows, each of shape (m_l,), for given values of ``z``."""
         shift = self.coupling @ z
         return self.form.row_lower - shift, self.form.row_upper - shift
 
 
 @frozen(eq=False, kw_only=True)
 class Split:
-    """A minimisation that is split into complicating columns and blocks.
+    """A minimisation problem that is split into complicating columns and blocks.
+
+    Once the complicating columns are fixed, the blocks are independent linear programs.
 
     Attributes:
-        form: The whole form as a minimisation. Its costs are scaled so that the largest absolute value is 1, unless all
-            are 0.
+        form: The whole form as a minimisation problem. Its costs are scaled so that the largest absolute value is 1,
+            unless all are 0.
         scale: The factor by which the original costs were multiplied. It is negative if the original form maximises.
         outer: The indices of the complicating columns, shape (|Y|,).
         outer_rows: The indices of the rows that contain only complicating columns.
@@ -98,20 +101,19 @@ class Split:
 
 @frozen(eq=False, kw_only=True)
 class Cut:
-    """A cut that the multipliers of a block's rows prove.
+    """A cut, that is, an inequality over the complicating columns z that follows from multipliers of a block's rows.
 
-    Let z be the complicating columns. An optimality cut is ``w_block >= constant + slope z``, where w_block is the
-    block's cost. A feasibility cut is ``0 >= constant + slope z``.
+    An optimality cut is ``w_block >= constant + slope z``, where w_block is the block's cost. A feasibility cut is ``0
+    >= constant + slope z``.
 
     Attributes:
         block: The index of the block.
-        feasibility: Whether the cut is a feasibility cut, which excludes values of z for which the block has no
-            solution.
+        feasibility: Whether this is a feasibility cut, which excludes values of z for which the block has no solution.
         constant: The value of the right-hand side at z = 0.
-        places, slope: The cut's nonzero coefficients (``slope``), and their positions among the complicating columns
-            (``places``).
-        rows, duals: The nonzero multipliers that prove the cut (``duals``), and the indices of their rows in the whole
-            form (``rows``).
+        places, slope: The positions of the cut's nonzero coefficients among the complicating columns (``places``), and
+            the coefficients themselves (``slope``).
+        rows, duals: The indices in the whole form of the rows whose multipliers prove the cut (``rows``), and their
+            nonzero multipliers (``duals``).
     """
 
     block: int
@@ -123,7 +125,7 @@ class Cut:
     duals: Floats
 
     def value(self, z: Floats) -> float:
-        """Return the value of the cut's right-hand side at ``z``, an array of shape (|Y|,)."""
+        """Return the value of the cut's right-hand side at the point ``z``, an array of shape (|Y|,)."""
         return self.constant + float(self.slope @ z[self.places])
 
 
@@ -193,13 +195,13 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
 
 
 def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
-    """Split a form into given blocks of columns and complicating columns, which are all columns outside the blocks.
+    """Split a form into the given blocks of columns and the remaining columns, which are called complicating columns.
 
     Once the complicating columns are fixed, each block is a separate linear program.
 
     Args:
         form: The compiled model, which must not have integer columns.
-        blocks: The column indices of each block. A column must not be in more than one block.
+        blocks: The column indices of each block. No column may be in more than one block.
 
     Raises:
         ModelError: A column is in two blocks or out of range, a row joins two blocks, or the form has integer columns
@@ -262,7 +264,7 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
 
 
 def _row_owners(form: StandardForm, owner: Ints) -> Ints:
-    """Return the index of each row's block, or -1 for a row with complicating columns only, as an array of shape (m,).
+    """Return the index of each row's block, shape (m,), or -1 for a row that has only complicating columns.
 
     Args:
         form: The form.
@@ -291,17 +293,17 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
 
 
 def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | None:
-    """Return the cut that a block's multipliers prove by weak duality, or None if they prove no usable cut.
+    """Return the cut that multipliers of a block's rows prove by weak duality, or None if they prove no usable cut.
 
-    A cut is a lower bound on the block's cost that is linear in the complicating columns. Any multipliers give a valid
-    cut, even inexact ones, because the bounds of the block's columns compensate for nonzero reduced costs. Multipliers
+    A cut is a lower bound on the block's cost that is linear in the complicating columns. Any multipliers, even inexact
+    ones, give a valid cut, because the bounds of the block's columns compensate for nonzero reduced costs. Multipliers
     of the wrong sign are treated as 0.
 
     Args:
         piece: The block.
         duals: The multipliers of the block's m_l rows, shape (m_l,).
         feasibility: Whether to make a feasibility cut, for which the block's costs are treated as 0. The block has no
-            solution at any point where the cut's value is above 0.
+            solution at any point where the value of the cut is above 0.
     """
     form = piece.form
     cost = np.zeros_like(form.c) if feasibility else form.c
@@ -339,18 +341,19 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
 def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats, upper: Floats) -> float:
     """Remove small coefficients from a cut's slope in place, and return the amount to add to the cut's constant.
 
-    To keep the cut valid, each term is replaced by its minimum over the column's bounds. If that minimum is infinite,
-    the coefficient is enlarged instead, and the constant is changed so that, within the bounds, the new cut is nowhere
-    higher than the old one.
+    To keep the cut valid, each removed term is replaced by its minimum over the column's bounds. If that minimum is
+    infinite, the coefficient is enlarged instead, and the constant is adjusted so that the new cut nowhere exceeds the
+    old one within the bounds.
 
     Args:
         slope: The coefficients of the complicating columns, shape (|Y|,), which are changed in place.
         small: The positions of the coefficients to remove.
-        steeper: The absolute value, large enough that solvers keep it, for coefficients that cannot be removed.
+        steeper: The absolute value to use for coefficients that cannot be removed, large enough that solvers keep it.
         lower, upper: The bounds of the complicating columns, shape (|Y|,).
 
     Returns:
-        The amount to add to the constant. It is minus infinity if a column has no bounds, so that no valid cut remains.
+        The amount to add to the constant. It is minus infinity if a column has no bounds, in which case no valid cut
+        remains.
     """
     gain = 0.0
     for column in small:
@@ -371,7 +374,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
 
 
 def row_scale(largest: float) -> float:
-    """Return the power of two that scales a row's largest coefficient to at most ``STEEP``, or 1 if it is no larger.
+    """Return the power of two that scales a row's largest coefficient to at most ``STEEP``, or 1 if none is needed.
 
     >>> row_scale(8.0), row_scale(2.0**41)
     (1.0, 0.5)
@@ -380,11 +383,11 @@ def row_scale(largest: float) -> float:
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
-    """Return the cuts' slopes as a CSR matrix with one row per cut.
+    """Return the slopes of cuts as a CSR matrix with one row per cut.
 
     Args:
         cuts: The cuts, of which only ``places`` and ``slope`` are used.
-        width: The number of columns, which is the number of complicating columns.
+        width: The number of columns of the matrix, which is the number of complicating columns.
     """
     lengths = [len(cut.places) for cut in cuts]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -33,13 +33,13 @@ If the family's formula and the bounds are unchanged, equal keys mean equal rows
 
 @define(eq=False)
 class CompiledParts:
-    """The results of a model's last compilation, from which the next compilation reuses the rows that have not changed.
+    """The results of a model's last compilation, kept so that rows that have not changed can be reused by the next one.
 
     Attributes:
         coefficients: The NumPy functions to which the model's symbolic coefficients were converted.
         form: The last compiled form, or None before the first compilation.
         objective: The terms of the compiled objective.
-        keys: The compiled families and the cache keys for their rows, keyed by the family's name. A cache key depends
+        keys: The compiled families with the cache keys for their rows, keyed by the family's name. A cache key depends
             on all inputs to the rows except variable bounds, and is None if the rows must be compiled every time.
     """
 
@@ -49,7 +49,7 @@ class CompiledParts:
     keys: dict[str, tuple[Family | Block, RowsKey | None]] = field(factory=dict)
 
     def drop_old_coefficients(self, families: Sequence[Family | Block], objective: Sequence[Term]) -> None:
-        """Drop cached coefficient functions that the model no longer uses, so that their memory is freed.
+        """Drop cached coefficient functions that the model no longer uses, to free their memory.
 
         Args:
             families: All current families of the model.
@@ -159,10 +159,10 @@ def _domain_code(variable: Variable) -> int:
 
 
 def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
-    """Return a key for a family's compiled rows in a model with ``n`` columns.
+    """Return a cache key for a family's compiled rows in a model with ``n`` columns.
 
-    The key depends on all inputs to the rows except variable bounds, so the rows can be reused while it and the bounds
-    are unchanged. The result is None if the rows must be compiled every time.
+    The key depends on all inputs to the rows except variable bounds, so the rows can be reused as long as the key and
+    the bounds are unchanged. The result is None if the rows must be compiled every time.
     """
     if isinstance(family, Block):
         return None  # placing it takes less time than comparing its arrays
@@ -175,19 +175,19 @@ def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
 
 
 def _depends_on_bounds(family: Family | Block) -> bool:
-    """Return whether a family's rows depend on variable bounds, as they do for implications and privacy families."""
+    """Return whether a family's rows depend on variable bounds, as those of implications and privacy families do."""
     return isinstance(family, Family) and (family.kind == "indicator" or privacy_terms(family) is not None)
 
 
 def _old_rows(form: StandardForm, name: str) -> Rows:
-    """Return the rows of the family ``name`` in the previous form."""
+    """Return the rows of the family ``name`` from an earlier form."""
     block = form.family(name)
     rows = slice(block.start, block.stop)
     return Rows(form.A[rows], form.row_lower[rows], form.row_upper[rows], block)
 
 
 def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients) -> tuple[Floats, float]:
-    """Return an objective's coefficients, one per column in an array of shape (n,), and its constant."""
+    """Return an objective's coefficients as an array of shape (n,), and its constant."""
     cost, constant = np.zeros(n), 0.0
     for term in terms:
         # No index is free in an objective, so each term is evaluated as if for a single row.
@@ -201,7 +201,7 @@ def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients
 
 
 def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coefficients) -> QuadraticPart:
-    """Compile an objective's quadratic terms to a matrix over ``n`` columns, a linear part and a constant.
+    """Compile the quadratic terms of an objective into a matrix over ``n`` columns, a linear part and a constant.
 
     Raises:
         ModelError: A coefficient is not finite.
@@ -240,10 +240,10 @@ def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
     """Return the index values for each row of a family.
 
     There is one row for each tuple of index values. Indices that are restricted by ``where`` take the values in the
-    given tuples. All other indices run over their whole sets.
+    given tuples, and all other indices run over their whole sets.
 
     Returns:
-        The positions of each index's values in its set, as one array of shape (rows,) per index, and the number of
+        The positions of the values within each index's set, as one array of shape (rows,) per index, and the number of
         rows.
     """
     places = dict(zip(family.restricted, family.tuples, strict=True))
@@ -261,9 +261,9 @@ def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
 
 
 def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats, coefficients: Coefficients) -> Rows:
-    """Compile one symbolic family into rows.
+    """Compile a symbolic constraint family into rows.
 
-    Separate functions build privacy rows and indicator rows, because their coefficients differ from those in the
+    Privacy rows and indicator rows are built by separate functions, because their coefficients differ from those in the
     formula.
 
     Args:

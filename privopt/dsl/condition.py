@@ -61,12 +61,14 @@ class CoefficientRange:
 
 @frozen(kw_only=True)
 class TightenedRows:
-    """A report on the privacy rows that were tightened and on the cost of tightening them.
+    """A report on the privacy rows that were tightened, and on the cost of tightening them.
+
+    A privacy row is a constraint ``z_i <= exp(L) z_j``. It is tightened if the solver cannot work with its exponent L.
 
     Attributes:
         rows: The number of tightened rows.
         log_cap: The largest exponent that the solver can work with, to which larger exponents were reduced.
-        largest_log: The largest absolute exponent among the tightened rows.
+        largest_log: The largest absolute value of an exponent among the tightened rows.
         families: The names of the families with tightened rows.
         cost: An upper bound on the loss in the objective due to tightening, in the objective's units. None before a
             solve, or if the multipliers prove no bound.
@@ -79,7 +81,7 @@ class TightenedRows:
     cost: float | None = None
 
     def __str__(self) -> str:
-        """Return a sentence that says how many rows were tightened and what this costs at most."""
+        """Return a sentence that states how many rows were tightened, and the maximum cost of tightening them."""
         cost = "not bounded" if self.cost is None else f"at most {self.cost:.3g}"
         return (
             f"{self.rows} privacy rows of {', '.join(self.families)} tightened from exponents up to "
@@ -89,13 +91,13 @@ class TightenedRows:
 
 @frozen(eq=False, kw_only=True)
 class ScaledForm:
-    """A form that was scaled for a solver, which minimises ``c x`` over the scaled rows.
+    """A form scaled for a solver that minimises ``c x`` over the scaled rows.
 
-    The methods convert the solver's results back to the form's units.
+    Its methods convert the solver's results back to the units of the original form.
 
     Attributes:
         form: The form before scaling.
-        c: The scaled costs, which are to be minimised, shape (n,).
+        c: The scaled costs to be minimised, shape (n,).
         A: The scaled rows as a CSR matrix, shape (m, n).
         row_lower, row_upper: The bounds of the scaled rows, shape (m,).
         row_scale: The factor by which each row was multiplied, shape (m,). A multiplier y of a scaled row corresponds
@@ -103,7 +105,7 @@ class ScaledForm:
         cost_scale: The factor by which the costs were multiplied. It is negative if the form maximises.
         tightened: The indices of the tightened rows.
         tightening: The report on the tightened rows, or None if there are none.
-        wide_rows: The indices of the rows whose coefficients differ by a factor above 1e7, except privacy rows.
+        wide_rows: The indices of the rows, other than privacy rows, whose coefficients differ by a factor above 1e7.
     """
 
     form: StandardForm
@@ -118,16 +120,16 @@ class ScaledForm:
     wide_rows: Ints
 
     def with_cost_scale(self, scale: float) -> ScaledForm:
-        """Return a copy of this form with its costs scaled by another factor.
+        """Return a copy of this form whose costs are scaled by another factor.
 
         Args:
-            scale: The positive factor. It is negated if the form maximises, because solvers minimise.
+            scale: The factor, which must be positive. It is negated if the form maximises, because solvers minimise.
         """
         signed_scale = scale if self.form.sense == "min" else -scale
         return evolve(self, c=self.form.c * signed_scale, cost_scale=signed_scale)
 
     def duals(self, scaled: Floats) -> Floats:
-        """Convert multipliers of the scaled rows, shape (m,), to multipliers of the form's own rows.
+        """Convert multipliers of the scaled rows, shape (m,), to multipliers of the original form's rows.
 
         A row's multiplier is the change in the form's objective per unit change in the bound of the row.
         """
@@ -147,14 +149,14 @@ class ScaledForm:
 
 
 def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
-    """Scale a form's rows and costs so that a solver in double precision can work with them.
+    """Scale a form's rows and costs so that a solver can handle them in double precision.
 
     Args:
         form: The form as compiled.
         bearing: The range of coefficients that the solver can work with, and its cap on the exponents of privacy rows.
 
     Raises:
-        SolverError: The coefficients in a row other than a privacy row differ by more than the solver can handle. The
+        SolverError: The coefficients in a row that is not a privacy row differ by more than the solver can handle. The
             message names the row and the terms.
     """
     m, n = form.shape
@@ -215,7 +217,7 @@ def _cost_scale(form: StandardForm) -> float:
     """Return the factor by which to scale the costs, a power of two that is negated if the form maximises.
 
     Scaling must not make costs small, because solvers have absolute tolerances on costs and would ignore small ones.
-    For example, HiGHS and CBC report wrong points as optimal after all costs are divided by a penalty of 1e5.
+    For example, HiGHS and CBC report wrong points as optimal after all costs have been divided by a penalty of 1e5.
     """
     sizes = np.abs(form.c[form.c != 0])
     largest, smallest = float(sizes.max(initial=0.0)), float(sizes.min(initial=np.inf))
@@ -243,7 +245,8 @@ def _privacy_coefficients(log_ratio: Floats, bearing: CoefficientRange) -> tuple
         bearing: The range of coefficients that the solver can work with, of which only the cap on exponents is used.
 
     Returns:
-        The coefficients a and b, the scale, and whether the exponent was capped, as arrays of shape (rows,).
+        Four arrays of shape (rows,): the coefficients a and b, the factor by which each row was scaled, and whether its
+        exponent was capped.
     """
     cap = bearing.log_cap
     is_above_cap, is_below_cap = log_ratio > cap, log_ratio < -cap
@@ -261,13 +264,13 @@ def _privacy_coefficients(log_ratio: Floats, bearing: CoefficientRange) -> tuple
 
 
 def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
-    """Return a matrix whose privacy rows have the coefficients that were computed from their exponents.
+    """Return a matrix in which the privacy rows have the coefficients that were computed from their exponents.
 
     Args:
-        matrix: The CSR matrix (m, n), in which all other rows are scaled.
+        matrix: The CSR matrix (m, n), in which all other rows are already scaled.
         is_privacy_entry: A mask of the stored entries that belong to a privacy row, shape (nnz,).
-        parts: A tuple per privacy family, with its row indices, left columns, right columns, and the coefficients a and
-            b in its rows ``a x[left] - b x[right] <= 0``.
+        parts: One tuple per privacy family, with the indices of its rows, their left and right columns, and the
+            coefficients a and b in the rows ``a x[left] - b x[right] <= 0``.
     """
     rows = np.concatenate([p[0] for p in parts])
     data = matrix.data.copy()
@@ -293,7 +296,7 @@ def _scale_general_rows(
     Privacy rows are not scaled here. Entries that are too small to matter are dropped.
 
     Args:
-        form: The form, whose column bounds decide which entries can matter.
+        form: The form, whose column bounds determine which entries can matter.
         bearing: The range of coefficients that the solver can work with.
         data: The matrix entries, shape (nnz,). Dropped entries are set to 0 in place.
         scale: The factor for each row, shape (m,), which is set in place.
@@ -336,10 +339,10 @@ def _scale_general_rows(
 def _drop_harmless_entries(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_live: Bools, row_of: Ints
 ) -> None:
-    """Set entries that are too small for the solver to 0 if that is harmless, and raise an error otherwise.
+    """Set entries that are too small for the solver to 0, or raise an error if they could matter.
 
     Args:
-        form: The form, which provides column bounds and the names in messages.
+        form: The form, which provides column bounds and the names used in messages.
         bearing: The range of coefficients that the solver can work with. The solver drops scaled coefficients up to
             ``bearing.smallest``.
         data: The matrix entries before scaling, shape (nnz,), which are changed in place.
@@ -348,7 +351,7 @@ def _drop_harmless_entries(
         row_of: The row index of each entry, shape (nnz,).
 
     Raises:
-        SolverError: An entry is too small for the solver, but could change its row's value by more than 1e-10.
+        SolverError: An entry is too small for the solver, but could change the value of its row by more than 1e-10.
     """
     columns = form.A.indices
     is_small = is_live & (np.abs(data) * scale[row_of] <= bearing.smallest)
@@ -375,12 +378,12 @@ def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) ->
     """Return an upper bound on the loss in the objective due to tightening, or None if the multipliers prove none.
 
     The result is the difference between the objective and a dual bound on the optimum of the untightened problem. Two
-    sets of multipliers are tried, and the better bound is used. In the first set, the multipliers of the tightened rows
-    are set to 0. In the second set, they are divided by the factor by which ``exp(L)`` was reduced.
+    sets of multipliers are tried, and the better bound is used. In one set, the multipliers of the tightened rows are
+    set to 0. In the other, they are divided by the factor by which ``exp(L)`` was reduced.
 
     Args:
         conditioned: The scaled form, which lists the tightened rows.
-        duals: The multipliers of the form's own rows, in its sense, shape (m,).
+        duals: The multipliers of the original form's rows, in its own sense, shape (m,).
         objective: The objective value that was reached, in the form's units.
     """
     form, rows = conditioned.form, conditioned.tightened

@@ -18,18 +18,18 @@ from privopt.dsl.form import StandardForm
 def weak_duality(
     form: StandardForm, cost: Floats, duals: Floats, lower: Floats, upper: Floats, *, slack: float = 0.0
 ) -> tuple[float, Floats]:
-    """Return the lower bound on a form's cost that row multipliers prove.
+    """Return the lower bound on a form's cost that the given row multipliers prove.
 
-    The reduced costs ``cost - A'y`` of multipliers y need not be 0. Each is multiplied by one of its column's bounds,
-    and the products are added to the lower bound. Multipliers of the wrong sign are treated as 0.
+    The reduced costs ``cost - A'y`` of the multipliers y need not be 0. Each is multiplied by one of its column's
+    bounds, and the products are added to the lower bound. Multipliers of the wrong sign are treated as 0.
 
     Args:
-        form: The form. Only its rows are used, not its costs or bounds.
+        form: The form. Only its rows are used, not its costs or column bounds.
         cost: The costs to minimise, shape (n,).
         duals: The multipliers of the rows, of any sign and size, shape (m,).
         lower, upper: The column bounds, shape (n,).
         slack: The tolerance for reduced costs that would be multiplied by an infinite bound. They are treated as 0 if
-            all of them are at most ``slack * max(1, max(abs(y)))`` in absolute value.
+            none of them exceeds ``slack * max(1, max(abs(y)))`` in absolute value.
 
     Returns:
         The lower bound, which is -inf if the multipliers prove no bound, and the multipliers with those of the wrong
@@ -64,11 +64,10 @@ def _drop_wrong_signs(form: StandardForm, duals: Floats) -> Floats:
 
 
 def dual_bound(form: StandardForm, duals: Floats) -> float:
-    """Return the bound on a form's optimum that row multipliers prove. It is infinite if they prove none.
+    """Return the bound on a form's optimum that the given row multipliers prove, which is infinite if they prove none.
 
-    The bound is a lower one for a minimisation and an upper one for a maximisation. If a column has no upper bound, one
-    is derived from a row with non-negative entries, such as "each record's probabilities sum to 1", if there is such a
-    row.
+    It is a lower bound for a minimisation and an upper bound for a maximisation. If a column has no upper bound, one is
+    derived, if possible, from a row with non-negative entries, such as "each record's probabilities sum to 1".
 
     Args:
         form: The form.
@@ -85,11 +84,11 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
 
 
 def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, tolerance: float) -> float:
-    """Return the bound on a linear program's optimum that a solver's multipliers prove, except for rounding.
+    """Return the bound on a linear program's optimum that a solver's multipliers prove, apart from rounding errors.
 
-    Unlike :func:`dual_bound`, this function allows unbounded columns to have small reduced costs, within rounding and
-    the solver's tolerance. It assumes that such a column x satisfies ``abs(x) <= 10 * max(1, abs(v))``, where v is its
-    value in the solver's point. The bound is weakened by the largest amount that these reduced costs can then
+    Unlike :func:`dual_bound`, this function allows columns without a bound to have small reduced costs, within rounding
+    and the solver's tolerance. It assumes that such a column x satisfies ``abs(x) <= 10 * max(1, abs(v))``, where v is
+    its value at the solver's point. The bound is weakened by the largest amount that these reduced costs can then
     contribute.
 
     Args:
@@ -100,6 +99,9 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
 
     Returns:
         The bound in the form's own sense, which is infinite if the multipliers prove none.
+
+    Raises:
+        ModelError: The objective is quadratic.
     """
     form.check_linear("a bound by weak duality")
     flip = 1.0 if form.sense == "min" else -1.0
@@ -144,7 +146,7 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
 
     The result is the bound of :func:`dual_bound`, weakened by upper bounds on the rounding errors of all steps. Costs
     and the entries of privacy rows (doubles near ``exp(eps d)``) are assumed to differ from their true values by at
-    most a few units in the last place. The bounds of rows and columns are taken as exact.
+    most a few units in the last place. The bounds of rows and columns are assumed to be exact.
 
     Args:
         form: The linear program. The bound is also valid if some of its columns must be integers.
@@ -205,7 +207,7 @@ def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
 
     If a row ``sum a x <= b`` has only non-negative coefficients a and non-negative columns x, each of its columns with
     ``a > 0`` satisfies ``x <= b / a``. An upper bound remains infinite if there is no such row. If any upper bound is
-    missing, such rows may also lower finite upper bounds.
+    missing, finite upper bounds may be lowered in the same way.
     """
     lower, upper = form.col_lower, form.col_upper.copy()
     matrix = form.A

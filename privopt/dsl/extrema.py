@@ -42,12 +42,12 @@ class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
 
     @property
     def bodies(self) -> tuple[sympy.Expr, ...]:
-        """The expressions from which the largest or smallest value is taken."""
+        """The expressions whose largest or smallest value is taken."""
         return tuple(self.args[1])
 
     @property
     def over(self) -> tuple[Index, ...]:
-        """The indices that the extremum runs over. Empty if it is an extremum of the expressions alone."""
+        """The indices that the extremum runs over. Empty if it is only taken over the expressions."""
         return tuple(self.args[2])
 
     @property
@@ -82,8 +82,8 @@ def maximum(
     >>> maximum(x[i], over=i)
     max(x[i] for i in X)
 
-    The result may be minimised or bounded from above, which linear rows can express. Any other use raises an error when
-    the model is compiled.
+    The result may be minimised or bounded from above, both of which can be expressed by linear rows. Any other use
+    raises an error when the model is compiled.
 
     Args:
         expressions: One or more linear expressions.
@@ -103,8 +103,8 @@ def minimum(
 ) -> sympy.Expr:
     """Return the smallest of several expressions, or their smallest value over some indices.
 
-    The result may be maximised or bounded from below, which linear rows can express. Any other use raises an error when
-    the model is compiled.
+    The result may be maximised or bounded from below, both of which can be expressed by linear rows. Any other use
+    raises an error when the model is compiled.
 
     Args:
         expressions: One or more linear expressions.
@@ -160,14 +160,16 @@ def _extremum(
 
 @frozen(eq=False)
 class Line:
-    """One of the linear expressions of which a convex function is the maximum, or a concave function the minimum.
+    """A linear expression that bounds a convex function from below or a concave function from above.
 
-    Rows keep the function's variable above the line if the function is convex, and below it if it is concave.
+    A convex function is the maximum of its lines, and a concave function the minimum. Rows keep the variable that
+    stands for the function above each line if the function is convex, and below each line if it is concave.
 
     Attributes:
         body: The expression.
         indices: The indices that the line's rows run over.
-        where: The index tuples that get a row, in a form that ``Model.require`` accepts. If None, all tuples get one.
+        where: The index tuples to create rows for, in a form that ``Model.require`` accepts. If None, there is a row
+            for every tuple.
     """
 
     body: sympy.Expr
@@ -200,7 +202,7 @@ class Epigraph:
 
     @property
     def advice(self) -> str:
-        """The beginning of error messages, which says how the function may be used and what to write otherwise."""
+        """The beginning of an error message, which states how the function may be used and what to write instead."""
         use = "minimised or bounded from above" if self.is_convex else "maximised or bounded from below"
         if isinstance(self.statement, sympy.Abs):
             body = self.statement.args[0]
@@ -218,7 +220,7 @@ class FunctionReplacer:
     """An object that replaces absolute values and extrema in expressions with variables.
 
     Attributes:
-        name: The name of the family, or "objective". It is the prefix of the variables' names.
+        name: The name of the constraint family, or "objective". It is used as a prefix for the variables' names.
         restricted: The family's restrictions. Each is a pair of the restricted indices and the positions of their
             values in each tuple.
         epigraphs: The functions that were replaced so far, inner ones first.
@@ -249,14 +251,14 @@ class FunctionReplacer:
         return expression.func(*(self.replace(argument, inner) for argument in expression.args))
 
     def _replace_function(self, function: sympy.Expr, restrictions: tuple[Any, ...]) -> sympy.Expr:
-        """Return the indexed variable that stands for a function. If the function is new, add an epigraph for it.
+        """Return the indexed variable that stands for a function, adding an epigraph for it if the function is new.
 
         Args:
             function: An absolute value, maximum or minimum.
             restrictions: The restrictions on the sums that enclose the function, as in :meth:`replace`.
 
         Raises:
-            ModelError: The function is not of linear expressions, or would need too many columns.
+            ModelError: An argument of the function is not linear, or the function would need too many columns.
         """
         # The same function in a sum over other tuples gets another variable, because it needs other lines.
         for epigraph, context in zip(self.epigraphs, self.contexts, strict=True):
@@ -306,10 +308,10 @@ class FunctionReplacer:
         return term
 
     def _tuples_of(self, indices: tuple[Index, ...], restrictions: tuple[Any, ...]) -> Any:
-        """Return the tuples to which indices are restricted as a ``where`` argument, or None if there are none.
+        """Return the tuples to which indices are restricted, as a ``where`` argument, or None if they are unrestricted.
 
-        Only a restriction on exactly these indices counts. If there is none, every tuple gets a row, because rows for
-        unused tuples do no harm.
+        Only a restriction on exactly these indices counts. If there is none, there is a row for every tuple, because
+        rows for unused tuples do no harm.
 
         Args:
             indices: The indices.
@@ -324,13 +326,13 @@ class FunctionReplacer:
 def _restrictions_inside(restrictions: tuple[Any, ...], over: tuple[Index, ...]) -> tuple[Any, ...]:
     """Return the restrictions that still apply inside a sum or extremum over the indices ``over``.
 
-    A restriction on any of these indices does not apply inside, because the inner sum or extremum binds it.
+    A restriction on any of these indices no longer applies, because the inner sum or extremum binds the index.
     """
     return tuple(restriction for restriction in restrictions if not set(restriction[0]) & set(over))
 
 
 def _are_same_restrictions(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Return whether two sequences of restrictions have equal indices and identical position objects."""
+    """Return whether two sequences of restrictions have equal indices and the same position objects."""
     return len(a) == len(b) and all(x[0] == y[0] and x[1] is y[1] for x, y in zip(a, b, strict=True))
 
 

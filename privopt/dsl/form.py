@@ -55,7 +55,7 @@ def _csr_matrix(value: ArrayLike | sparse.csr_matrix) -> sparse.csr_matrix:
 
 
 def _optional_matrix(value: ArrayLike | sparse.csr_matrix | None) -> sparse.csr_matrix | None:
-    """Convert a value to a read-only CSR matrix, or to None if there are no entries."""
+    """Convert a value to a read-only CSR matrix, or to None if it is None or has no nonzero entries."""
     matrix = None if value is None else _csr_matrix(value)
     return matrix if matrix is not None and matrix.nnz else None
 
@@ -72,11 +72,12 @@ class FamilyBlock:
         stop: The index of the row after the family's last row.
         indices: The names of the indices, in the order of ``forall``.
         sets: The sets that the indices run over.
-        positions: The positions, counted from 0, of the indices' values in each row, as one array of shape (stop -
-            start,) per index.
+        positions: For each index, the positions (from 0) of its values in its set, one for each row, shape (stop -
+            start,).
         kind: The kind of rows: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
         log_ratio: For privacy rows, the exponent of each row (such as eps d), shape (stop - start,). The matrix
-            contains the exponential, for which large exponents are capped. This array contains the uncapped exponents.
+            contains exponentials, for which large exponents are capped, whereas this array contains the original
+            exponents.
         left, right: For privacy rows, the column indices of z_i and z_j, shape (stop - start,).
     """
 
@@ -95,7 +96,7 @@ class FamilyBlock:
         return self.stop - self.start
 
     def label(self, row: int) -> tuple[Hashable, ...]:
-        """Return a row's labels, with one label per index. ``row`` is counted from the start of the family."""
+        """Return the labels of a row, one per index. ``row`` is counted from the start of the family."""
         # The rows of a block that was given as arrays, not as a formula, have no indices, so they are labelled by
         # position.
         if not self.indices and len(self) > 1:
@@ -111,7 +112,7 @@ class FamilyBlock:
         return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
 
     def keep_rows(self, remaining_rows: Ints) -> FamilyBlock:
-        """Return a copy of this block for the form that remains after some rows have been deleted.
+        """Return a copy of this block that is adjusted to a form from which rows have been deleted.
 
         Args:
             remaining_rows: The indices of all rows that remain in the form, including those of other blocks, in
@@ -130,7 +131,7 @@ class FamilyBlock:
         )
 
     def keep_columns(self, remaining_columns: Ints) -> FamilyBlock:
-        """Return a copy of this block for the form that remains after some columns have been deleted.
+        """Return a copy of this block that is adjusted to a form from which columns have been deleted.
 
         Args:
             remaining_columns: The indices of the columns that remain in the form, in ascending order.
@@ -149,7 +150,10 @@ class FamilyBlock:
         )
 
     def rows(self, labels: Sequence[Hashable]) -> Ints:
-        """Return the indices of the rows with these labels, counted from the start of the family.
+        """Return the indices of the rows with the given labels, counted from the start of the family.
+
+        Args:
+            labels: The labels, one per index.
 
         Raises:
             ModelError: No row has these labels, or the number of labels is wrong.
@@ -172,7 +176,7 @@ class FamilyBlock:
 class VariableBlock:
     """Columns ``start`` to ``stop - 1`` of a form, which belong to one variable.
 
-    There is one column for each tuple of the variable's sets, in row-major order.
+    There is one column for each tuple of labels from the variable's sets, in row-major order.
 
     Attributes:
         name: The variable's name.
@@ -195,7 +199,10 @@ class VariableBlock:
         return self.start + int(np.prod(self.shape, dtype=np.int64))
 
     def flat(self, labels: Sequence[Hashable]) -> int:
-        """Return the position of the column with these labels, counted from the start of the block.
+        """Return the position of the column with the given labels, counted from the start of the block.
+
+        Args:
+            labels: The labels, one per set.
 
         Raises:
             ModelError: There is no such column.
@@ -218,19 +225,19 @@ class VariableBlock:
 
 @frozen(eq=False, kw_only=True)
 class StandardForm:
-    """An optimisation problem with a linear or quadratic objective, in the form of arrays.
+    """An optimisation problem with a linear or quadratic objective, represented by arrays.
 
     The objective is ``c x + c0 + x' Q x / 2``, and the constraints are ``row_lower <= A x <= row_upper`` and
     ``col_lower <= x <= col_upper``.
 
-    All arrays are read-only. Forms can be pickled, so that they can be sent to a solver in another process.
+    All arrays are read-only. Forms can be pickled, and thus sent to a solver in another process.
 
     Attributes:
         c: The coefficients of the objective, shape (n,). They are not negated for a maximisation.
         c0: The constant of the objective.
         sense: Whether the objective is minimised ("min") or maximised ("max").
         A: The rows as a CSR matrix of shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``. L is capped at
-            ``MAX_LOG_RATIO``, so that the matrix is finite. This makes rows stricter, never looser.
+            ``MAX_LOG_RATIO`` to keep the matrix finite, which makes rows stricter, never looser.
         row_lower, row_upper: The bounds of the rows, shape (m,). They are infinite where a row is unbounded on that
             side.
         col_lower, col_upper: The bounds of the columns, shape (n,). They are infinite where there is no bound.
@@ -255,10 +262,10 @@ class StandardForm:
     Q: sparse.csr_matrix | None = field(default=None, converter=_optional_matrix)
 
     def __attrs_post_init__(self) -> None:
-        """Check the arrays' shapes and numbers.
+        """Check the shapes and values of the arrays.
 
         Raises:
-            ModelError: A shape or a number is invalid. The message names the array, the row or the column.
+            ModelError: A shape or a value is invalid. The message names the array, the row or the column.
         """
         m, n = self.A.shape
         # c, the column bounds and integrality have one entry per column, and the row bounds have one per row.
@@ -327,7 +334,7 @@ class StandardForm:
         return value if self.Q is None else value + 0.5 * sum_products(point, self.Q @ point)
 
     def linearised_at(self, point: Floats) -> StandardForm:
-        """Return a copy of this form whose objective is the tangent of this one's at a point of shape (n,).
+        """Return a copy of this form whose objective is the tangent to this form's objective at a point of shape (n,).
 
         The tangent is linear, and lies below a convex objective or above a concave one. A lower bound on the minimum of
         the returned form, or an upper bound on its maximum, is therefore valid for this form too. A form with a linear
@@ -339,7 +346,14 @@ class StandardForm:
         return evolve(self, c=gradient, c0=self.objective_at(point) - sum_products(gradient, point), Q=None)
 
     def check_linear(self, subject: str) -> None:
-        """Raise a ModelError, prefixed with ``subject``, if the objective is quadratic."""
+        """Check that the objective is linear.
+
+        Args:
+            subject: The operation that requires this, used in the error message.
+
+        Raises:
+            ModelError: The objective is quadratic.
+        """
         if self.Q is not None:
             raise ModelError(f"{subject} takes no quadratic objective")
 
@@ -359,7 +373,11 @@ class StandardForm:
         return bool(self.integrality.any())
 
     def family(self, name: str) -> FamilyBlock:
-        """Return the family with this name, or raise a ``ModelError`` that lists the names."""
+        """Return the family with the given name.
+
+        Raises:
+            ModelError: There is no such family. The message lists the names of all families.
+        """
         for block in self.families:
             if block.name == name:
                 return block
@@ -367,7 +385,11 @@ class StandardForm:
         raise ModelError(f"no family is called {name!r}; there are {names}")
 
     def variable(self, name: str) -> VariableBlock:
-        """Return the variable with this name, or raise a ``ModelError`` that lists the names."""
+        """Return the variable with the given name.
+
+        Raises:
+            ModelError: There is no such variable. The message lists the names of all variables.
+        """
         for block in self.variables:
             if block.name == name:
                 return block
@@ -395,7 +417,7 @@ def has_crossed_bounds(form: StandardForm) -> bool:
 
 
 def round_integer_bounds(lower: Floats, upper: Floats, is_integer: NDArray[Any]) -> tuple[Floats, Floats]:
-    """Round the bounds of integer columns inwards, to the smallest and the largest integer that they allow.
+    """Round the bounds of integer columns inwards to integers.
 
     Solvers accept fractional bounds on integer columns, but can then return wrong answers. HiGHS, for example, has
     reported feasible models with such bounds as infeasible.

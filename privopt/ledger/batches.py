@@ -45,7 +45,7 @@ _KEY, _RECORD, _LOCK, _OPEN = "key", "record.json", "lock", "open"
 
 
 def encode_parts(parts: Iterable[bytes]) -> bytes:
-    """Join byte strings, each preceded by its length, so that different lists always give different results."""
+    """Join byte strings, each preceded by its length, so that different lists never give the same result."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
@@ -60,13 +60,13 @@ class Coins:
     prefix: bytes = field(repr=False)
 
     def stream(self, purpose: str, row: bytes, position: str, secret: bytes, start: int, count: int) -> bytes:
-        """Return some bytes from the stream for one draw.
+        """Return some bytes of the random stream for one draw.
 
         Args:
             purpose: A label for what is drawn, which is unique among a row's draws for the same position.
             row: The row's name, which is either its index in the table as 8 bytes or its encoded subject and id.
             position: The position's name, which is empty if each row has only one position.
-            secret: The canonical bytes of the row's secret. If the secret changes, the row gets other random bytes.
+            secret: The canonical bytes of the row's secret. A different secret gives different random bytes.
             start, count: The index of the first byte to return, and the number of bytes.
         """
         parts = (purpose.encode(), row, position.encode("utf-8"), secret)
@@ -77,7 +77,7 @@ class Coins:
 
 @define
 class Digest:
-    """A keyed digest of a table's rows that depends neither on their order nor on how the table is split.
+    """A keyed digest of a table's rows that depends neither on their order nor on how the table is partitioned.
 
     Attributes:
         key: The batch's key.
@@ -88,20 +88,20 @@ class Digest:
     total: int = 0
 
     def add(self, *parts: bytes) -> None:
-        """Add the HMAC of some parts to the total. The parts describe a row or the command's options."""
+        """Add the HMAC of the given parts to the total. The parts describe a row or the options of a command."""
         self.add_number(self.mac(*parts))
 
     def mac(self, *parts: bytes) -> int:
-        """Return the HMAC of some parts as an integer below 2^256."""
+        """Return the HMAC of the given parts as an integer below 2^256."""
         return int.from_bytes(hmac.digest(self.key, encode_parts((_LABEL, *parts)), "sha256"), "big")
 
     def add_number(self, number: int) -> None:
-        """Add an integer to the total modulo 2^256. It is the HMAC of one row, or the sum of several rows' HMACs."""
+        """Add the HMAC of one row, or the sum of several rows' HMACs, to the total modulo 2^256."""
         # A sum does not depend on the order of the rows. Unlike XOR, it does not cancel a row that occurs twice.
         self.total = (self.total + number) % (1 << 256)
 
     def add_sum(self, text: str) -> None:
-        """Add the total of another digest, which is given as that digest's :attr:`text`."""
+        """Add the total of another digest, given as that digest's :attr:`text`."""
         self.add_number(int(text, 16))
 
     @property
@@ -112,14 +112,14 @@ class Digest:
 
 @frozen(kw_only=True)
 class BatchAccess:
-    """Access to a batch's key for worker processes, which is valid while the block of :meth:`Batch.open_folder` runs.
+    """Access to a batch's key for worker processes, valid during the ``with`` block of :meth:`Batch.open_folder`.
 
-    A BatchAccess can be pickled and contains no key. It works in any process that can read the batch's folder.
+    An instance can be pickled and does not contain the key. It works in any process that can read the batch's folder.
 
     Attributes:
         name: The batch's name.
         folder: The batch's folder, as an absolute path.
-        token: A random string that is stored in the batch's folder while the block runs. Each block has a new one.
+        token: A random string that is stored in the batch's folder during the block. Each block has a new one.
     """
 
     name: str
@@ -130,7 +130,7 @@ class BatchAccess:
         """Return the batch's key.
 
         Raises:
-            UsageError: The block has ended, or this process cannot read the batch's folder.
+            UsageError: The batch's ``with`` block has ended, or this process cannot read the batch's folder.
         """
         try:
             is_open = (self.folder / _OPEN).read_text("ascii") == self.token
@@ -164,7 +164,7 @@ class Batch:
         target: The file to which the batch's table is written.
         folder: The folder that contains the batch's key and record.
         _lock: The descriptor of the lock file, or -1 before :meth:`open_folder`.
-        _fresh: Whether this object created the key. If so, the key is deleted again if the batch does not begin.
+        _fresh: Whether this object created the key, in which case the key is deleted again if the batch does not begin.
     """
 
     ledger: Path
@@ -186,9 +186,9 @@ class Batch:
 
     @contextmanager
     def open_folder(self) -> Iterator[Self]:
-        """Create the batch's folder if it is missing, and lock it during the block.
+        """Create the batch's folder if necessary, and lock it for the duration of a ``with`` block.
 
-        If the batch does not begin in the block, no key is left behind.
+        If the batch does not begin in the block, a key created in it is deleted again.
 
         Raises:
             UsageError: Another process is running the batch, the ledger's folder is missing, or other users can enter
@@ -242,7 +242,7 @@ class Batch:
         return content
 
     def _write_record(self, record: dict[str, Any]) -> None:
-        """Durably and atomically replace the record."""
+        """Replace the record durably and atomically."""
         target = self.folder / _RECORD
         # The record is first written to a temporary folder and then renamed, so that a crash leaves either the old
         # record or the new one.
@@ -254,7 +254,7 @@ class Batch:
         flush(self.folder)
 
     def _close_batch(self, record: dict[str, Any]) -> None:
-        """Record that the batch has ended, and delete the key. The record stays, so that no batch reuses the name."""
+        """Record that the batch has ended, and delete the key. The record remains, so that the name is not reused."""
         self._write_record(record)
         self._delete_key()
 
@@ -272,11 +272,11 @@ class Batch:
     # --- its key ----------------------------------------------------------------------------------------------
 
     def key(self) -> bytes:
-        """Return the batch's 32-byte key. If the batch has no key and has not begun, create one.
+        """Return the batch's 32-byte key, creating one if the batch has neither a key nor a record.
 
         Raises:
             UsageError: The batch is finished or was forgotten.
-            DoesNotHoldError: The batch has begun, but its key is gone.
+            DoesNotHoldError: The batch has begun, but its key is missing.
         """
         self.check_open()
         path = self.folder / _KEY
@@ -300,13 +300,13 @@ class Batch:
     def purpose(self, charged: Iterable[str]) -> str:
         """Return the purpose under which the ledger records this batch's charges.
 
-        It consists of the batch's name and its key's fingerprint.
+        It consists of the batch's name and the fingerprint of its key.
 
         Args:
             charged: All purposes that the ledger contains.
 
         Raises:
-            UsageError: The ledger has charges for a batch with this name but another key. The key is gone, so the
+            UsageError: The ledger has charges for a batch with this name but another key. That key is gone, so its
                 reports cannot be drawn again.
         """
         prefix = f"batch {self.name} "
@@ -323,7 +323,8 @@ class Batch:
         """Return the batch's random streams for a release.
 
         Args:
-            release: The SHA-256 of the release's file SHA256SUMS. With it, two releases never get the same bytes.
+            release: The SHA-256 of the release's file SHA256SUMS, which ensures that no two releases get the same
+                bytes.
         """
         return Coins(encode_parts((self.key(), _LABEL, self.name.encode("utf-8"), release.encode())))
 
@@ -353,7 +354,7 @@ class Batch:
 
     @property
     def left_target(self) -> bool:
-        """Whether an unfinished run of the batch wrote the target file, and it has not changed since."""
+        """Whether an unfinished run of the batch wrote the target file, and the file has not changed since."""
         record = self.record
         # The checksum was recorded before the rename, so a table that was changed afterwards is not mistaken for this
         # one.
@@ -361,7 +362,7 @@ class Batch:
         return is_own_target and self.target.is_file() and sha256(self.target) == record.get("sha256")
 
     def finish(self, counts: dict[str, Any], source: str, options: dict[str, Any]) -> None:
-        """Record the result and delete the key. This must be called only when the table is durable.
+        """Record the result and delete the key. This must be called only after the table is durable.
 
         Args:
             counts: Counts about the table, such as the number of rows and the number of refused rows by reason.
@@ -386,7 +387,7 @@ class Batch:
         return record["counts"] if sha256(self.target) == record["sha256"] else None
 
     def forget(self) -> bool:
-        """Delete the key of an unfinished batch, so that it can never be repeated. The charges stay.
+        """Delete the key of an unfinished batch, so that it can never be repeated. Its charges are kept.
 
         Returns:
             Whether there was a key to delete. Always False for a batch that has ended.
@@ -411,14 +412,14 @@ class Batch:
 
 
 def count_batch_keys(ledger: Path) -> int:
-    """Return the number of a ledger's batches whose keys still exist, which are the unfinished ones."""
+    """Return the number of batches of a ledger whose keys still exist, that is, the number of unfinished batches."""
     return sum(1 for _ in ledger.with_name(f"{ledger.name}.batches").glob(f"*/{_KEY}"))
 
 
 def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
-    """Return each row's name, which is formed from its subject and its id among that subject's rows.
+    """Return the name of each row, which is formed from its subject and its id among that subject's rows.
 
-    A row's random bytes are derived from its name (:meth:`Coins.stream`), so the order of rows does not matter.
+    A row's random bytes are derived from its name (:meth:`Coins.stream`), so they do not depend on the order of rows.
 
     Args:
         frame: The table.
@@ -436,7 +437,7 @@ def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]
 
 
 def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:
-    """Encode the rows' secrets as canonical bytes.
+    """Encode the secret of each row as canonical bytes.
 
     Args:
         columns: The columns that make up the secret. Their cells are strings, numbers or None.
@@ -445,7 +446,7 @@ def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:
 
 
 def _canonical(value: object) -> bytes:
-    """Encode a cell as bytes that begin with a code for its type. A double is encoded as its shortest decimal."""
+    """Encode a cell as bytes that begin with a code for its type. A double is encoded as its shortest decimal form."""
     if value is None:
         return b"\x00"
     if isinstance(value, float):

@@ -22,10 +22,10 @@ from privopt.ledger.subject_names import key_path, subject_name
 
 
 def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
-    """Check that a file is neither in the release's folder, where it could be published, nor used otherwise.
+    """Check that a file is neither in the release's folder, where it could be published, nor used for anything else.
 
     Args:
-        option: The option that names the file, which error messages quote.
+        option: The option that names the file, used in error messages.
         path: The file.
         folder: The release's folder.
         files: The other files that the command reads or writes.
@@ -47,7 +47,7 @@ class DrawnReports:
 
     Attributes:
         reports: An iterator over blocks of output ids. Each block is drawn when it is requested.
-        refused: A sentence that says how many draws the limit did not allow, or None if it allowed all of them.
+        refused: A sentence that states how many draws the limit did not allow, or None if it allowed all of them.
         sequence: A sentence on the guarantee for all reports about the subject together.
     """
 
@@ -57,7 +57,11 @@ class DrawnReports:
 
 
 def _ledger_or_path(value: Ledger | Path | str) -> Ledger | Path:
-    """Return an open ledger unchanged, and a file name as a path. Raise UsageError for any other value."""
+    """Return an open ledger unchanged, and convert a file name to a path.
+
+    Raises:
+        UsageError: The value is neither an open ledger nor a path.
+    """
     return value if isinstance(value, Ledger) else path_of(value, "ledger")
 
 

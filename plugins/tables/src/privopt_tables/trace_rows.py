@@ -307,7 +307,7 @@ class Tracer:
         return steps
 
     def _number_traces(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Return the number of the trace to which each of B rows belongs, as an array of shape (B,).
+        """Return the number of each row's trace, as an array of shape (B,).
 
         A subject has one trace or, if the ledger has a calendar limit, one trace per calendar period. Traces are
         numbered from 0 in the order in which they first occur in the table. A row without a subject gets -1, and a row
@@ -332,14 +332,14 @@ class Tracer:
     def _charge_segments(self, trace_numbers: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
         """Charge one segment of each trace, first in memory and then durably in the ledger, if there is one.
 
-        A segment is granted only if both the limit in memory and the ledger's limit allow it.
+        A segment is granted only if both the in-memory limit and the ledger's limit allow it.
 
         Args:
             trace_numbers: The numbers of the traces.
-            epsilon: The cost of the segment.
+            epsilon: The cost of a segment.
 
         Returns:
-            Whether each trace's segment is granted.
+            Whether the segment of each trace was granted.
         """
         # Traces are numbered from 0 in the order of the dictionary's keys.
         known_traces = list(self._trace_numbers)
@@ -356,7 +356,7 @@ class Tracer:
 
     @property
     def price(self) -> str | None:
-        """A sentence on what a first report and each later segment cost, or None if there is no ledger."""
+        """A sentence on the cost of a first report and of each later segment, or None if there is no ledger."""
         if self.charger is None:
             return None
         terms, cost = self.walker.terms, self.charger.cost
@@ -365,7 +365,7 @@ class Tracer:
 
     @property
     def sequence(self) -> str:
-        """A sentence on the guarantee for all of a subject's reports together, and on what they cost."""
+        """A sentence that states the guarantee for all reports about a subject together, and their cost."""
         terms = self.walker.terms
         first, segment, stay, total = (
             "" if epsilon is None else f"{exact_text(epsilon)} per {self.unit}"

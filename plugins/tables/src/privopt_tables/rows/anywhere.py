@@ -81,7 +81,7 @@ class AnywhereProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The names of the columns for reports, their coordinates and, if there is a seed, the mark of seeded reports."""
+        """The names of the report and coordinate columns, followed by ``seeded`` if reports are drawn with a seed."""
         names = [name for report in self.report_columns for name in (report, *self._coordinate_columns(report))]
         return (*names, *((SEEDED,) if self.is_seeded else ()))
 
