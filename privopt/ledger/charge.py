@@ -70,12 +70,13 @@ class Charge:
     """The ledger and the subject to charge before anything is drawn.
 
     Attributes:
-        ledger: An open ledger, or its file, which is created if it is missing.
+        ledger: An open ledger, or its file, which is created if it does not exist.
         subject: For a table, the column that names each row's subject. For a solve, a person, or a data set whose
             tables all share one limit. If None, the subject of a solve is the name of the problem's only secret file.
             The ledger must then have no other subject, because a renamed copy of the file, such as next year's, would
             get a separate budget.
-        key: The file with the key under which the ledger hashes subjects' names. If None, names are stored unhashed.
+        key: The file with the key under which the ledger hashes subjects' names. If None, names are stored in plain
+            text.
         sticky: For a table, whether each subject's first report at a place is stored and repeated at later visits.
         within: With ``sticky``, the distance in km from a cell's centre up to which the cell's stored report is
             repeated. If None, a report is repeated only in its own cell.
@@ -100,13 +101,13 @@ class Charge:
         sticky: bool = False,
         within: float | None = None,
     ) -> Self | None:
-        """Return the charge that a command's options describe, or None if none of the options is given.
+        """Return the charge described by a command's options, or None if none of the options is given.
 
         Args:
-            command: The command's name, which messages quote.
+            command: The command's name, used in messages.
             ledger, subject, key: The values of ``--ledger``, ``--subject`` and ``--hash-subjects``.
-            whom: The kind of value that ``--subject`` takes, which messages quote.
-            because: The reason why these options must be used together, which messages quote.
+            whom: The kind of value that ``--subject`` takes, used in messages.
+            because: The reason why these options must be used together, used in messages.
             sticky, within: The values of the options that exist only for tables.
 
         Raises:
@@ -132,7 +133,7 @@ class Charge:
         return self.ledger.path if isinstance(self.ledger, Ledger) else self.ledger
 
     def check_apart(self, folder: Path, *files: Path) -> None:
-        """Check that the ledger and the key file are neither in the release's folder nor used otherwise.
+        """Check that the ledger and the key file are neither in the release's folder nor used for anything else.
 
         Args:
             folder: The release's folder.
@@ -147,14 +148,14 @@ class Charge:
 
     @contextmanager
     def open_ledger(self, progress: Progress | None = None) -> Iterator[Ledger]:
-        """Yield the ledger. If only its file was given, open and check it first.
+        """Yield the ledger, opening and checking it first if only its file was given.
 
         Args:
             progress: A function that is called with the number of entries checked so far.
 
         Raises:
             DoesNotHoldError: An entry was changed after it was written.
-            InputError, UsageError, StoppedError: See :class:`Ledger`.
+            InputError, UsageError, StoppedError: The ledger cannot be opened (see :class:`Ledger`).
         """
         if isinstance(self.ledger, Ledger):
             yield self.ledger
@@ -182,17 +183,17 @@ class Charge:
             privacy: The privacy constraint, which provides the release's guarantee and its neighbouring relation.
             declared: The problem, which names its secret files.
             release: The class of the release. Classes whose reports are drawn later, such as matrices, are rejected.
-            seeded: Whether the noise is drawn with a seed. If so, it cannot be charged.
+            seeded: Whether the noise is drawn with a seed, in which case it cannot be charged.
             mechanism: The SHA-256 of the problem file, which is public.
             purpose: The purpose of the charge in words.
             progress: A function that is called with the number of entries checked so far.
 
         Returns:
-            A sentence on the charge, which is shown if the run fails afterwards.
+            A sentence that describes the charge, to be shown if the run fails afterwards.
 
         Raises:
-            UsageError: The noise is drawn with a seed or only later, a ledger cannot count this kind of guarantee, or a
-                subject must be given but is missing.
+            UsageError: The noise is drawn with a seed or only later, a ledger cannot count this kind of guarantee, or
+                no subject is given although one is required.
             BudgetSpentError: The subject's remaining budget is too small. Nothing was charged.
             DoesNotHoldError: The ledger was changed.
             InputError: The file is not a ledger, or its charges are in another unit.
@@ -240,14 +241,14 @@ class Charge:
             draw: A function that takes a count and returns that many reports about the secret in blocks. It draws the
                 first block immediately.
             count: The number of draws to make.
-            folder, result: The release's folder and its result.json.
+            folder, result: The release's folder and the contents of its result.json.
             relation: The neighbouring relation that a draw's cost refers to (:attr:`PrivacyConstraint.relation`).
             progress: A function that is called with the name of each step.
 
         Raises:
             BudgetSpentError: The limit allows no draw. Nothing was charged.
             UsageError: The subject has no valid name, the release has no guarantee, or the secret is unknown. For an
-                unknown secret, the message says what was charged.
+                unknown secret, the message states what was charged.
             InputError: The file is not a ledger, or its charges are in another unit.
             DoesNotHoldError: The ledger was changed.
         """

@@ -17,7 +17,7 @@ ENTRIES_PER_PROGRESS = 50_000
 def check_chain(
     connection: sqlite3.Connection, path: Path, *, head: tuple[int, str] | None = None, progress: Progress | None = None
 ) -> None:
-    """Check that a ledger was not changed.
+    """Check that a ledger has not been changed.
 
     Every entry's hash and every account's total are recomputed, and SQLite's integrity check is run. The check takes
     time linear in the number of entries, and keeps a count and a total per account in memory.
@@ -25,13 +25,13 @@ def check_chain(
     Args:
         connection: The ledger's database. It must be in a transaction, so that no other process can write during the
             check.
-        path: The ledger's file, which messages quote.
-        head: The number and hash of an entry that is known to have been written. If entries were removed at the end,
+        path: The ledger's file, used in messages.
+        head: The number and hash of an entry that is known to have been written. If entries were removed from the end,
             the remaining ones form a valid chain, and only this argument reveals the loss.
         progress: A function that is called with the number of entries checked so far.
 
     Raises:
-        DoesNotHoldError: The ledger was changed. The message names the first entry affected, if it is known.
+        DoesNotHoldError: The ledger was changed. The message names the first affected entry, if it is known.
     """
     walk = Walk(connection, path, head)
     try:
@@ -51,6 +51,9 @@ def check_chain(
 def head_of(text: str) -> tuple[int, str]:
     """Parse the head of a ledger, ``N:HASH``, into the number and hash of its last entry.
 
+    Args:
+        text: The head.
+
     Raises:
         UsageError: The string does not have this form.
     """
@@ -66,10 +69,10 @@ class Walk:
     """A check of a ledger's entries, one after another.
 
     Attributes:
-        path: The ledger's file, which messages quote.
+        path: The ledger's file, used in messages.
         head: The number and hash of an entry that is known to have been written, or None if no such entry is known.
         accounts, terms: The valid rows of the tables of accounts and terms, keyed by id.
-        sizes: The number of rows in each of the two tables, valid or not.
+        sizes: The number of rows in each of the two tables, whether valid or not.
         totals: The total and the number of charges so far, keyed by the account's id.
         used_terms: The ids of all terms that occur in the entries checked so far.
         previous_hash, number, time: The hash, number and time of the last entry that was checked.
@@ -77,11 +80,11 @@ class Walk:
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, head: tuple[int, str] | None) -> None:
-        """Read all accounts and terms.
+        """Read all accounts and terms of a ledger.
 
         Args:
             connection: The ledger's database, in a transaction.
-            path: The ledger's file, which messages quote.
+            path: The ledger's file, used in messages.
             head: The number and hash of an entry that is known to have been written, or None if no such entry is known.
         """
         self.path, self.head = path, head
@@ -108,7 +111,7 @@ class Walk:
         return self.totals.get(account, (zero_sum(key.unit), 0))
 
     def change_error(self, entry: Entry, reason: str) -> DoesNotHoldError:
-        """Return the error for a changed entry, with the entry's number and subject and the reason."""
+        """Return the error to raise for a changed entry, which states its number, its subject and the reason."""
         key = self.key_of(entry)
         owner_text = "" if key is None else f" (subject {cut(key.subject)})"
         return DoesNotHoldError(f"{self.path}: entry {self.number + 1}{owner_text}: changed: {reason}")
@@ -142,7 +145,7 @@ class Walk:
         self.previous_hash, self.number, self.time = entry.hash, entry.number, entry.time
 
     def _check_charge(self, entry: Entry, account: int, key: AccountKey, terms: Terms) -> None:
-        """Check a charge against the charges before it, and add it to its account's total.
+        """Check a charge against the earlier charges, and add it to its account's total.
 
         Args:
             entry: The entry.
@@ -150,7 +153,8 @@ class Walk:
             terms: The entry's terms.
 
         Raises:
-            DoesNotHoldError: The charge's relation, unit or total does not match the earlier charges or the account.
+            DoesNotHoldError: The relation, unit or total of the charge does not match the earlier charges or the
+                account.
         """
         if self.relation not in (None, terms.relation):
             raise self.change_error(entry, "its unit is not that of the charges before")
@@ -169,7 +173,7 @@ class Walk:
         """Check that no entry is missing at the end, and that every account and all terms occur in some entry.
 
         Raises:
-            DoesNotHoldError: Entries are missing, or an account or terms occur in no entry.
+            DoesNotHoldError: Entries are missing, or there is an account or terms that occur in no entry.
         """
         if self.number == 0:
             raise DoesNotHoldError(f"{self.path}: entry 1: changed: it is missing")

@@ -91,8 +91,8 @@ class Checked(NamedTuple):
     """The outcome of a check.
 
     Attributes:
-        archive: The file of the closed period that contains the given head. None if the open period contains it or no
-            head was given.
+        archive: The file of the closed period that contains the given head. None if the head is in the open period or
+            was not given.
         first: The number of the first entry that was checked, which is 1 after a full check.
     """
 
@@ -115,14 +115,15 @@ def check_ledger(
         form: The log-file format of ledgers.
         head: A head ``N:HASH`` of the open period or a closed one, which was stored elsewhere. If it is given, all
             entries are checked.
-        full: Whether to check all entries. If False and there is a checkpoint, only the entries after it are checked.
+        full: Whether to check all entries. If False, only the entries after the last checkpoint are checked, if there
+            is one.
         progress: A function that is called with the number of entries checked so far.
 
     Returns:
         The archive that contains the head, and the number of the first entry that was checked.
 
     Raises:
-        DoesNotHoldError: The ledger was changed. The message says where, as far as that is known.
+        DoesNotHoldError: The ledger was changed. The message states where, as far as that is known.
         UsageError: The head does not have the form ``N:HASH``.
     """
     known_head = None if head is None else head_of(head)
@@ -149,7 +150,7 @@ def _checkpoint_path(ledger: Path) -> Path:
 def _read_checkpoint(transaction: LedgerTransaction) -> _Checkpoint | None:
     """Return the stored checkpoint, or None if it is missing or does not match the ledger's entries.
 
-    After a rotation, or after a backup was restored, the stored checkpoint belongs to other entries.
+    After a rotation or after a backup has been restored, the stored checkpoint belongs to other entries.
     """
     try:
         text = read_bytes(_checkpoint_path(transaction.path), largest=1000).decode("ascii", "replace")
@@ -168,7 +169,10 @@ def _read_checkpoint(transaction: LedgerTransaction) -> _Checkpoint | None:
 
 
 def _write_checkpoint(transaction: LedgerTransaction) -> None:
-    """Store the last entry as the checkpoint, if the ledger has a file. A failure only makes the next check slower."""
+    """Store the last entry as the checkpoint, if the ledger has a file.
+
+    Failures are ignored, because they only make the next check slower.
+    """
     head = transaction.head
     if head is None or not transaction.path.exists():
         return
@@ -191,8 +195,8 @@ def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms
 
     Args:
         transaction: The ledger, open for reading.
-        number, accounts, terms: The last entry's number, and the largest ids of accounts and terms, up to which rows
-            are included.
+        number: The number of the last entry to include.
+        accounts, terms: The largest ids of accounts and terms to include.
     """
     digest = hashlib.sha256()
     for query in _DIGESTED:
@@ -208,8 +212,8 @@ def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint
     """Check that the digest up to a checkpoint is unchanged, and check the entries after the checkpoint.
 
     Raises:
-        DoesNotHoldError: A later entry was changed, or the digest shows that accounts, terms, limits or the index were
-            changed.
+        DoesNotHoldError: A later entry was changed, or the digest shows a change to accounts, terms, limits or the
+            index.
     """
     number, _, _, accounts, terms, digest = checkpoint
     if _digest_of(transaction, number, accounts, terms) != digest:
@@ -227,7 +231,7 @@ def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint
 
 
 class _LaterWalk(Walk):
-    """A check of the entries after a checkpoint, which reads accounts, terms and earlier totals when needed.
+    """A check of the entries after a checkpoint, which reads accounts, terms and earlier totals on demand.
 
     Other attributes are inherited from :class:`.check_chain.Walk`. Of these, ``accounts``, ``terms`` and ``totals``
     contain only what has been read so far.
@@ -235,13 +239,13 @@ class _LaterWalk(Walk):
     Attributes:
         transaction: The ledger, open for reading.
         checkpoint: The checkpoint after which the check begins.
-        numbers: The numbers of the later entries, keyed by account. The key None stands for entries that charge nobody.
+        numbers: The numbers of the later entries, keyed by account, with the key None for entries that charge nobody.
     """
 
     def __init__(self, transaction: LedgerTransaction, checkpoint: _Checkpoint) -> None:
         """Prepare to check the entries after the checkpoint.
 
-        Walk's constructor is not called, because it would read all accounts and terms.
+        The constructor of the base class is not called, because it would read all accounts and terms.
         """
         self.transaction, self.path, self.head = transaction, transaction.path, None
         self.accounts, self.terms, self.totals, self.used_terms = {}, {}, {}, set()
@@ -281,7 +285,7 @@ class _LaterWalk(Walk):
         return super().total_of(account, key)
 
     def check_entry(self, entry: Entry) -> None:
-        """Check one entry against those before it, and record its number.
+        """Check one entry against those before it, and remember its number.
 
         Raises:
             DoesNotHoldError: The entry was changed.

@@ -28,12 +28,12 @@ MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 # Results are cached, because many entries have equal amounts.
 @lru_cache(maxsize=4096)
 def sum_of(text: str) -> Sum:
-    """Parse a sum from its text in an entry, which consists of exact numbers separated by semicolons."""
+    """Parse a sum, which an entry stores as exact numbers separated by semicolons."""
     return tuple(Fraction(part) for part in text.split(";"))
 
 
 def zero_sum(unit: str) -> Sum:
-    """Return the zero sum in a unit, which has one zero for epsilon or rho and two for epsilon with delta."""
+    """Return the zero sum in a unit, which has one component for epsilon or rho and two for epsilon with delta."""
     return (Fraction(0),) * len(NUMBERS[unit])
 
 
@@ -43,28 +43,28 @@ def add_sums(first: Sum, second: Sum) -> Sum:
 
 
 def _read_amount(value: Amount) -> Fraction:
-    """Convert a limit's amount to an exact number. It may be zero, which allows no spending."""
+    """Convert a limit's amount to an exact number. An amount of zero is valid and allows no spending."""
     return amount_of(value, "limit", zero=True)
 
 
 def _read_delta(value: Amount | None) -> Fraction | None:
-    """Convert a limit's delta to an exact number, or return None for None."""
+    """Convert a limit's delta to an exact number, or return None if there is no delta."""
     return None if value is None else _read_amount(value)
 
 
 def _read_hours(value: Amount | None) -> Fraction | None:
-    """Convert a window's hours to a positive exact number, or return None for None."""
+    """Convert the hours of a window to a positive exact number, or return None if there is no window."""
     return None if value is None else amount_of(value, "window")
 
 
 def _check_account(instance: object, attribute: object, value: Any) -> None:
-    """Attrs validator that rejects any value that is not in :data:`UNITS`."""
+    """Reject any value that is not in :data:`UNITS`. This is an attrs validator."""
     if value not in UNITS:
         raise UsageError(f"account must be one of {', '.join(UNITS)}, got {cut(repr(value))}")
 
 
 def _check_calendar(instance: object, attribute: object, value: Any) -> None:
-    """Attrs validator that rejects any value other than a :class:`Calendar` or None."""
+    """Reject any value other than a :class:`Calendar` or None. This is an attrs validator."""
     if value is not None and not isinstance(value, Calendar):
         raise UsageError(f"calendar must be a Calendar such as Calendar('day', 'Europe/Rome'), got {cut(repr(value))}")
 
@@ -83,8 +83,8 @@ class Limit:
             a window.
 
     Raises:
-        UsageError: An amount is not a valid number, the account or the calendar is invalid, a delta is missing or given
-            for a unit without one, or both a window and a calendar are given.
+        UsageError: An amount is not a valid number, the account or the calendar is invalid, a delta is missing or is
+            given for a unit that has none, or both a window and a calendar are given.
     """
 
     amount: Fraction = field(converter=_read_amount)
@@ -113,7 +113,7 @@ class Limit:
 
 
 def micros_of(hours: Amount | None) -> int | None:
-    """Convert a window's length from hours to microseconds, rounded up, or return None for None (all time)."""
+    """Convert a window's length from hours to microseconds, rounding up, or return None if there is no window."""
     # The length is rounded up, because a shorter window would forget charges too early.
     return None if hours is None else math.ceil(amount_of(hours, "window") * MICROSECONDS_PER_HOUR)
 
@@ -133,16 +133,16 @@ class AccountKey(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The part of an entry that many entries have in common. It is stored once for all of them.
+    """The part of an entry that many entries have in common, which is stored only once.
 
     Attributes:
         kind: ``"charge"``, ``"limit"``, ``"names"`` (the scheme that names subjects), ``"begin"`` (the first entry),
             ``"closed"`` (the calendar periods that are closed) or ``"end"`` (the last entry of an archived ledger).
-        unit: One of `UNITS` for a charge, a limit or closed periods. For other kinds it is empty, like every field that
-            a kind does not use.
+        unit: One of `UNITS` for a charge, a limit or closed periods. It is empty for other kinds, as is every field
+            that a kind does not use.
         relation: The :attr:`Cost.unit` of a charge. For ``"closed"``, the one that all charges share.
         notion, mechanism: See :class:`Cost`.
-        amount: The charge or the limit as exact text. A delta follows after a semicolon.
+        amount: The amount of the charge or limit as exact text, followed by a semicolon and the delta if there is one.
         within: For a limit, the hours of its window as exact text, or its calendar (such as ``day Europe/Rome``). It is
             empty if the limit applies to all time.
         purpose: A string whose meaning depends on the kind. For a charge it is :attr:`Cost.purpose`, for ``"names"``
@@ -233,7 +233,7 @@ class Entry(NamedTuple):
 
         Args:
             previous: The previous entry's hash, or :data:`BEGINNING` for the first entry.
-            account: The charged account. If the entry charges nobody, None, which is encoded as three empty strings.
+            account: The charged account, or None if the entry charges nobody, which is encoded as three empty strings.
             terms: The entry's terms.
         """
         # This text is part of the file format. If it changed, the hashes of existing ledgers would become invalid.
@@ -242,9 +242,11 @@ class Entry(NamedTuple):
         return hashlib.sha256(f'{head}, "{self.total}", {self.charges}]'.encode("utf-8", "surrogateescape")).digest()
 
     def follows(self, previous: object, account: AccountKey | None, terms: Terms | None) -> bool:
-        """Return whether the entry is unchanged and follows an entry with the hash ``previous``.
+        """Return whether the entry is unchanged and follows an entry with the given hash.
 
-        ``account`` and ``terms`` are the rows that the entry's ids refer to, or None if there is no valid row.
+        Args:
+            previous: The previous entry's hash.
+            account, terms: The rows that the entry's ids refer to, or None if there is no valid row.
         """
         # SQLite allows values of any type in any column, so a changed file may contain values of the wrong type.
         numbers = (self.number, self.time, self.terms, self.charges, self.account or 0)

@@ -16,7 +16,7 @@ __all__ = ["Erasure", "erase_subject"]
 
 @frozen(kw_only=True)
 class Erasure:
-    """The outcome of an erasure, with the data about a subject that was erased and the data that remains.
+    """The outcome of an erasure, which describes the erased data about a subject and the data that remains.
 
     Attributes:
         label: The subject's name in the ledger, which is a hash if the ledger has a key.
@@ -25,7 +25,7 @@ class Erasure:
         archived_charges: The number of charges that remain in its archived periods. Both counts include charges that a
             rotation copied one by one.
         erased: Sentences that describe the removed data.
-        remaining: Sentences that describe the remaining data, and say why it cannot be removed.
+        remaining: Sentences that describe the remaining data and explain why it cannot be removed.
     """
 
     label: str
@@ -49,7 +49,7 @@ class Erasure:
 
 
 def erase_subject(ledger: Ledger, subject: str) -> Erasure:
-    """Remove a subject's data as far as possible, which means the reports that ``apply --sticky`` stores.
+    """Remove the data about a subject that can be removed, which are the reports stored by ``apply --sticky``.
 
     Charges cannot be removed. Each entry contains the hash of the previous one, so the ledger would no longer verify.
     Removing the charges would also give the same person the whole budget again.
@@ -59,7 +59,7 @@ def erase_subject(ledger: Ledger, subject: str) -> Erasure:
         subject: The subject, as it is named in the user's tables.
 
     Raises:
-        InputError: The key is not the ledger's, so its hashes would match no subject.
+        InputError: The key is not the one under which the ledger hashes names, so no subject would be found.
         UsageError: The subject's name is not valid.
     """
     ledger.account(subject)  # raises an error for a key other than the ledger's
@@ -105,10 +105,10 @@ def erase_subject(ledger: Ledger, subject: str) -> Erasure:
 
 
 def _count_archived_charges(ledger: Ledger, subject: str) -> tuple[int, list[str]]:
-    """Return the number of a subject's charges in a ledger's archives, and the names of the archives with such charges.
+    """Return the number of a subject's charges in a ledger's archives, and the names of the archives that contain them.
 
-    An archive that was moved elsewhere cannot be read, nor can any earlier ones, because each archive is named only in
-    its successor.
+    If an archive has been moved elsewhere, neither it nor any earlier archive is counted, because each archive is named
+    only in its successor.
     """
     count, names, archive = 0, [], ledger.archive
     while archive is not None and archive.exists():
@@ -121,7 +121,7 @@ def _count_archived_charges(ledger: Ledger, subject: str) -> tuple[int, list[str
 
 
 def _describe_name(ledger: Ledger) -> str:
-    """Return a sentence that says who can still link the remaining charges to the subject."""
+    """Return a sentence that states who can still link the remaining charges to the subject."""
     if ledger.key is None:
         return (
             "its name, in clear, in each of these entries: an entry with another name has another hash; a new ledger "

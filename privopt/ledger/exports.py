@@ -28,10 +28,13 @@ LARGEST_EPSILON = 700
 
 
 def count_by_epsilon(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
-    """Return the number of charges at each epsilon. All must be for pure or local differential privacy.
+    """Return the number of charges at each epsilon.
+
+    Args:
+        costs: The costs of the charges, which must all be for pure or local differential privacy.
 
     Raises:
-        UsageError: A charge is for a notion other than pure or local differential privacy, or there are no charges.
+        UsageError: A charge is for another privacy notion, or there are no charges.
     """
     counts: Counter[Fraction] = Counter()
     for cost in costs:
@@ -52,11 +55,11 @@ def count_by_epsilon(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
 
 
 def _import_module(name: str, distribution: str) -> Any:
-    """Import the module of an accountant.
+    """Import the module of a privacy accountant.
 
     Args:
         name: The module's name.
-        distribution: The package to install if the module is missing, which the error message names.
+        distribution: The package to install if the module is missing, named in the error message.
 
     Raises:
         UsageError: The module cannot be imported.
@@ -71,8 +74,8 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
     """Convert charges to a single OpenDP measurement, whose ``map(1)`` is their total epsilon.
 
     The result is a composition (``make_composition``) of one measurement per charge. Two data sets that differ in one
-    individual are at distance 1. When invoked, the measurement reveals nothing about its argument. Epsilons are
-    doubles, rounded up.
+    individual are at distance 1. When invoked, the measurement reveals nothing about its argument. Each epsilon is
+    rounded up to a double.
 
     Raises:
         UsageError: A charge is for a notion other than pure or local differential privacy, there are no charges, or
@@ -83,7 +86,7 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
     opendp.enable_features("contrib", "honest-but-curious")
 
     def make_measurement(epsilon: float) -> Measurement:
-        """Return a measurement that has the cost ``epsilon`` and returns 0 for every data set."""
+        """Return a measurement that costs ``epsilon`` and returns 0 for every data set."""
         return opendp.m.make_user_measurement(
             opendp.atom_domain(T=bool),
             opendp.discrete_distance(),

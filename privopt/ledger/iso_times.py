@@ -25,13 +25,14 @@ offset."""
 
 @frozen
 class IsoTime:
-    """A date, or a date and time.
+    """A parsed date, or date and time.
 
     Attributes:
-        moment: The date and time without fractions of a second, as a naive datetime if the text has no offset.
+        moment: The date and time without the fraction of its last unit. It is a naive datetime if the text has no
+            offset.
         excess_seconds: The seconds to add to ``moment`` for a decimal fraction in the text, such as 1800 for 10.5
             hours, and 1 more for a leap second. They are fewer than 3600.
-        is_leap_second: Whether the text names a leap second.
+        is_leap_second: Whether the text denotes a leap second.
     """
 
     moment: datetime
@@ -79,7 +80,7 @@ def read_iso_time(text: str) -> IsoTime | None:
 
 
 def _read_date(match: re.Match[str]) -> date:
-    """Return the date in a match of :data:`_ISO`.
+    """Return the date described by a match of :data:`_ISO`.
 
     Raises:
         ValueError: There is no such day.
@@ -97,10 +98,10 @@ def _read_date(match: re.Match[str]) -> date:
 
 
 def _read_offset(match: re.Match[str]) -> timezone | None:
-    """Return the offset from UTC in a match of :data:`_ISO`, or None if there is no offset.
+    """Return the offset from UTC in a match of :data:`_ISO`, or None if the text has no offset.
 
     Raises:
-        ValueError: The offset is too large for a time zone.
+        ValueError: The offset is too large for a time zone, or its minutes exceed 59.
     """
     if not match["offset"]:
         return None

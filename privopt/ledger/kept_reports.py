@@ -60,7 +60,7 @@ class KeptReports(LogFile):
 
     Args:
         ledger: The open ledger that charged the reports.
-        make: Whether to create a missing folder. If False, a missing folder is an error.
+        make: Whether to create the folder if it is missing. If False, a missing folder is an error.
 
     Attributes:
         ledger: The open ledger.
@@ -70,9 +70,10 @@ class KeptReports(LogFile):
     Raises:
         UsageError: The folder is missing and ``make`` is False, or the path is not a folder, belongs to another user or
             is accessible to other users.
-        StoppedError: The folder cannot be created.
-        InputError: The reports belong to another ledger.
-        InputError, DoesNotHoldError, StoppedError: See :class:`privopt.files.log_file.LogFile`.
+        InputError: The reports belong to another ledger, or the file is invalid (see
+            :class:`privopt.files.log_file.LogFile`).
+        DoesNotHoldError: The file was changed after it was written.
+        StoppedError: The folder cannot be created, or the file cannot be read or written.
     """
 
     def __init__(self, ledger: Ledger, *, make: bool = True) -> None:
@@ -95,12 +96,12 @@ class KeptReports(LogFile):
             raise
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Record which ledger a new store belongs to, by the hash of the ledger's first entry."""
+        """Record which ledger a new store belongs to, identified by the hash of the ledger's first entry."""
         beginning = self.ledger.beginning
         connection.execute("INSERT INTO ledger VALUES (?, ?)", (beginning, self._make_seal(beginning)))
 
     def _check_ledger(self) -> None:
-        """Check that the store belongs to this ledger, because otherwise its reports were not charged here."""
+        """Check that the store belongs to this ledger, since reports in any other store were not charged here."""
         with self.reading() as connection:
             rows = connection.execute("SELECT * FROM ledger").fetchall()
         if len(rows) != 1 or not self._is_sealed(rows[0]):
@@ -119,7 +120,7 @@ class KeptReports(LogFile):
         return self._keyed_hash("seal", *texts)
 
     def _is_sealed(self, row: tuple[object, ...]) -> bool:
-        """Return whether the last value in a row is the seal for the values before it."""
+        """Return whether the last value in a row is a valid seal for the values before it."""
         *values, seal = row
         sealed_values = [value for value in values if isinstance(value, (bytes, int))]
         return (
@@ -132,21 +133,22 @@ class KeptReports(LogFile):
     def visits(
         self, mechanism: str, visits: Sequence[tuple[str, str]], near: Sequence[Sequence[str]] | None = None
     ) -> Iterator[Visits]:
-        """Yield the visits with their stored reports, then store the reports that the block adds (:meth:`Visits.keep`).
+        """Yield the stored reports for a sequence of visits, then store the reports added in the ``with`` block.
 
-        No other process can draw a report for a new place until the block ends.
+        Reports are added by :meth:`Visits.keep`. No other process can draw a report for a new place until the block
+        ends.
 
         Args:
             mechanism: The SHA-256 that identifies the release in charges. Each release has its own reports.
             visits: The subject's name in the ledger and the place of each visit. A place must be a fixed function of
                 the position.
-            near: Further places whose stored reports may be given, for each visit. They too must be fixed functions of
+            near: For each visit, further places whose stored reports may be used. They too must be fixed functions of
                 the position.
         """
         digests: dict[tuple[str, str], bytes] = {}
 
         def digest_of(subject: str, place: str) -> bytes:
-            """Return the keyed hash of a subject and a place, under which their report is stored."""
+            """Return the keyed hash of a subject and a place, which is the key of their stored report."""
             if (subject, place) not in digests:
                 digests[subject, place] = self._keyed_hash(mechanism, subject, place)
             return digests[subject, place]
@@ -186,7 +188,10 @@ class KeptReports(LogFile):
             )
 
     def forget(self, subject: str) -> int:
-        """Remove a subject's stored reports, so that the subject's next visits are drawn and charged again.
+        """Remove a subject's stored reports, so that new reports are drawn and charged for the subject's next visits.
+
+        Args:
+            subject: The subject's name in the ledger.
 
         Returns:
             The number of removed reports.
@@ -215,21 +220,20 @@ class KeptReports(LogFile):
 class Visits:
     """A sequence of visits, and the stored reports for their places.
 
-    A visit is given the earliest report for its own place or a nearby one. This is either a report that was stored
+    Each visit gets the earliest report for its own place or a nearby one. This is either a report that was stored
     before these visits, or the report of an earlier visit among them. An earlier visit counts even if its charge is
     refused, so that places alone determine which visits are charged.
 
     Attributes:
         keys: The key of each visit. Visits by the same subject to the same place have equal keys.
-        nearby_keys: The keys of further places whose stored reports may be given, for each visit.
-        stored: The stored report for each key, with the rank of its charge among the charges for all keys, oldest
-            first.
-        uncharged: Stored reports whose charge is missing from the ledger, for example after a restored backup. Such a
-            report is charged again before it is repeated.
+        nearby_keys: For each visit, the keys of further places whose stored reports may be used.
+        stored: The stored report for each key, and the rank of its charge, with rank 0 for the oldest of these charges.
+        uncharged: Stored reports whose charge is missing from the ledger, for example after a backup was restored. Such
+            a report is charged again before it is repeated.
         new: The reports that were charged in this block and the marks of their ledger entries, keyed like ``stored``.
-        first: The indices of the visits to be charged, in order. A visit must be charged if its place and the nearby
-            places have no report, neither one in ``stored`` nor one from an earlier visit in this list.
-        _given: The key of the place whose report is given, for each visit.
+        first: The indices of the visits to be charged, in order. A visit must be charged if neither its place nor a
+            nearby one has a report, either in ``stored`` or from an earlier visit in this list.
+        _given: For each visit, the key of the place whose report is used.
     """
 
     keys: list[bytes]
@@ -241,7 +245,7 @@ class Visits:
     _given: list[bytes] = field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Decide for each visit which place's report is given, and which visits must be charged."""
+        """Decide which place's report each visit gets, and which visits must be charged."""
         # The index of the visit that is charged for each new place, keyed by place.
         first_visits: dict[bytes, int] = {}
         for number, (key, nearby_keys) in enumerate(zip(self.keys, self.nearby_keys, strict=True)):
@@ -262,7 +266,7 @@ class Visits:
     def keep(self, number: int, report: int, mark: Mark) -> None:
         """Store the report for visit ``number``, which was charged by the ledger entry ``mark``.
 
-        If the same place has a stored report whose charge was lost, that report is kept instead.
+        If there is already a stored report for the same place whose charge was lost, that report is kept instead.
         """
         key = self.keys[number]
         # A stored report whose charge was lost is repeated, and the newly drawn one is dropped, because a second report
@@ -270,6 +274,6 @@ class Visits:
         self.new[key] = self.uncharged.get(key, report), mark
 
     def report(self, number: int) -> int | None:
-        """Return the report that is given for visit ``number``, or None if the charge for its place was refused."""
+        """Return the report for visit ``number``, or None if the charge for its place was refused."""
         key = self._given[number]
         return self.new[key][0] if key in self.new else self.stored.get(key, (None,))[0]

@@ -36,7 +36,7 @@ FORM: Final = Form(name="ledger of privopt", mark=0x70764C31, schema=SCHEMA)
 class Ledger(LogFile):
     """A record of the privacy budget that each subject has spent, in one append-only file.
 
-    A subject has an account in each unit in which costs add up, which is epsilon, rho, or epsilon with delta. All
+    A subject has a separate account in each unit in which costs add up: epsilon, rho, and epsilon with delta. All
     charges are for one neighbouring relation (:attr:`unit`), because costs under different relations do not add up.
 
     ::
@@ -47,13 +47,13 @@ class Ledger(LogFile):
         ledger.account("anna").left
 
     Every entry contains the SHA-256 of the previous entry, the subject's exact total including this entry, and the
-    time. A charge is durable before :meth:`charge` returns, so draw only after the call. Several processes can charge
-    at once, each waiting up to a minute for the others. Charging and reading an account take O(log n) for n entries,
-    and rely only on entries whose hash they recompute. Each process (even a fork) and thread must open its own Ledger.
+    time. A charge is durable when :meth:`charge` returns, so draw only after the call. Several processes can charge at
+    once, each waiting up to a minute for the others. Charging and reading an account take O(log n) for n entries, and
+    rely only on entries whose hash they recompute. Each process (even a fork) and thread must open its own Ledger.
 
     Attributes:
         path: The ledger's file. If it is missing, the first limit or charge creates it with access for its owner alone.
-        key: The file with the key for hashing subjects' names (HMAC-SHA256). None if names are stored unhashed.
+        key: The file with the key for hashing subjects' names (HMAC-SHA256). None if names are stored in plain text.
         make: Whether to create missing files, which are the ledger and, before the first charge, the key.
         clock: A function that returns the time in nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
@@ -101,7 +101,7 @@ class Ledger(LogFile):
 
     @cached_property
     def _names(self) -> Names:
-        """The scheme that names subjects. Creates a missing key file if ``make`` is set and nothing was charged yet."""
+        """The naming scheme for subjects. Creates a missing key file if ``make`` is set and nothing was charged yet."""
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
@@ -116,13 +116,13 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_reading(self, *, make: bool = False) -> Iterator[LedgerTransaction]:
-        """Open a transaction that reads one state of the ledger. If ``make`` is set, create a missing file."""
+        """Open a transaction that reads one state of the ledger, creating a missing file if ``make`` is set."""
         with self.reading(make=make) as connection:
             yield LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
 
     @contextmanager
     def _open_for_writing(self) -> Iterator[LedgerTransaction]:
-        """Open a transaction that is committed when the block ends without an error."""
+        """Open a transaction that is committed if the ``with`` block ends without an error."""
         with self.writing() as connection:
             transaction = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
             transaction.check_open()
@@ -132,19 +132,19 @@ class Ledger(LogFile):
     # --- charging -----------------------------------------------------------------------------------------
 
     def charge(self, subject: str, cost: Cost, *, alone: bool = False, period: str | None = None) -> None:
-        """Durably charge a subject for one report. Draw the report only afterwards.
+        """Durably charge a subject for one report. The report may be drawn only after this call.
 
         Args:
-            subject: The person whom the report is about. Spellings of a name with the same normal form are one subject
-                (:func:`privopt.declare.name_forms.fold_subject_name`).
+            subject: The person whom the report is about. Spellings of a name with the same normal form denote the same
+                subject (:func:`privopt.declare.name_forms.fold_subject_name`).
             cost: The cost of the report.
             alone: Whether to raise an error if the ledger has another subject. Set this if the user chose no name.
-            period: The calendar period to charge, as :class:`~privopt.ledger.periods.Calendar` names it. Defaults to
+            period: The calendar period to charge, as named by :class:`~privopt.ledger.periods.Calendar`. Defaults to
                 the current one if the limit has a calendar.
 
         Raises:
             BudgetSpentError: The charge would exceed the limit. Nothing was charged, and nothing may be drawn.
-            InputError: The cost's unit or the key differs from the ledger's.
+            InputError: The cost's relation or unit, or the key, does not match the ledger. Nothing was charged.
             UsageError: The name or the period is not valid, or ``alone`` is set and the ledger has another subject.
                 Nothing was charged.
         """
@@ -158,7 +158,7 @@ class Ledger(LogFile):
             raise self.refusal(subject, cost, period)
 
     def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
-        """Return the error for a refused charge, with the requested amount and the subject's remaining budget.
+        """Return the error to raise for a refused charge, which states the request and the subject's remaining budget.
 
         Args:
             subject: The subject, as the caller names it.
@@ -186,17 +186,17 @@ class Ledger(LogFile):
         Args:
             subjects: The subject of each report. The same subject can occur many times.
             cost: The cost of one report.
-            periods: The calendar period to which each report is charged, as :class:`~privopt.ledger.periods.Calendar`
-                names it. Defaults to the current one if the limit has a calendar.
-            times: The factor by which the cost of each report is multiplied, 1 by default. 0 charges nothing.
-            closed: The smallest factor in ``times`` that was refused so far for each account. Reports with at least
+            periods: The calendar period to which each report is charged, as named by
+                :class:`~privopt.ledger.periods.Calendar`. Defaults to the current one if the limit has a calendar.
+            times: The factor by which to multiply the cost of each report, 1 by default. 0 charges nothing.
+            closed: For each account, the smallest factor in ``times`` that was refused so far. Reports with at least
                 this factor are refused, and new refusals are added. If None, each report is checked against the limit.
 
         Returns:
             Whether each report was charged. Reports that were not charged must not be drawn.
 
         Raises:
-            InputError: The cost's unit or the key differs from the ledger's. Nothing was charged.
+            InputError: The cost's relation or unit, or the key, does not match the ledger. Nothing was charged.
         """
         return [mark is not None for mark in self.charge_rows(subjects, cost, periods, times, closed)]
 
@@ -209,10 +209,10 @@ class Ledger(LogFile):
             cost: The cost of each report.
 
         Returns:
-            The number of reports that were charged. At most this many may be drawn.
+            The number of reports that were charged. No more than this number may be drawn.
 
         Raises:
-            InputError: The cost's unit or the key differs from the ledger's. Nothing was charged.
+            InputError: The cost's relation or unit, or the key, does not match the ledger. Nothing was charged.
         """
         # In one transaction, no other process can use up the limit between two of the reports.
         with self._open_for_charging(cost) as (transaction, terms, limit):
@@ -263,7 +263,7 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_charging(self, cost: Cost) -> Iterator[tuple[LedgerTransaction, Terms, Limit | None]]:
-        """Open a transaction that charges a cost, after checking the cost's relation and unit and the naming scheme.
+        """Open a transaction for charging a cost, after checking the cost's relation and unit and the naming scheme.
 
         Yields:
             The transaction, the terms of one charge, and the limit, which is None if there is none.
@@ -299,7 +299,7 @@ class Ledger(LogFile):
             return transaction.relation
 
     def limit_of(self, unit: str) -> Limit | None:
-        """Return the limit that applies to each subject in a unit, or None if there is no limit.
+        """Return the limit that applies to each subject in the given unit, or None if there is no limit.
 
         Args:
             unit: "epsilon", "rho" or "(epsilon, delta)".
@@ -309,7 +309,7 @@ class Ledger(LogFile):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The units (epsilon, rho, or epsilon with delta) with charges or limits, or epsilon if there are neither."""
+        """The units (epsilon, rho, epsilon with delta) that have charges or limits, or epsilon if there are none."""
         with self._open_for_reading() as transaction:
             units = transaction.units("charge") | transaction.units("limit")
         return tuple(unit for unit in UNITS if unit in units) or (EPSILON,)
@@ -330,11 +330,11 @@ class Ledger(LogFile):
             amount: The exact amount that each subject may spend, as a string, an integer or a rational.
             delta: The delta that each subject may spend in addition, if the unit is epsilon with delta.
             unit: One of :data:`privopt.interfaces.cost.UNITS`. By default, it is epsilon with delta if a delta is
-                given, and the ledger's only unit otherwise.
-            hours: The length of a sliding window. The amount may be spent in every window of that length, and the total
+                given, and otherwise the ledger's only unit.
+            hours: The length of a sliding window. The amount may be spent in every window of this length, and the total
                 over all windows is not limited. None if the limit applies to all time or to calendar periods.
-            per: ``"day"``, ``"week"`` or ``"month"`` if the amount may be spent in each such calendar period. The time
-                of a report determines its period. None if the limit does not apply to calendar periods.
+            per: ``"day"``, ``"week"`` or ``"month"`` if the amount may be spent in each such calendar period. A report
+                counts towards the period that contains its time. None if the limit does not apply to calendar periods.
             zone: The calendar's time zone, such as Europe/Rome.
 
         Raises:
@@ -410,7 +410,7 @@ class Ledger(LogFile):
         """Return the charges to a subject, or to all subjects, oldest first.
 
         Args:
-            subject: The subject whose charges to list, as the caller names it. If None, all charges are listed.
+            subject: The subject whose charges to return, as the caller names it. If None, all charges are returned.
         """
         with self._open_for_reading() as transaction:
             return transaction.charges(None if subject is None else self._names.of(subject))
@@ -426,7 +426,7 @@ class Ledger(LogFile):
             return list(purposes)
 
     def count_charges(self, mechanism: str) -> int:
-        """Return the number of charges for a release's reports. Charges in archived periods do not count.
+        """Return the number of charges for a release's reports, not counting those in archived periods.
 
         Args:
             mechanism: The SHA-256 of the release, as in :attr:`Cost.mechanism`.
@@ -439,7 +439,7 @@ class Ledger(LogFile):
         return int(count)
 
     def charges_for(self, purpose: str) -> dict[AccountKey, list[Fraction]]:
-        """Return the amounts (epsilon or rho) that were charged for a purpose, grouped by account, oldest first.
+        """Return the amounts (epsilon or rho) charged for a purpose, grouped by account, oldest first.
 
         Raises:
             DoesNotHoldError: The entry of one of these charges was changed.
@@ -450,11 +450,11 @@ class Ledger(LogFile):
         return _join_periods(periods)
 
     def name_of(self, subject: str) -> str:
-        """Return the name that the ledger uses for a subject, which is the name's normal form or a keyed hash of it."""
+        """Return the ledger's name for a subject, which is the normal form of the given name or a keyed hash of it."""
         return self._names.of(subject)
 
     def column_key(self) -> bytes:
-        """Return the key that hashes columns of published tables, which is derived from the ledger's key.
+        """Return the key for hashing columns of published tables, which is derived from the ledger's key.
 
         Raises:
             UsageError: The ledger has no key.
@@ -464,7 +464,7 @@ class Ledger(LogFile):
         return derive_column_key(self._names.key)
 
     def label_of(self, subject: str) -> str:
-        """Return a subject's name in the ledger, shortened for messages. It is a hash if there is a key."""
+        """Return the ledger's name for a subject, shortened for messages. It is a hash if there is a key."""
         return cut(self.name_of(subject))
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
@@ -475,9 +475,9 @@ class Ledger(LogFile):
         return set(self.order_marks(marks))
 
     def order_marks(self, marks: Iterable[Mark]) -> list[Mark]:
-        """Return the marks whose entries exist in this ledger or its archived periods, with the oldest entry first.
+        """Return the marks whose entries exist in this ledger or its archived periods, oldest entry first.
 
-        Each period numbers its entries from 1, so numbers alone do not tell which of two charges came first.
+        Each period numbers its entries from 1, so numbers alone do not determine which of two charges came first.
         """
         with self._open_for_reading() as transaction:
             # Hashes are compared too, because another ledger has entries with the same numbers.
@@ -512,7 +512,7 @@ class Ledger(LogFile):
 
     @property
     def head(self) -> str:
-        """The last entry's number and hash, as ``N:HASH``. A stored copy reveals later whether entries were removed."""
+        """The last entry's number and hash, as ``N:HASH``. A copy stored elsewhere later reveals removed entries."""
         with self._open_for_reading(make=True) as transaction:
             assert transaction.head is not None  # every ledger has the entry with which it began
             return f"{transaction.head.number}:{transaction.head.hash.hex()}"
@@ -521,8 +521,8 @@ class Ledger(LogFile):
         """Recompute every hash and every total, and run SQLite's integrity check.
 
         Args:
-            head: An earlier :attr:`head`. Nothing else reveals that entries were removed at the end.
-            full: Whether to check all entries, or only those since the last check. With ``head``, all are checked.
+            head: An earlier :attr:`head`. Without it, the removal of entries at the end cannot be detected.
+            full: Whether to check all entries rather than only those since the last check. Implied by ``head``.
             progress: A function that is called with the number of entries checked so far.
 
         Returns:
@@ -546,7 +546,7 @@ class Ledger(LogFile):
             The number of archived periods.
 
         Raises:
-            DoesNotHoldError: An archive is missing or changed, or a ledger does not begin as its archive requires.
+            DoesNotHoldError: An archive is missing or changed, or its successor does not begin as required.
         """
         with self._open_for_reading() as transaction:
             return check_history(transaction, FORM, progress=progress)
@@ -565,8 +565,8 @@ class Ledger(LogFile):
 
         Raises:
             DoesNotHoldError: The ledger was changed.
-            StoppedError: Another process is using the ledger, or an I/O error occurred. The old or the new ledger is in
-                place.
+            StoppedError: Another process is using the ledger, or an I/O error occurred. Either the old or the new
+                ledger is in place.
             UsageError: The ledger has no charges, or is archived.
         """
         with self._open_for_reading() as transaction:
@@ -584,8 +584,8 @@ def _join_periods(
 ) -> dict[AccountKey, list[Fraction]]:
     """Return the amounts charged in several periods of a ledger, grouped by account, oldest first.
 
-    Charges in a sliding window occur in two periods, because a rotation copies them with their times. Copies are
-    omitted. A charge is a copy if it is no newer than the account's last charge in an earlier period.
+    Charges in a sliding window occur in two periods, because a rotation copies them with their times. Such copies are
+    left out. A charge is a copy if it is no newer than the account's last charge in an earlier period.
 
     Args:
         periods: The times (microseconds since 1970) and amounts of each account's charges per period, newest first.

@@ -48,12 +48,12 @@ MAX_SHIFT: Final = 1 << 61
 
 
 class TooManyCallsError(Exception):
-    """Error raised if a solve draws noise more than :data:`MAX_CALLS` times."""
+    """Raised if a solve draws noise more than :data:`MAX_CALLS` times."""
 
 
 @frozen(kw_only=True, eq=False)
 class Call(Query):
-    """A recorded noise call, which is a :class:`Query` together with the noisy values that the call returned.
+    """A recorded noise call, that is, a :class:`Query` together with the noisy values that were returned.
 
     Attributes:
         noisy: The values that the call returned, as a flat array.
@@ -70,14 +70,14 @@ For Gaussian noise, the query's scale is the variance."""
 
 @frozen(eq=False)
 class _WatchedNoise(NoiseSource):
-    """A noise source that records each call, and may rescale or replace the noise that another source draws.
+    """A noise source that records each call, and can rescale or replace the noise drawn by another source.
 
     Attributes:
         inner: The source that draws the noise.
         calls: The calls so far, in order.
         answer: A function that returns the noisy values for calls without a seed. If None, they are drawn from
             ``inner``.
-        factor: The factor by which the noise's standard deviation is multiplied.
+        factor: The factor by which to multiply the standard deviation of the noise.
     """
 
     inner: NoiseSource
@@ -88,7 +88,7 @@ class _WatchedNoise(NoiseSource):
     def draw(
         self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
     ) -> tuple[NDArray[Any], NoiseRecord]:
-        """Record the call, and return the noisy values and the noise record like any :class:`NoiseSource`.
+        """Record the call, and return the noisy values and the noise record as any :class:`NoiseSource` does.
 
         Args:
             values: The true values, of any shape.
@@ -122,17 +122,17 @@ class _WatchedNoise(NoiseSource):
 
 @contextmanager
 def watch_noise(answer: Answer | None = None, factor: Fraction = Fraction(1)) -> Iterator[list[Call]]:
-    """Record each call to :mod:`privopt.numbers.noise` during a block that contains one solve.
+    """Record each call to :mod:`privopt.numbers.noise` during a ``with`` block that contains one solve.
 
-    This is for tests only. A release that is made with an ``answer`` or another ``factor`` is not private.
+    This is for tests only. A release made with an ``answer`` or a ``factor`` other than 1 is not private.
 
     Args:
         answer: A function such as :func:`answer_truthfully` that returns the noisy values for calls without a seed. If
             None, they are drawn.
-        factor: The factor by which the noise's scale or, for Gaussian noise, its standard deviation is multiplied.
+        factor: The factor by which to multiply the scale of the noise or, for Gaussian noise, its standard deviation.
 
     Yields:
-        The list of calls so far. Their scales are those at which noise was drawn, and variances for Gaussian noise.
+        The list of calls so far. Their scales are those at which noise was drawn, and are variances for Gaussian noise.
 
     Raises:
         TooManyCallsError: There are more than :data:`MAX_CALLS` calls, for example because a mechanism draws until it
@@ -144,7 +144,7 @@ def watch_noise(answer: Answer | None = None, factor: Fraction = Fraction(1)) ->
 
 
 def answer_truthfully(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-    """Return the query's true values, without noise. The earlier ``calls`` are ignored."""
+    """Return the query's true values, without noise. Earlier calls have no effect."""
     return list(query.values.tolist())
 
 
@@ -171,11 +171,11 @@ def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int)
 
     Args:
         call: The index of the call to shift, counted from 0.
-        signs: The directions of the shift, +1 or -1, for values with even indices and values with odd indices.
+        signs: The direction of the shift, +1 or -1, for values with even indices and for values with odd indices.
         scales: The size of the shift, as a multiple of the call's noise scale or, for Gaussian noise, of its standard
             deviation.
-        more: An amount that is added to the size of the shift. Unless it is 0, twice the call's largest absolute value
-            is added as well.
+        more: An amount to add to the size of the shift. If it is not 0, twice the call's largest absolute value is also
+            added.
     """
 
     def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:
@@ -196,7 +196,7 @@ def replay_answers(earlier: Sequence[Call]) -> Answer:
     """Return an :data:`Answer` that repeats the noisy values from another run, call by call.
 
     It is used to compare two inputs under equal noisy values. If the other run has no call at the same position, or one
-    with another number of values, the true values are returned.
+    with a different number of values, the true values are returned.
 
     Args:
         earlier: The calls in the other run, in order.

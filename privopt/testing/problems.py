@@ -69,8 +69,8 @@ class GeneratedProblem:
     Attributes:
         toml: The text of the problem file.
         files: The contents of the files that the problem file refers to, keyed by file name.
-        secrets: Byte strings from the secret inputs that the mechanism must not publish, which means write to a file
-            outside ``private/``. Each must be too long to occur by chance, for example seven digits or letters.
+        secrets: Byte strings from the secret inputs that the mechanism must not publish, that is, not write to any file
+            outside ``private/``. Each must be long enough not to occur by chance, for example seven digits or letters.
         facts: Further data about the problem that the profile's functions need, keyed by name.
     """
 
@@ -81,7 +81,7 @@ class GeneratedProblem:
 
     @classmethod
     def of_file(cls, path: Path) -> GeneratedProblem:
-        """Read a problem file, and the files in its folder that it names."""
+        """Read a problem file, along with the files in its folder that it refers to."""
         text = path.read_text("utf-8")
         # Which keys name files depends on the mechanism, so every text that is the path of an existing file counts.
         names = sorted({name for name in _iter_texts(tomllib.loads(text)) if (path.parent / name).is_file()})
@@ -89,16 +89,16 @@ class GeneratedProblem:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """A hashable key. Equal problems have equal keys."""
+        """A hashable key that is equal for equal problems."""
         return self.toml, tuple(sorted(self.files.items()))
 
     def tables(self) -> dict[str, Any]:
-        """Parse the problem file. Numbers with a decimal point become Decimals."""
+        """Parse the problem file, converting numbers with a decimal point to Decimals."""
         # If they were floats, to_toml could not write the numbers back unchanged.
         return tomllib.loads(self.toml, parse_float=Decimal)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key such as ``"privacy.epsilon"``, or ``default`` if the key is absent."""
+        """Return the value of a key such as ``"privacy.epsilon"``, or ``default`` if the key does not exist."""
         value: Any = self.tables()
         for part in key.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -127,12 +127,12 @@ class GeneratedProblem:
         return evolve(self, files={**self.files, name: contents})
 
     def rows(self, name: str) -> list[list[str]]:
-        """Return the rows of one of the problem's CSV files, with the header first and without empty lines."""
+        """Return the rows of one of the problem's CSV files, including the header but no empty lines."""
         text = self.files[name].decode("utf-8", "replace")
         return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
     def write(self, folder: Path) -> Path:
-        """Write the problem file and the files that it names, and return the path of the problem file."""
+        """Write the problem file and its accompanying files to a folder, and return the path of the problem file."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, contents in self.files.items():
             path = folder / name
@@ -143,7 +143,7 @@ class GeneratedProblem:
         return path
 
     def show(self) -> str:
-        """Format the problem for a message, with the TOML followed by each file. Long files are truncated."""
+        """Format the problem for a message, as the TOML text followed by each file. Long files are truncated."""
         parts = [self.toml.strip("\n")]
         parts += [f"# {name}\n{_format_contents(contents)}" for name, contents in sorted(self.files.items())]
         return "\n".join(parts)
@@ -163,10 +163,11 @@ def _iter_texts(value: object) -> Iterator[str]:
 
 
 def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
-    """Return the problem in a plugin project's ``example.toml``, for :attr:`privopt.testing.Profile.examples`.
+    """Return the problem in a plugin project's ``example.toml``, for use in :attr:`privopt.testing.Profile.examples`.
 
-    The file is expected next to the project's ``pyproject.toml``, in a folder above ``file`` or, if the plugin is
-    installed elsewhere, in the current folder. If there is none, the result is empty.
+    The file is expected next to the project's ``pyproject.toml``, which is searched for in the folders above ``file``
+    and, in case the plugin is installed elsewhere, in the current folder. If there is no such file, the result is
+    empty.
 
     Args:
         file: A file in the plugin's package, usually a module's ``__file__``.
@@ -181,7 +182,7 @@ def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
 
 
 def _format_contents(contents: bytes) -> str:
-    """Format a file's contents for a message, as the numbers of an array or the first lines of a text."""
+    """Format a file's contents for a message, either as the numbers of an array or as the first lines of a text."""
     # Arrays are shown as numbers. A file that only begins like an array is shown as text, like any other file.
     if contents.startswith(b"\x93NUMPY"):
         with suppress(ValueError, EOFError):

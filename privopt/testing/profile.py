@@ -28,7 +28,7 @@ VARIANTS: Final = frozenset({"relabelling", "reordering", "units"})
 
 
 def _flatten(values: ArrayLike) -> NDArray[Any]:
-    """Convert values of any shape to a flat array."""
+    """Flatten values of any shape into a one-dimensional array."""
     return np.asarray(values).ravel()
 
 
@@ -39,10 +39,10 @@ class Query:
     Attributes:
         name: A description for messages, such as ``"counts of level 2"``.
         values: The true values before noise is added, of any shape.
-        scale: The exact scale of the noise that is added to each value. This is the scale of Laplace or double
-            geometric (discrete Laplace) noise, or the variance of Gaussian noise.
+        scale: The exact scale of the noise added to each value. This is the scale of Laplace or double geometric
+            (discrete Laplace) noise, or the variance of Gaussian noise.
         sensitivity: The L1 sensitivity that the mechanism assumes or, for Gaussian noise, the squared L2 sensitivity.
-            None if the mechanism does not give a sensitivity for this call alone.
+            None if the mechanism does not specify a sensitivity for this call alone.
         law: ``"laplace"``, which includes double geometric noise, or ``"gaussian"``.
     """
 
@@ -54,16 +54,16 @@ class Query:
 
 
 def _epsilon(problem: Any) -> Fraction:
-    """Return the exact ``privacy.epsilon`` of a declared problem, or that of a loaded problem's declaration."""
+    """Return the exact ``privacy.epsilon`` of a problem, which may be declared or already loaded."""
     return Fraction(getattr(problem, "declared", problem).privacy.epsilon)
 
 
 @frozen(kw_only=True, eq=False)
 class Profile:
-    """Everything that the conformance kit needs to know in order to test a mechanism.
+    """A description of a mechanism that tells the conformance kit how to test it.
 
-    Only ``problems`` is required. Every other field makes further checks possible. A check that needs a missing field
-    is reported as skipped, together with the field's name.
+    Only ``problems`` is required. Every other field enables further checks. A check that needs a missing field is
+    reported as skipped, together with the field's name.
 
     Functions that return problems take a :class:`GeneratedProblem`. All other functions take the problem as the
     mechanism loaded it.
@@ -90,7 +90,7 @@ class Profile:
             it gives none, all pairs of secrets. Under a notion that is not ``symmetric``, the pairs are ordered, and an
             output is at most exp(epsilon distance) times as likely for the first secret as for the second.
         draws: ``(problem, method, count) -> draws``: ``count`` independent draws of the m numbers that ``observed``
-            returns, as an array of shape (count, m). It is useful if numbers can be drawn without one solve per draw.
+            returns, as an array of shape (count, m). Useful if drawing numbers does not require one solve per draw.
             Each call must return new draws, even for equal arguments.
         stricter: A function that returns a copy of a problem with a stronger privacy requirement, or None if there is
             none. The loss of the stricter problem must not be lower.
@@ -126,7 +126,11 @@ class Profile:
 
     @variants.validator
     def _check_variant_names(self, _: object, variants: Mapping[str, object]) -> None:
-        """Raise a UsageError for an unknown variant name, for which no check would run."""
+        """Reject unknown variant names, for which no check would run.
+
+        Raises:
+            UsageError: A name is not in :data:`VARIANTS`.
+        """
         if unknown := sorted(variants.keys() - VARIANTS):
             raise UsageError(f"Profile.variants: names must be among {', '.join(sorted(VARIANTS))}, got {unknown[0]!r}")
 
@@ -141,7 +145,7 @@ class Profile:
 
 
 def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
-    """Return the profile that a mechanism names. If it names a function instead, call it to make the profile.
+    """Return the profile that a mechanism names, or that is made by the function that it names.
 
     Raises:
         RegistryError: The mechanism does not name a profile, or there is no profile for its problem class.

@@ -63,11 +63,11 @@ class CheckResult:
         status: The outcome: "passed", "failed", "skipped" if the check could not run, or "not applicable" if it does
             not concern this kind of release.
         reason: The finding on the smallest example that failed, or the reason why the check was not run.
-        seconds: The check's duration in seconds.
+        seconds: The duration of the check in seconds.
         method: The mechanism's method.
-        examples: If the check failed, the number of examples up to the failure. If it passed, the number of examples
-            that could have revealed a fault.
-        note: If an attack passed, a clause that says how small a fault it would have detected.
+        examples: The number of examples. For a failed check, it includes all examples up to the failure. For a passed
+            check, it includes only those that could have revealed a fault.
+        note: If an attack passed, a clause that states how small a fault it would have detected.
         missed: Whether the check was skipped although the profile gives no reason for leaving it out.
     """
 
@@ -87,7 +87,7 @@ class CheckResult:
 
 
 class _TimeOverError(BaseException):
-    """Error raised when a check has no time left. Hypothesis does not catch it, because it is not an Exception."""
+    """Raised when a check has no time left. Hypothesis does not catch it, because it is not an Exception."""
 
 
 def _run_example(
@@ -149,8 +149,8 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     Args:
         name: The check's name.
         subject: The method under test.
-        how: The effort: quick, ci, full or an :class:`Effort`. If None, the effort is the one that the environment
-            variable PRIVOPT_PROFILE names, or ci.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, it is read from the environment variable
+            PRIVOPT_PROFILE, with ci as the default.
         seed: The seed for drawing problems.
 
     Raises:
@@ -202,10 +202,10 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
 def _run_shared_examples(
     check: Check, subject: Subject, how: Effort, history: History, seed: int
 ) -> CheckResult | None:
-    """Run a check on the problems that all checks share, up to the first failure, and return the result.
+    """Run a check on the problems that all checks share, stopping at the first failure, and return the result.
 
     The result is None if no problem could be drawn, or if the check makes more random choices than fit into one
-    Hypothesis example. In both cases, :func:`run_check` uses :func:`run_examples` instead.
+    Hypothesis example. In either case, :func:`run_check` uses :func:`run_examples` instead.
 
     Args:
         check: The check.
@@ -220,7 +220,7 @@ def _run_shared_examples(
     completed: CheckResult | None = None
 
     def run_all(data: st.DataObject) -> None:
-        """Run all examples within a single Hypothesis example, so that the run goes on if one of them is discarded."""
+        """Run all examples within a single Hypothesis example, so that discarding one of them does not end the run."""
         nonlocal completed
         completed = None
         while history.examples < how.examples and history.rejected < MAX_REJECTED * how.examples:
@@ -249,16 +249,16 @@ def _run_shared_examples(
 
 
 def _not_done(reason: str) -> dict[str, Any]:
-    """Return the attributes ``status``, ``reason`` and ``missed`` for the result of a check that was not run.
+    """Return the status, reason and missed attributes for the result of a check that was not run.
 
-    They depend on the reason's type, which is :class:`Elsewhere`, :class:`LeftOut` or a plain string.
+    They depend on the type of the reason, which is :class:`Elsewhere`, :class:`LeftOut` or a plain string.
     """
     status: Status = "not applicable" if isinstance(reason, Elsewhere) else "skipped"
     return {"status": status, "reason": str(reason), "missed": not isinstance(reason, Elsewhere | LeftOut)}
 
 
 def run_examples(check: str, example: Callable[[st.DataObject], object], how: Effort, seed: int) -> CheckResult:
-    """Run the examples of one check, which may test a mechanism or anything else that is registered, such as a solver.
+    """Run the examples of one check, which may test a mechanism or any other registered object, such as a solver.
 
     Args:
         check: The check's name.
@@ -324,8 +324,8 @@ def run_checks(
     Args:
         subject: The method under test.
         names: The names of the checks to run. If None, all checks are run.
-        how: The effort: quick, ci, full or an :class:`Effort`. If None, the effort is the one that the environment
-            variable PRIVOPT_PROFILE names, or ci.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, it is read from the environment variable
+            PRIVOPT_PROFILE, with ci as the default.
         seed: The seed for drawing problems.
     """
     check_names = list(all_checks()) if names is None else list(names)

@@ -26,11 +26,11 @@ _POOLS: WeakKeyDictionary[Profile, dict[int, SharedProblems]] = WeakKeyDictionar
 
 @contextmanager
 def without_local_constants() -> Iterator[None]:
-    """Keep Hypothesis from searching the process's local modules for constants to draw.
+    """Prevent Hypothesis from searching the process's local modules for constants to draw.
 
-    The search takes seconds in a checkout, and makes the drawn problems depend on where privopt is installed.
-    Hypothesis has no setting for this, so one of its internal functions is replaced during the block. If the installed
-    version of Hypothesis has no such function, nothing is changed.
+    The search takes seconds in a source checkout, and makes the drawn problems depend on where privopt is installed.
+    Hypothesis has no setting for this, so one of its internal functions is replaced during the ``with`` block. If the
+    installed version of Hypothesis has no such function, nothing is changed.
     """
     try:
         providers = import_module("hypothesis.internal.conjecture.providers")
@@ -49,11 +49,11 @@ class SharedProblems:
     """A growing list of distinct problems, which are drawn in rounds as needed.
 
     Attributes:
-        strategy: The strategy that draws the problems.
-        seed: The seed of the first round. The seed increases by 1 in each further round.
+        strategy: The strategy from which problems are drawn.
+        seed: The seed of the first round, which is incremented by 1 for each further round.
         problems: The problems drawn so far. The first one is the simplest.
         rounds: The number of rounds so far.
-        is_exhausted: Whether the last round gave no new problem.
+        is_exhausted: Whether the last round yielded no new problem.
     """
 
     strategy: st.SearchStrategy[GeneratedProblem]
@@ -64,7 +64,7 @@ class SharedProblems:
     _identities: set[object] = field(factory=set)
 
     def has(self, index: int) -> bool:
-        """Return whether there is a problem with this index. If necessary, draw further rounds to find out."""
+        """Return whether there is a problem with this index, drawing further rounds if necessary."""
         while index >= len(self.problems) and not self.is_exhausted:
             self._draw_round()
         return index < len(self.problems)
@@ -72,7 +72,7 @@ class SharedProblems:
     def _draw_round(self) -> None:
         """Draw a round of problems, and keep the new ones.
 
-        A round draws as many problems as there are already, but at least as many as the effort ci has examples.
+        A round draws as many problems as there are already, but at least the number of examples of the effort ci.
         """
         count_before = len(self.problems)
         round_effort = evolve(EFFORTS["ci"], examples=max(EFFORTS["ci"].examples, count_before))
@@ -91,7 +91,7 @@ class SharedProblems:
 
 
 def shared_problems(profile: Profile, seed: int) -> SharedProblems:
-    """Return the problems that all checks share for a profile and a seed."""
+    """Return the problems that are shared by all checks for the given profile and seed."""
     problems_by_seed = _POOLS.setdefault(profile, {})
     return problems_by_seed.setdefault(seed, SharedProblems(profile.problems, seed))
 
@@ -114,7 +114,7 @@ class ProblemSource:
         return not self.shared.has(self.position)
 
     def take(self) -> GeneratedProblem:
-        """Return the next problem. After the last problem, the first one follows again."""
+        """Return the next problem, starting again from the first one after the last."""
         self.shared.has(self.position)
         problem = self.shared.problems[self.position % len(self.shared.problems)]
         self.position += 1

@@ -53,19 +53,18 @@ TRAITS: Final = {
 
 
 def missing_traits() -> dict[str, str]:
-    """Return a mapping from each trait to the reason why checks that need it do not apply to releases without it.
+    """Return a mapping from each trait to the reason why checks that require it do not apply to releases without it.
 
-    It contains the core's traits (:data:`TRAITS`) and those that plugins registered.
+    It contains the core's traits (:data:`TRAITS`) and those registered by plugins.
     """
     return TRAITS | {name: entry.spec.missing for name, entry in _plugin_traits().items()}
 
 
 def _plugin_traits() -> dict[str, Entry[Any]]:
-    """Return the traits that plugins registered, keyed by name.
+    """Return the traits registered by plugins, keyed by name.
 
     Raises:
-        RegistryError: A plugin's trait has the same name as one of the core's, which would let it select the core's
-            checks.
+        RegistryError: A plugin's trait has the same name as one of the core's, and would thus select the core's checks.
     """
     traits = registry().of("trait")
     for name, entry in traits.items():
@@ -129,12 +128,12 @@ class Run:
 
 @frozen(kw_only=True)
 class _Recorder(Registered):
-    """A registry entry that loads a mechanism whose ``solve`` records its problem and its release.
+    """A registry entry for a mechanism whose ``solve`` records the problem and the release.
 
     Attributes:
         mechanism_class: The class under test.
         compared: Whether to compare the problem after the solve with a copy made before it (:attr:`Run.changed`).
-        notes: The values that the last ``solve`` recorded, keyed by attribute of :class:`Run`.
+        notes: The values recorded by the last ``solve``, keyed by attribute of :class:`Run`.
     """
 
     mechanism_class: type[Mechanism[Any, Any]]
@@ -142,11 +141,11 @@ class _Recorder(Registered):
     notes: dict[str, Any] = field(factory=dict, eq=False)
 
     def load(self) -> Mechanism[Any, Any]:
-        """Return an instance of the mechanism under test whose ``solve`` records its problem and release."""
+        """Return an instance of the mechanism under test whose ``solve`` records the problem and the release."""
         cls, notes, compared = self.mechanism_class, self.notes, self.compared
 
         def solve_and_note(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
-            """Solve the problem like the class under test, and record the problem, the release and any changes."""
+            """Solve the problem as the class under test does, and record the problem, the release and any changes."""
             original_problem = None
             if compared:
                 with contextlib.suppress(Exception):  # a problem that cannot be copied is not compared
@@ -164,7 +163,7 @@ class _Recorder(Registered):
 
 
 def _leave_unwritten(task: Task, outcome: Outcome[Any], result: Result, run: PipelineRun) -> SolveOutcome:
-    """Return a certified run's outcome without writing the release.
+    """Return the outcome of a certified run without writing the release.
 
     This function replaces :func:`privopt.run.publish.publish_release`.
 
@@ -186,7 +185,8 @@ class Subject:
         mechanism_class: The mechanism's class.
         method: The method under test.
         profile: The mechanism's profile.
-        kind: The kind of guarantee to check, which is the method's own claim or, if it has none, its paper's claim.
+        kind: The kind of guarantee to check. It is the one that the method claims or, if it claims none, the one that
+            its paper claims.
         private: Whether the method itself claims ``kind``.
         siblings: The number of the mechanism's methods that share the available time.
         plugin: The name of the package that registered the mechanism.
@@ -225,21 +225,21 @@ class Subject:
         return self.mechanism_class()
 
     def epsilon(self, problem: object) -> Fraction:
-        """Return the method's claimed epsilon for a loaded problem, or the profile's if the method claims none."""
+        """Return the epsilon that the method claims for a loaded problem, or the profile's if it claims none."""
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed
 
     @property
     def notion(self) -> type[PrivacyConstraint[Any]]:
-        """The class of the privacy notion :attr:`kind`, against which the checks test releases."""
+        """The class of the privacy notion named by :attr:`kind`, against which the checks test releases."""
         notion_class: type[PrivacyConstraint[Any]] = registry().kind("notion", self.kind).load()
         return notion_class
 
     def claim_of(self, problem: object) -> Guarantee:
-        """Return the guarantee that the method claims for a loaded problem.
+        """Return the guarantee that is claimed for a loaded problem.
 
-        If the method's own guarantee is not of :attr:`kind`, this is the guarantee that its paper claims, at the
-        problem's epsilon.
+        This is the method's own guarantee if it is of :attr:`kind`. Otherwise, it is the guarantee that the method's
+        paper claims, at the problem's epsilon.
         """
         own_guarantee = self.mechanism.privacy(problem, self.method.name).guarantee
         if own_guarantee.kind == self.kind:
@@ -247,12 +247,12 @@ class Subject:
         return Guarantee(kind=self.kind, epsilon=self.profile.epsilon(problem))
 
     def read_problem(self, problem: GeneratedProblem) -> AttrsInstance:
-        """Write a generated problem to a new folder, and parse its problem file as the mechanism's problem class."""
+        """Write a generated problem to a new folder, and parse its problem file into the mechanism's problem class."""
         path = problem.write(self.new_folder())
         return load_problem(self.mechanism_class.problem_class, path, ignore=registry().mechanisms.keys())
 
     def load(self, problem: GeneratedProblem) -> Any:
-        """Load a generated problem, including the contents of its files, as the mechanism does."""
+        """Load a generated problem, including the contents of its files, in the same way as the mechanism."""
         return self.mechanism.load(self.read_problem(problem), "problem.toml")
 
     def outcome(self, loaded: object, **options: Any) -> Outcome[Any]:
@@ -289,10 +289,10 @@ class Subject:
 
     @contextlib.contextmanager
     def registered(self, *, compared: bool = False) -> Iterator[_Recorder]:
-        """Replace the mechanism in the registry with a recorder for the duration of the block.
+        """Replace the mechanism in the registry with a recorder for the duration of a ``with`` block.
 
         The block uses a separate verification cache, so that results cached by other runs are not reused. Files are not
-        flushed to disk, because they need not survive a power failure. Flushing took a third of a run's time.
+        flushed to disk, because they need not survive a power failure, and flushing took a third of a run's time.
 
         Args:
             compared: Whether to compare each problem after its solve with a copy made before it. The comparison takes
@@ -328,7 +328,7 @@ class Subject:
             problem: The problem to solve.
             fresh: A part of the cache key. Pass a new value to force a new run on the same problem.
             written: Whether to write the release and read it back. If False, the run ends after certification, takes
-                half the time, and may have no folder. Checks can pass False if they use only the release and its
+                half the time, and may have no folder. This suffices for checks that use only the release and its
                 result, and discard failed runs.
             compared: Whether to compare the problem after the solve with a copy made before it (:attr:`Run.changed`).
             options: Further arguments for :class:`privopt.run.task.Options`.
@@ -358,7 +358,7 @@ class Subject:
     def _run_pipeline(
         self, problem: GeneratedProblem, options: Mapping[str, Any], *, written: bool, compared: bool
     ) -> Run:
-        """Run ``privopt solve`` on a problem, and return the run even if it ended in an error.
+        """Run ``privopt solve`` on a problem, and return the run even if it ends in an error.
 
         Args:
             problem: The problem, which is written to a new folder.
@@ -430,8 +430,8 @@ def subject(
         mechanism: The name of an installed mechanism, or a Mechanism class.
         method: The method's name. If None, the default method is tested.
         spec: The registration of a class that is not installed.
-        guarantee: The kind of guarantee that a class without a spec claims.
-        profile: The profile to use. If None, it is the one that the mechanism names.
+        guarantee: The kind of guarantee claimed by a class without a spec.
+        profile: The profile to use. If None, the profile that the mechanism names is used.
 
     Raises:
         UnknownNameError: The mechanism or the method does not exist.
@@ -464,6 +464,6 @@ def subject(
 
 
 def error_text(error: BaseException) -> str:
-    """Format an error on one line, preceded by its type unless it is one of privopt's own errors."""
+    """Format an error as a single line, preceded by its type unless it is one of privopt's own errors."""
     text = " ".join(str(error).split())
     return text if isinstance(error, PrivoptError) else f"{type(error).__name__}: {text}"

@@ -31,10 +31,10 @@ def relabel(
     The returned function can be used in ``Profile.variants``.
 
     Args:
-        columns: The names of the columns that contain ids, keyed by table. Absent tables and columns, and empty cells,
+        columns: The names of the columns that contain ids, keyed by table. Missing tables and columns, and empty cells,
             are skipped.
-        unless: A function that returns True for problems whose result depends on the ids, for example because ids break
-            ties between equal costs. Such a problem has no variant.
+        unless: A function that returns True for problems whose result depends on the ids, for example because they
+            break ties between equal costs. Such a problem has no variant.
     """
 
     def relabel_ids(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
@@ -62,14 +62,14 @@ def relabel(
 
 
 def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) -> Change:
-    """Return a function that makes the ``"reordering"`` variant, in which a table's rows are in another order.
+    """Return a function that makes the ``"reordering"`` variant, in which the rows of a table are in another order.
 
     The returned function can be used in ``Profile.variants``.
 
     Args:
         table: The name of a CSV file.
-        arrays: The axes of each ``.npy`` file that correspond to the table's rows, keyed by file name. These axes are
-            reordered in the same way. Absent files are skipped.
+        arrays: For each ``.npy`` file, the axes that correspond to the table's rows, keyed by file name. These axes are
+            reordered in the same way. Missing files are skipped.
     """
 
     def reorder_rows(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
@@ -92,10 +92,10 @@ def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) ->
 
 
 def export_again(*tables: str) -> Change:
-    """Return a function that rewrites tables with quotes, CRLF line ends and a byte order mark, like some programs.
+    """Return a function that rewrites tables as some programs do, with quotes, CRLF line ends and a byte order mark.
 
     Args:
-        tables: The names of CSV files. Absent files are skipped.
+        tables: The names of CSV files. Missing files are skipped.
     """
 
     def quote_tables(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
@@ -118,8 +118,9 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
     """Yield variants of a problem in which the secret tables are written in another order or format.
 
     1. The profile's ``"reordering"`` variant, unless it changes files that are not secret.
-    2. The rows sorted by size. This variant is omitted if the profile's variant returns None, because the order then
-       matters. It is also omitted if the problem has arrays, which might have to be reordered too.
+    2. The rows sorted by size. This variant is left out if the profile's ``"reordering"`` function returns no variant,
+    which means that the order matters. It is also left out if the problem has arrays, which might need the same
+    reordering.
     3. The same rows in another CSV format.
 
     Args:
@@ -149,7 +150,7 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
 
 
 def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
-    """Return the header and rows of a problem's CSV file, or None if it is missing, ragged or without data rows."""
+    """Return the header and rows of a problem's CSV file, or None if it is missing, ragged or has no data rows."""
     if not name.endswith(".csv") or name not in problem.files:
         return None
     rows = problem.rows(name)
@@ -159,15 +160,14 @@ def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
 def _size_key(row: list[str]) -> tuple[float, str]:
     """Return a row's sort key, which consists of its last number and its first cell.
 
-    Sorting by it imitates a query with ``GROUP BY ... ORDER BY count DESC``. If the row has no numbers, the number is
-    0.
+    Sorting by this key imitates a query with ``GROUP BY ... ORDER BY count DESC``. The number is 0 if the row has none.
     """
     numbers = [number for cell in row if (number := number_in(cell)) is not None]
     return (numbers[-1] if numbers else 0.0), row[0]
 
 
 def number_in(cell: str) -> float | None:
-    """Return a cell's content as a number, or None if it is not a number."""
+    """Convert a cell to a number, or return None if it does not contain one."""
     try:
         return float(cell)
     except ValueError:

@@ -50,14 +50,14 @@ ZERO_PLACE: Final = 1024
 
 
 class BitPattern(NamedTuple):
-    """A double's magnitude and the position of its last bit, as powers of two.
+    """The magnitude of a double and the position of its last bit, both as powers of two.
 
     Attributes:
         sign: -1, 0 or 1.
-        exponent: The absolute value is at least 2**(exponent - 1) and below 2**exponent.
+        exponent: The absolute value is at least 2**(exponent - 1) and less than 2**exponent.
         place: The number is a multiple of 2**place, but not of any larger power of two.
-        oddity: 0 for a finite number, or 1 plus the index of its description in :data:`ODD_OUTPUTS` for an odd output,
-            whose other attributes have no meaning.
+        oddity: 0 for a finite number. For any other output, 1 plus the index of its description in :data:`ODD_OUTPUTS`,
+            in which case the other attributes have no meaning.
     """
 
     sign: int
@@ -77,11 +77,11 @@ class BitPattern(NamedTuple):
 
 @frozen
 class ErrorOutput:
-    """An output that stands for an error raised by the mechanism.
+    """A stand-in for the output of a mechanism that raised an error instead.
 
     Attributes:
-        name: The error's type.
-        text: The error's text.
+        name: The type of the error.
+        text: The text of the error.
     """
 
     name: str
@@ -89,7 +89,7 @@ class ErrorOutput:
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorOutput:
-        """Convert an error to an output. Memory addresses are removed, because they differ from run to run."""
+        """Convert an error to an output, removing memory addresses, which differ from run to run."""
         return cls(type(error).__name__, re.sub(r"0x[0-9a-fA-F]+", "0x", str(error)))
 
 
@@ -97,8 +97,8 @@ def _read_numbers(output: Any) -> Floats | None:
     """Return an output's numbers as a flat array, or None if the output does not consist of numbers only.
 
     A byte counts as a number from 0 to 255, a string as the number that it spells, and a complex number as two numbers.
-    If doubles cannot represent all integers in the output, the rounded values are followed by each integer's last 32
-    bits.
+    If some of the output's integers cannot be represented by doubles, the rounded values are followed by the last 32
+    bits of each integer.
     """
     if isinstance(output, bytes):
         end_bytes = output if len(output) <= END_BYTES else output[: END_BYTES // 2] + output[-END_BYTES // 2 :]
@@ -124,7 +124,7 @@ def _read_numbers(output: Any) -> Floats | None:
 
 
 def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) -> None:
-    """Split an output into numbers and other parts. Mappings, lists and tuples are split recursively.
+    """Split an output into numbers and other parts, recursing into mappings, lists and tuples.
 
     Args:
         output: The output, of any type.
@@ -151,7 +151,7 @@ def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) ->
 
 
 def _comparison_key(output: Any) -> Hashable:
-    """Return a hashable key for an output. Equal outputs of the same type have equal keys.
+    """Return a hashable key for an output, such that equal outputs of the same type have equal keys.
 
     The keys distinguish 0.0 from -0.0 and 1 from True, and treat NaN as equal to NaN.
     """
@@ -179,7 +179,7 @@ def _read_output(output: Any) -> tuple[Floats, Hashable, Hashable]:
 
 @frozen(eq=False)
 class Table:
-    """A sample of n outputs, which are split into numbers and labels.
+    """A sample of n outputs, each split into numbers and labels.
 
     Draws often repeat the same few objects. Each distinct object, called a *kind*, is therefore stored and examined
     only once, and each output refers to its kind. Let d be the number of columns, which by default is the most common
@@ -187,11 +187,11 @@ class Table:
 
     Attributes:
         index: The kind of each output, shape (n,). Kinds are numbered from 0 in the order in which they first occur.
-        names: Each kind's comparison key. Two kinds have equal keys if they are equal but distinct objects.
-        labels: Each kind's key for the parts that are not numbers.
-        kind_numbers: Each kind's numbers, shape (kinds, d). The rows of odd kinds contain zeros.
-        kind_oddity: An array of shape (kinds,) with 0 for each kind with d finite numbers, and with 1 plus the index of
-            its description in :data:`ODD_OUTPUTS` for each odd kind.
+        names: The comparison key of each kind. Two kinds have equal keys if they are equal but distinct objects.
+        labels: The key of each kind's parts that are not numbers.
+        kind_numbers: The numbers of each kind, shape (kinds, d). The rows of odd kinds contain zeros.
+        kind_oddity: An array of shape (kinds,) that contains 0 for each kind with d finite numbers and, for each odd
+            kind, 1 plus the index of its description in :data:`ODD_OUTPUTS`.
     """
 
     index: Ints
@@ -202,12 +202,12 @@ class Table:
 
     @classmethod
     def of(cls, outputs: Sequence[Any] | NDArray[Any], width: int | None = None) -> Table:
-        """Make a table from a sample of outputs.
+        """Create a table from a sample of outputs.
 
         Args:
             outputs: The outputs, of any type.
-            width: The number of columns, which is how many numbers a regular output has. If None, it is the most common
-                count.
+            width: The number of columns, that is, of numbers in a regular output. If None, the most common count is
+                used.
         """
         # An object that occurs several times is read only once. The list keeps all outputs alive, so that their ids
         # stay unique.
@@ -235,13 +235,13 @@ class Table:
 
     @classmethod
     def pair_of(cls, first: Sequence[Any], second: Sequence[Any], width: int | None = None) -> tuple[Table, Table]:
-        """Make one table from each of two samples of outputs. Both tables have the same number of columns.
+        """Create a table from each of two samples of outputs. Both tables have the same number of columns.
 
         Args:
             first: The outputs for one input.
             second: The outputs for the other input.
-            width: The number of columns, as in :meth:`of`. If None, it is the most common count in both samples
-                together.
+            width: The number of columns, as in :meth:`of`. If None, the most common count in both samples together is
+                used.
         """
         joint_table = cls.of([*first, *second], width)
         return joint_table.part(slice(len(first))), joint_table.part(slice(len(first), None))
@@ -272,7 +272,7 @@ class Table:
         return counts
 
     def part(self, rows: slice) -> Table:
-        """Return a table that contains a slice of the outputs and only their kinds."""
+        """Return a table of a slice of the outputs, with only the kinds that occur in it."""
         used_kinds, first_places, index = np.unique(self.index[rows], return_index=True, return_inverse=True)
         # np.unique sorts the kinds by number. Here they are put in the order in which they first occur in the slice.
         order = np.argsort(first_places)
@@ -308,10 +308,10 @@ class View:
 
 
 def views_of(first: Table, second: Table) -> list[View]:
-    """Return views, which are partitions of the outputs into cells, that may distinguish two inputs.
+    """Return views that may distinguish two inputs. A view is a partition of the outputs into cells.
 
     Views partition outputs by equality, by each number and its last bits, and by sums and other summaries of all
-    numbers. Tests that use the views must not use the same draws again.
+    numbers. A test that uses the views must not use the same draws again.
 
     Args:
         first: Draws for the first input.
@@ -365,7 +365,7 @@ def weighted_sums(numbers: Floats, weights: Floats) -> Floats:
 
 
 def last_bit_places(values: Floats) -> Floats:
-    """Return the position of each number's last bit, which is the largest p such that it is a multiple of 2**p.
+    """Return the position of each number's last bit, that is, the largest p such that the number is a multiple of 2**p.
 
     For the number 0, the result is :data:`ZERO_PLACE`.
     """
@@ -377,10 +377,10 @@ def last_bit_places(values: Floats) -> Floats:
 
 
 def has_fine_bits(values: Floats) -> bool:
-    """Return whether at least about half of the finite nonzero numbers have more than :data:`GRID_BITS` bits.
+    """Return whether about half or more of the finite nonzero numbers have more than :data:`GRID_BITS` bits.
 
-    Noise that is drawn on a grid of fixed steps gives numbers with few bits, whereas noise in doubles uses nearly all
-    bits.
+    Noise that is drawn on a grid of fixed steps gives numbers with few bits, whereas floating-point noise uses nearly
+    all bits.
     """
     finite = values[np.isfinite(values) & (values != 0)]
     if not finite.size:
@@ -390,7 +390,7 @@ def has_fine_bits(values: Floats) -> bool:
 
 
 def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
-    """Return the magnitude and the position of the last bit of each kind's number in a column.
+    """Return the magnitude and the position of the last bit of each kind's number in the given column.
 
     A double near 0 has finer bits than one far from 0. Suppose that an output near 0 is the sum of an input x and
     noise, both doubles. If x is small, the sum can have fine bits. If x is large, it cannot, because the noise that
@@ -419,8 +419,8 @@ def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: 
 def uncompared_share(first: Table, second: Table) -> float:
     """Return the fraction of outputs that occur only once in two samples together and contain no numbers.
 
-    Such outputs cannot be compared, because a count of 1 says nothing about a probability. Unique outputs with an
-    unusual count of numbers (oddity 1) are included, because their numbers are in no column.
+    Such outputs cannot be compared, because a count of 1 says nothing about a probability. Outputs that occur once and
+    have an unusual count of numbers (oddity 1) are included, because their numbers are not in any column.
     """
     counts = first.count_keys(first.names) + second.count_keys(second.names)
     # An output that occurs only once is the only output of its kind, so it suffices to go through the kinds.
@@ -433,7 +433,7 @@ def uncompared_share(first: Table, second: Table) -> float:
 
 
 def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Callable[[Table], list[Hashable]]) -> View:
-    """Return a view with one cell for each of the most frequent outputs and one for all others.
+    """Return a view with one cell for each of the most frequent outputs, and one cell for all other outputs.
 
     Args:
         first: Draws for the first input.
@@ -453,7 +453,7 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
         return kind_cells[table.index]
 
     def describe(cell_numbers: list[int]) -> list[str]:
-        """Describe each cell by the output that it contains."""
+        """Describe each cell by the output that it stands for."""
         return ["any other" if cell == rest_cell else _format_key(frequent_keys[cell]) for cell in cell_numbers]
 
     return View(words=words, cells=cells, count=rest_cell + 1, describe=describe, ordered=False)
@@ -470,9 +470,9 @@ def _format_key(name: Hashable) -> str:
 
 
 def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Floats], words: str) -> View:
-    """Return a view whose cells are intervals between the quantiles of a number that is computed for each output.
+    """Return a view whose cells are intervals between quantiles of a number that is computed for each output.
 
-    Each frequent value has its own cell. The last cells contain the odd outputs, with one cell per kind in
+    Each frequent value has a cell of its own. The last cells contain the odd outputs, with one cell for each kind in
     :data:`ODD_OUTPUTS`.
 
     Args:
@@ -501,7 +501,7 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
         return kind_cells.astype(np.int64)[table.index]
 
     def describe(cell_numbers: list[int]) -> list[str]:
-        """Describe cells, with adjacent ones merged into a single interval."""
+        """Describe the given cells, merging adjacent ones into a single interval."""
         lines: list[str] = []
         inner = [cell for cell in cell_numbers if cell < last]
         # A cell's index minus its position in the list is constant along a run of adjacent cells.
@@ -515,7 +515,7 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
 
 
 def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]:
-    """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs and their squares.
+    """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs and the squares of these.
 
     Args:
         first: The numbers in the first input's outputs, shape (n, d).
@@ -533,7 +533,7 @@ def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]
     order = np.argsort(-np.abs(first.mean(axis=0) - second.mean(axis=0)), kind="stable")[:CELLS_PER_VIEW]
 
     def features(numbers: Floats) -> Floats:
-        """Return one row of features per output, with a constant, the standardised numbers and their squares."""
+        """Return one row of features per output: a constant, the standardised numbers and their squares."""
         # Outliers are clipped, because a single one could dominate the fit by its square.
         x = np.clip((numbers[:, order] - medians[order]) / spreads[order], -10.0, 10.0)
         return np.concatenate([np.ones((len(x), 1)), x, x * x], axis=1)

@@ -372,8 +372,8 @@ def _to_arrow(frame: Any) -> Table:
     """Convert a pandas frame to an Arrow table.
 
     Raises:
-        InputError: A column cannot be converted, for example because it has values of several types. The error names
-            the column but quotes no value, unlike Arrow's own error.
+        InputError: A column cannot be converted, for example because it has values of several types. Unlike Arrow's
+            own error, this one never quotes a value.
     """
     import pyarrow as pa
 

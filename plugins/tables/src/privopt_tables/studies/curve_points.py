@@ -334,8 +334,8 @@ class LawLine(Line):
     def setting(self) -> Setting:
         """What an attacker knows before seeing any report.
 
-        The attacker's errors are given only if the mechanism provides a channel, which has a prior over finitely many
-        positions.
+        The attacker's errors are given only if the mechanism provides a channel, which is a matrix of output
+        probabilities over finitely many inputs.
         """
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
         setting = Setting(noun="position", limits=describe_limits(guarantee))

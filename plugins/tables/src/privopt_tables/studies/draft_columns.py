@@ -375,7 +375,7 @@ def _find_id_columns(
 def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
     """Return the first column that is named like ids of places but contains repeated ids, or None if there is none.
 
-    A column is considered only if more than half as many of its values are distinct as there are rows.
+    A column is considered only if the number of its distinct values is more than half the number of rows.
 
     Args:
         frame: The table.
