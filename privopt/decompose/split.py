@@ -103,8 +103,8 @@ class Split:
 class Cut:
     """A cut, that is, an inequality over the complicating columns z that follows from multipliers of a block's rows.
 
-    An optimality cut is ``w_block >= constant + slope z``, where w_block is the block's cost. A feasibility cut is ``0
-    >= constant + slope z``.
+    An optimality cut is ``w_block >= constant + slope z``, where w_block is the block's cost. A feasibility cut has 0
+    on its left-hand side instead.
 
     Attributes:
         block: The index of the block.

@@ -67,7 +67,7 @@ MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
 
 @define(kw_only=True)
 class Strays:
-    """A running count of stray positions, which lie farther from every record than the records extend.
+    """A running count of stray positions, whose distance from every record exceeds the extent of the records.
 
     Such positions are probably errors. If the guarantee covers every point in a region, a position's distance from the
     region is used in place of its distance from the nearest record.

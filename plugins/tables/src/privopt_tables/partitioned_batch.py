@@ -125,8 +125,8 @@ class PartitionedBatch:
         """Durably charge every subject for its rows, with one ledger entry per subject.
 
         A :class:`PrivoptWarning` is issued for each column that contains the secret. Such a column is dropped unless it
-        is the column of row ids, is listed in :attr:`keep`, or has the name of another position and contains the secret
-        in fewer than half of the rows.
+        is the column of row ids, is listed in :attr:`keep`, or has a name that suggests another position and contains
+        the secret in fewer than half of the rows.
 
         Args:
             tallies: The results of the first pass over all partitions, as a table of any kind.

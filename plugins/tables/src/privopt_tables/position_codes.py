@@ -110,7 +110,7 @@ def _read_short_plus_code(text: str) -> Iterator[Reading]:
 def _read_quadkey(text: str) -> Iterator[Reading]:
     """Yield the boxes encoded by the quadkeys in a string.
 
-    Each digit of a quadkey combines one bit of the tile's x with one bit of its y, which is multiplied by two.
+    Each digit of a quadkey is one bit of the tile's x plus twice one bit of its y.
     """
     for code in re.findall(r"(?<!\d)[0-3]{8,24}(?!\d)", text):
         x, y = (int("".join("1" if int(sign) & bit else "0" for sign in code), 2) for bit in (1, 2))

@@ -167,8 +167,8 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
     """Return a function that converts positions to the kind of numbers that the reader of the given code yields.
 
-    Short plus codes lack whole degrees, and the reader of binary coordinates yields absolute values, so the conversion
-    omits these as well.
+    Whole degrees are dropped for short plus codes, which lack them, and signs for binary coordinates, which are read as
+    absolute values.
     """
     if name == "a short plus code":
         return lambda positions: positions % 1.0

@@ -338,8 +338,8 @@ class ReleasedMatrix(ReleasedRows):
                 away get no report. If None, there is no limit.
             keep: The columns to keep even if they reveal the secret. The first pass searches all columns for the
                 position or record of each row. ``charge`` warns of each column that contains it. The second pass drops
-                such a column unless it is listed here, is the column ``row``, or has the name of another position and
-                contains the secret in fewer than half of the rows.
+                such a column unless it is listed here, is the column ``row``, or has a name that suggests another
+                position and contains the secret in fewer than half of the rows.
 
         Raises:
             UsageError: The release reports traces, the batch has ended or is running in another process, or the ledger

@@ -67,7 +67,8 @@ def _check_time_format(instance: object, attribute: object, value: str | None) -
         value: The format.
 
     Raises:
-        UsageError: A date that is written and read back in this format differs, for example because it lacks the year.
+        UsageError: A date that is written and read back in this format differs, for example because the format lacks
+            the year.
     """
     if value is None or value in UNIX_UNITS:
         return

@@ -35,8 +35,8 @@ class Law:
     """The distribution of reports along traces through a set of P places.
 
     Attributes:
-        fresh: (P, K) The probability of each output in a fresh report, that is, one that does not repeat the previous
-            report, from each place.
+        fresh: (P, K) The probability of each output in a fresh report from each place. A fresh report is one that does
+            not repeat the previous report.
         steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which repetition
             tests measure distances.
         prediction: The parameters of the repetition tests: the level, and the rates of the noise. The level is the

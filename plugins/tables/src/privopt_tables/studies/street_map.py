@@ -162,7 +162,7 @@ def read_streets(
 
     Raises:
         InputError: The file cannot be read or has an unknown extension, there are no streets in the area, or
-            ``one_way`` is set and no street leads back to where it starts.
+            ``one_way`` is set and no streets lead back to where they start.
         UsageError: osmium is not installed.
     """
     if not file.name.lower().endswith(ENDINGS):
