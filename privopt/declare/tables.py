@@ -497,7 +497,7 @@ def _osmnx_roads(edges: File) -> File:
     number = Column(name="length", least=0.0, unit="metres")
     cell_faults = Faults()
     check_column(edges.name, frame["length"], number, cell_faults)
-    cell_faults.check()
+    _check_faults(edges, cell_faults)
     metres = plain_texts(frame["length"]).str.strip_chars().to_list()
     # Metres are divided by 1,000 as decimals, so that numbers are rounded only once, when they are read.
     km = [format(Decimal(text).scaleb(-3, Context(prec=60)), "f") for text in metres]

@@ -295,8 +295,8 @@ class _Run:
             self.save_checkpoint()
             # The last four rounds did not even yield a new cut, and further rounds would repeat them.
             if stalled_rounds > 3:
-                return "optimal" if self.has_reached_gap() else "feasible"
-        return "feasible"
+                break
+        return "optimal" if self.has_reached_gap() else "feasible"
 
     def log_round(self) -> None:
         """Append the elapsed time and both bounds, in the user's units, to the trajectory, and report the progress."""

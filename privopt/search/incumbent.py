@@ -164,7 +164,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             progress: Called with each offer.
         """
         super().__init__(gap, progress=progress)
-        self.certifier, self.final_gap, self.noise = certifier, final_gap or gap, noise
+        self.certifier, self.noise = certifier, noise
+        self.final_gap = gap if final_gap is None else final_gap
         self.scope = clock()
         self.closing_time = Clock(None, self.scope)
         self.step_seconds = {"certify": 0.0, "prove": 0.0}

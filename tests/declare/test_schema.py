@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.declare import File, Folder, between, describe_keys, files_of, key, load_problem, positive
+from privopt.declare.tables import road_table
 from privopt.errors import InputError
 
 
@@ -208,3 +209,12 @@ def test_says_why_a_file_has_no_path():
         with pytest.raises(InputError) as caught:
             _ = file.here
         assert_mentions(str(caught.value), "m.onnx", reason)
+
+
+@given(cell=st.sampled_from(["SECRET7", "-3.25", "inf", "1e400"]), is_secret=st.booleans())
+def test_secret_lengths_of_streets_are_not_quoted(cell, is_secret):
+    contents = f"u,v,length\na,b,12.5\nb,c,{cell}\n".encode()
+    with pytest.raises(InputError) as refused:
+        road_table(File(name="streets.csv", path=None, secret=is_secret, kept=contents))
+    assert_mentions(str(refused.value), "streets.csv: row 3, column length")
+    assert (cell in str(refused.value)) is not is_secret

@@ -71,6 +71,15 @@ def test_returned_multipliers_prove_the_bound(shared_model):
     assert dual_bound(form, result.duals) == pytest.approx(result.bound, abs=1e-9)
 
 
+def test_gap_that_is_reached_in_the_last_round_is_optimal(shared_model):
+    form, blocks = shared_model
+    rounds = Benders().solve(form, blocks, context()).rounds
+    assert rounds > 1
+    result = Benders(rounds=rounds).solve(form, blocks, context())
+    assert (result.status, result.rounds) == ("optimal", rounds)
+    assert Benders(rounds=rounds - 1).solve(form, blocks, context()).status == "feasible"
+
+
 def test_optimal_start_needs_no_round(shared_model):
     form, blocks = shared_model
     full_result = get("highs").solve(form)
