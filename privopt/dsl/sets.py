@@ -12,7 +12,7 @@ from attrs import field, frozen
 from privopt.arrays import Ints
 from privopt.errors import ModelError
 
-__all__ = ["IndexSet", "Ints"]
+__all__ = ["Axis", "IndexSet", "Ints"]
 
 
 def _read_labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
@@ -152,3 +152,7 @@ class IndexSet:
     def same_as(self, other: IndexSet) -> bool:
         """Return whether both sets have the same name and the same elements in the same order."""
         return self is other or (self.name == other.name and self.labels == other.labels)
+
+
+class Axis(IndexSet):
+    """An unnamed axis of an array that was given without index sets. It matches every set of the same size."""

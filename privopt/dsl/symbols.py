@@ -18,7 +18,7 @@ from privopt.arrays import Floats, Ints, read_only
 from privopt.dsl.labelled import as_double_matrix, as_doubles, match_labels, refuse_masked
 from privopt.dsl.operators import Operators, as_number, as_plain, refuse_array_beside
 from privopt.dsl.relations import MisuseError, NoCondition
-from privopt.dsl.sets import IndexSet
+from privopt.dsl.sets import Axis, IndexSet
 from privopt.dsl.sums import Index, Restriction, Total, latex_name
 from privopt.errors import ModelError
 
@@ -156,7 +156,7 @@ class Param(Indexable):
                 shape: tuple[int, ...] = np.shape(values)
             except (TypeError, ValueError):
                 raise ModelError(f"param {name}: must be a number or an array of numbers, got {values}") from None
-            sets = tuple(IndexSet(f"axis {number}", size) for number, size in enumerate(shape))
+            sets = tuple(Axis(f"axis {number}", size) for number, size in enumerate(shape))
         param.sets = sets
         param._source = param.check_value(source)
         return param
@@ -219,7 +219,7 @@ class Param(Indexable):
     def axes(self, count: int) -> tuple[IndexSet, ...]:
         """Return the set of each axis. A function without declared sets accepts any number of indices over any sets."""
         if callable(self.source) and not self.declared:
-            return tuple(IndexSet(f"axis {number}", _ANY) for number in range(count))
+            return tuple(Axis(f"axis {number}", _ANY) for number in range(count))
         return self.sets
 
     def _accepts_set(self, actual: IndexSet, expected: IndexSet) -> bool:
@@ -370,7 +370,8 @@ class VectorExpression(Operators):
         operand, indices = self.read_operand(other), self.indices
         if isinstance(other, Operators) and (vector := other._as_vector()) is not None:
             # Prefer declared sets, whose labels an unnamed axis lacks.
-            indices = tuple(b if _is_axis(a.index_set) else a for a, b in zip(indices, vector.indices, strict=True))
+            pairs = zip(indices, vector.indices, strict=True)
+            indices = tuple(other if isinstance(own.index_set, Axis) else own for own, other in pairs)
             # read_operand has already written the operand in this expression's indices.
             other_indices = dict(zip(self.indices, indices, strict=True))
             return indices, replace_indices(self.formula, other_indices), replace_indices(operand, other_indices)
@@ -440,7 +441,7 @@ class VectorExpression(Operators):
             raise ModelError(f"@: a matrix beside {self} must have shape {shape}, got {np.shape(matrix)}")
         if numbers.ndim == 1:
             return self.combine_with(lambda a, b: b * a, numbers).sum()
-        row = Index("row", IndexSet("axis 0", numbers.shape[0]))
+        row = Index("row", Axis("axis 0", numbers.shape[0]))
         sets = (row.index_set, index.index_set)
         if not is_sparse:
             formula = Access(Param("matrix", sets, numbers), row, index) * self.formula
@@ -480,12 +481,7 @@ class _SparseLookup:
 
 def _fits(a: IndexSet, b: IndexSet) -> bool:
     """Return whether two sets are the same, or have the same size and at least one of them is an unnamed axis."""
-    return a.same_as(b) or (len(a) == len(b) and (_is_axis(a) or _is_axis(b)))
-
-
-def _is_axis(index_set: IndexSet) -> bool:
-    """Return whether a set represents an unnamed axis of an array that was given without sets."""
-    return index_set.name.startswith("axis ")
+    return a.same_as(b) or (len(a) == len(b) and (isinstance(a, Axis) or isinstance(b, Axis)))
 
 
 class VectorRelation(NoCondition):

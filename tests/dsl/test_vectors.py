@@ -163,3 +163,14 @@ def test_vector_and_indexed_spelling_give_the_same_model() -> None:
     assert np.array_equal(forms[0].c, forms[1].c)
     assert np.array_equal(forms[0].A.toarray(), forms[1].A.toarray())
     assert np.array_equal(forms[0].row_lower, forms[1].row_lower)
+
+
+@pytest.mark.parametrize("name", ["axis 0", "axis 1", "axis of rotation"])
+def test_sets_named_like_axes_keep_their_labels(name):
+    m = Model("m")
+    x, y = m.variable("x", IndexSet(name, ["a", "b"])), m.variable("y", IndexSet("B", ["b", "a"]))
+    with pytest.raises(ModelError):
+        x + y
+    # An array without sets has no labels, so its entries go by place.
+    m.minimize((np.array([1.0, 2.0]) * x).sum() + y.sum())
+    assert m.compile().c.tolist() == [1.0, 2.0, 1.0, 1.0]
