@@ -569,13 +569,13 @@ class Model:
         return solution
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the model, with its names, to a file. The path's ending (``.mps`` or ``.lp``) determines the format.
+        """Write the model and its names to a file. The file extension (``.mps`` or ``.lp``) determines the format.
 
-        Privacy rows are written with their factors exp(L) rounded down, and with exponents L above 700 reduced to 700,
-        so that no constraint in the file is looser than in the model. See :func:`privopt.dsl.write_form` for details.
+        In privacy rows, the factors exp(L) are rounded down and the exponents L are capped at 700, so that no
+        constraint in the file is looser than in the model. See :func:`privopt.dsl.write_form` for details.
 
         Raises:
-            ModelError, UsageError: As for :meth:`compile` and ``write_form``.
+            ModelError, UsageError: See :meth:`compile` and ``write_form``.
         """
         from privopt.dsl.model_files import write_form
 

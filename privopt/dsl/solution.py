@@ -191,17 +191,18 @@ class Solution:
         return np.asarray(np.minimum(activities - self.form.row_lower[rows], self.form.row_upper[rows] - activities))
 
     def to_frame(self, name: str) -> DataFrame:
-        """Return a variable or a family as a polars table, with one line for each column or row.
+        """Return the results for a variable or a family of constraints as a polars DataFrame.
 
-        For a variable, the table has a column of labels for each of its sets, followed by ``value``, ``lower``,
-        ``upper`` and ``reduced_cost``. For a family, it has a column of labels for each of its indices, followed by
-        ``activity``, ``lower``, ``upper``, ``slack`` and ``dual``. Multipliers that the solver did not return are null.
+        For a variable, there is one row per column of the model. The DataFrame has a label column for each of the
+        variable's sets, followed by ``value``, ``lower``, ``upper`` and ``reduced_cost``. For a family, there is one
+        row per constraint, with a label column for each index, followed by ``activity``, ``lower``, ``upper``,
+        ``slack`` and ``dual``. Multipliers that the solver did not return are null.
 
         Args:
             name: The name of a variable or a family.
 
         Raises:
-            ModelError: No variable or family has this name.
+            ModelError: There is no variable or family with this name.
             UsageError: polars is not installed.
         """
         form = self.form

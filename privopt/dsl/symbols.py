@@ -337,7 +337,7 @@ class VectorExpression(Operators):
         return self
 
     def total(self) -> Total:
-        """Return the sum over all elements of the sets."""
+        """Return the sum of this expression over all elements of its index sets."""
         return Total(as_plain(self.formula), sympy.Tuple(*self.indices))
 
     def relate(self, kind: type[sympy.Rel], other: Any, *, is_left: bool) -> VectorRelation:

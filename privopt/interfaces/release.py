@@ -130,10 +130,10 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return pairs (epsilon, delta) that follow from a guarantee.
+        """Return pairs (epsilon, delta) that a guarantee implies.
 
-        For each pair, P(event | input) <= exp(epsilon) P(event | neighbour) + delta. The conformance kit attacks
-        releases at each pair.
+        Each pair means that P(event | input) <= exp(epsilon) P(event | neighbour) + delta. The conformance kit searches
+        for events that violate this inequality.
         """
         return () if guarantee.epsilon is None else ((float(guarantee.epsilon), 0.0),)
 

@@ -259,10 +259,10 @@ class Batch:
         self._delete_key()
 
     def check_open(self) -> None:
-        """Check that the batch has not ended.
+        """Check that the batch is still open.
 
         Raises:
-            UsageError: The batch is finished or was forgotten.
+            UsageError: The batch has been finished or forgotten.
         """
         state = self.record.get("state")
         if state in ("finished", "forgotten"):

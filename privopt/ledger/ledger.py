@@ -358,10 +358,10 @@ class Ledger(LogFile):
             transaction.add(Terms.of_limit(limit))
 
     def _select_unit(self, unit: str | None) -> str:
-        """Return the given unit or, if it is None, the ledger's first one (:attr:`units`).
+        """Return the given unit, or the first of the ledger's :attr:`units` if it is None.
 
         Raises:
-            UsageError: There is no such unit.
+            UsageError: The ledger has no such unit.
         """
         selected = self.units[0] if unit is None else unit
         if selected not in UNITS:

@@ -140,19 +140,19 @@ def draw_maps(
     latitude: float | None = None,
     size: tuple[float, float] = (5.6, 4.9),
 ) -> Figure:
-    """Draw maps side by side, on which each place is a dot coloured by its value. The maps can share a colour scale.
+    """Draw maps side by side, with each place shown as a dot coloured by its value.
 
     Args:
-        values_by_title: Maps each map's title to the values at the places, (N,). Places with the value NaN get no
-            colour.
+        values_by_title: The title of each map and its values at the places, an array of shape (N,). Places whose value
+            is NaN are left uncoloured.
         places: The positions, (N, 2), as (x, y) or (longitude, latitude).
-        labels: The names and units of both axes, or empty strings if directions have no meaning.
+        labels: The names and units of the two axes, or empty strings if the directions have no meaning.
         label: The name and unit of the values, shown below the colour bar.
-        upper: The upper end of the shared colour scale, which begins at 0. The default is the largest value. If "each",
-            every map has its own colour scale, up to its own largest value, for maps that show different quantities.
+        upper: The upper end of the shared colour scale, which starts at 0. It defaults to the largest value. Use "each"
+            to give every map its own scale, for example if the maps show different quantities.
         streets: The indices of the two places that each street joins, (E, 2), or None if there are no streets.
-        latitude: The mean latitude in degrees if positions are in degrees, or None if they are lengths.
-        size: The figure's width and height in inches.
+        latitude: The mean latitude in degrees if the positions are in degrees, or None if they are in units of length.
+        size: The width and height of the figure in inches.
     """
     from matplotlib.ticker import MaxNLocator
 

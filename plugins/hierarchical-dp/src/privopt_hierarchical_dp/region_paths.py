@@ -72,15 +72,15 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
 
 
 def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
-    """Return the regions on each level, which are the distinct prefixes of the paths, and link them to their parents.
+    """Return the regions on each level, along with their parents. A region is a distinct prefix of the paths.
 
     Args:
         paths: The distinct paths from the root to a leaf.
 
     Returns:
-        Two lists with one entry per level. An entry of the first one contains the prefixes that end on the level. An
-        entry of the second one contains the last name in each prefix, the index of the prefix's parent, and whether the
-        prefix repeats its parent, which is the case if its last name is empty.
+        Two lists with one entry per level. Each entry of the first list contains the prefixes that end at that level.
+        Each entry of the second contains the last name of each prefix, the index of its parent, and whether the prefix
+        merely repeats its parent, because its last name is empty.
     """
     prefixes: list[pl.DataFrame] = []
     levels: Levels = []

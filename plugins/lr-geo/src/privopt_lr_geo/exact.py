@@ -120,11 +120,11 @@ class ExactSearch:
     """
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
-        """Prepare a run, without starting the search.
+        """Prepare a run without starting the search.
 
         Args:
-            problem: The problem. Its users determine only which rows are written.
-            context: The optimality gap and limits of the run.
+            problem: The problem to solve. Its users only determine which rows of the result are written.
+            context: The optimality gap and the limits of the run.
         """
         self.problem, self.context = problem, context
         self.data = problem.data

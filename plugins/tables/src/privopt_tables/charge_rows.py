@@ -435,7 +435,10 @@ class RowCharger:
 
     @property
     def sequence_of_words(self) -> str:
-        """A sentence on the guarantee for all of a subject's words, for tables that are charged per known word."""
+        """A sentence that states the guarantee for all of a subject's words together.
+
+        It applies to tables in which each known word is charged to the subject's account.
+        """
         return (
             f"the guarantee for all words of a subject: that of one word, at {unit_price(self.cost)} times their "
             "number; each row with a subject is charged for its known words, so charges and refusals show how many "

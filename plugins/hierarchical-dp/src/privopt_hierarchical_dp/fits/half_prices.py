@@ -280,13 +280,13 @@ def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix
 
 @jit()
 def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) -> Any:
-    """Return the sum of the values of a node's children at a price.
+    """Return the total value of a node's children at a given price.
 
-    A child's value at a price is its largest value whose marginal cost is at most this price.
+    A child's value at a price is the largest value that it can reach with a marginal cost of at most that price.
 
     Args:
         node: The index of the node, which must not be a leaf.
-        price: The price that is passed on to the children.
+        price: The price to pass on to the children.
         tables: The arrays of the search, as in :func:`_value_at_price`.
         first_leaf: The index of the first leaf.
     """

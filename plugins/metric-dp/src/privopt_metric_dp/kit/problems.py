@@ -264,14 +264,15 @@ def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None
 
 
 def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Put the records and outputs of a problem in a random order, which must not change the loss.
+    """Shuffle the records and outputs of a problem. This must not change the loss.
 
     Args:
-        problem: The problem to change.
+        problem: The problem to shuffle.
         chance: The random generator to draw the order from.
 
     Returns:
-        The variant, or None if the kit did not generate the problem or the problem has only one place.
+        The shuffled variant, or None for problems that the conformance kit did not generate and for problems with a
+        single place.
     """
     case = _case_of(problem)
     if case is None or len(case.space) < 2:

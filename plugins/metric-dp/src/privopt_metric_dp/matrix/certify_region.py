@@ -52,22 +52,24 @@ Worst = tuple[float, tuple[int, int] | None]
 def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measurements:
     """Prove or refute that integer weights satisfy metric DP between any two points of a region.
 
-    To draw a report, a position is first snapped to a random vertex of its simplex (a street or triangle), and the
-    report is then drawn from that vertex's row.
+    To draw a report, a position is first snapped to a random vertex of its simplex (a street or triangle). The report
+    is then drawn from the row of that vertex.
 
     Args:
-        weights: Array of shape (N, K) and type uint64, with one row per vertex. The probability is weight / 2**63.
+        weights: A uint64 array of shape (N, K), with one row per vertex. A weight w stands for the probability w /
+            2**63.
         region: A region with N vertices.
-        epsilon: Exact epsilon per km of path inside the region, above 0.
+        epsilon: The exact epsilon per km of path inside the region, which must be positive.
 
     Returns:
-        The measurements. ``checked`` is the number of simplices times the number of outputs. On a plane, ``worst`` is
-        the largest |grad z_k| / min z_k per km, where z_k is the probability of output k. On streets, it is the
-        smallest epsilon at which each street's ratio of weights is at most 1 + a, where a is the street's growth
-        (:func:`street_growth`). It is rounded up. If there are not N rows, nothing is checked and ``holds`` is False.
+        The measurements. ``checked`` is the number of simplices times the number of outputs. ``worst`` is rounded up.
+        On a plane, it is the largest |grad z_k| / min z_k per km, where z_k is the probability of output k. On streets,
+        it is the smallest epsilon for which the ratio of the weights at the two ends of every street is at most 1 + a,
+        where a is the street's growth (:func:`street_growth`). If there are not exactly N rows, nothing is checked and
+        ``holds`` is False.
 
     Raises:
-        UsageError: The weights are not a two-dimensional array of type uint64.
+        UsageError: ``weights`` is not a two-dimensional uint64 array.
     """
     weights = np.ascontiguousarray(weights)
     if weights.ndim != 2 or weights.dtype != np.uint64:

@@ -313,7 +313,10 @@ class _GivenLoss:
     certifier: MatrixCertifier
 
     def certify(self, candidate: float) -> tuple[float, float]:
-        """Return ``candidate``, the given matrix's loss, both as the certified loss and in place of a release."""
+        """Return ``candidate`` twice: as the certified loss and as a stand-in for the release.
+
+        The matrix is given, so its loss is already known and no release has to be computed.
+        """
         return candidate, candidate
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:

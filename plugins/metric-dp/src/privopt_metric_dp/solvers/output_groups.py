@@ -136,15 +136,14 @@ class Outputs:
         self._best_f = self.arrays.f if proof else self._best_f
 
     def factorise(self) -> Floats:
-        """Factor the matrix ``H = A' diag(f / s) A`` of each output, and return the scales for `couple`.
+        """Factor ``H = A' diag(f / s) A`` for each output, and return the scales for `couple`.
 
         Returns:
-            Array of shape (N,) with scales. The scale of a record is the largest reciprocal square root of its diagonal
-            entry in any ``H``.
+            The scales, an array of shape (N,). Entry i is the maximum of ``1 / sqrt(H[i, i])`` over all outputs.
 
         Raises:
             numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
-            OutOfTime: The time limit expired, which is checked between batches.
+            OutOfTime: The time limit has expired. It is checked between batches.
         """
         for g in range(len(self.arrays.z)):
             check()
