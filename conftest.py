@@ -20,6 +20,10 @@ gc.disable()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's background: tests interrupt all the same
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if (
+    signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+):  # started under nohup: tests end their programs by it all the same
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 for profile in ("default", "ci"):
     # A first call may compile, so there are no deadlines. What needs more draws than these says so itself.
