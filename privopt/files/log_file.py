@@ -30,6 +30,7 @@ _PRAGMAS: Final = (
     "synchronous = FULL",
     "fullfsync = ON",  # macOS needs this to flush the disk's cache, and other systems ignore it
     "secure_delete = ON",  # removed reports must not remain in free pages
+    "cache_size = -65536",  # KiB; a night's charges are spread over the whole index, which SQLite's 2 MiB do not hold
     "trusted_schema = OFF",
     "cell_size_check = ON",
 )
