@@ -117,8 +117,8 @@ def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chos
         lines.append(f"{number_of(repeated, 'report')} omitted: their subjects had one already, and several show less")
     if several:
         lines.append(
-            "reports to several releases are taken for different people's; if one person sent several, intervals are "
-            "too narrow unless a column says who sent each (subject)"
+            "reports to several releases are assumed to come from different people; if one person sent several, "
+            "intervals are too narrow unless a column says who sent each (subject)"
         )
     if estimate.resolution:
         # Smooth shares are mixtures of bumps (smooth distributions around centres) as wide as the resolution.

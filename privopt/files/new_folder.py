@@ -250,7 +250,7 @@ def check_files(
     for option, target in _options_and_paths(targets):
         # Check this first, because even --force does not allow a command to overwrite a file that it reads.
         if any(is_same_file(target, path) for path in input_paths):
-            raise UsageError(f"{option} {target}: is read, so nothing is written over it; name another file")
+            raise UsageError(f"{option} {target}: this file is an input, so it is not overwritten; name another file")
         check_file(target.absolute(), force=force, option=option)
         path = _resolve(target)
         for folder in folders:

@@ -124,7 +124,7 @@ def test_file_that_is_read_is_not_written(tmp_path, kind):
     elif kind == "folder":
         (tmp_path / "y").symlink_to(tmp_path)
         target = tmp_path / "y" / "table.csv"
-    with pytest.raises(UsageError, match="is read, so nothing is written over it"):
+    with pytest.raises(UsageError, match="is an input, so it is not overwritten"):
         check_files({"--out": target}, force=True, read=[None, table])
     with pytest.raises(UsageError, match="is --out too"):
         check_files({"--out": tmp_path / "new", "--report": tmp_path / "x" / ".." / "new"}, force=True)

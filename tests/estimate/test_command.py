@@ -111,7 +111,7 @@ def test_second_release(released_reports, tmp_path):
     completed = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "f.csv", *also)
     assert json.loads(completed.stdout)["n"] == 5_996
     assert "different people's" in completed.stderr
-    with pytest.warns(PrivoptWarning, match="taken for different"):
+    with pytest.warns(PrivoptWarning, match="come from different people"):
         joint_estimate = release.estimate(frame, also=[(release, frame)])
     assert pl.read_csv(tmp_path / "f.csv").equals(round_frame(joint_estimate.to_frame()))
 

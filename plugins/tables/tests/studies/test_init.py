@@ -224,7 +224,7 @@ def test_states_that_places_are_published(tmp_path):
     (tmp_path / "t.csv").write_text("name,shop_id,phone,lat,lon\nA,7,0176,52.5,13.4\nB,8,0177,52.6,13.4\n")
     notes = draft("exponential", tmp_path / "t.csv", tmp_path).notes
     assert any("column shop_id" in note and "name would" in note for note in notes)
-    keywords = "each row is taken for a public place: solve publishes columns shop_id, lat, lon of this table"
+    keywords = "each row is read as a public place, so solve publishes columns shop_id, lat, lon of this table"
     assert any(keywords in line for line in notes)
 
 

@@ -246,7 +246,7 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
     if redundant:
         listed = ", ".join(name or NO_NAME for name in redundant)
         notes.append(
-            f"not taken for attributes, whose values are published: {listed}. They distinguish no rows, so they may "
+            f"not used as attributes, whose values are published: {listed}. They distinguish no rows, so they may "
             f"be counts, as {count} is"
         )
     candidates = {name: column_values for name, column_values in texts.items() if name not in redundant}
@@ -258,19 +258,19 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
     )
     if identifying:
         notes.append(
-            f"not taken for attributes, because most rows have a value of their own there, as with names or dates of "
+            f"not used as attributes, because most rows have a value of their own there, as with names or dates of "
             f"birth: {', '.join(name or NO_NAME for name in identifying)}. Values of attributes are published"
         )
     if unfit:
         reason = f"having more than {MAX_ATTRIBUTE_VALUES} values, empty ones, or a name that is taken"
-        notes.append(f"not taken for attributes, {reason}: {', '.join(unfit)}")
+        notes.append(f"not used as attributes, {reason}: {', '.join(unfit)}")
     if numbering:
-        notes.append(f"not taken for attributes, because they number the rows: {', '.join(numbering)}")
+        notes.append(f"not used as attributes, because they number the rows: {', '.join(numbering)}")
     totals, paths = _find_totals(table, attributes, choices)
     if totals:
         named = "; ".join(f"{name} = {', '.join(values)}" for name, values in totals.items())
         notes.append(
-            f"taken for totals, whose rows are not read: {named}. If one is a category or a region like the others, "
+            f"read as totals, so their rows are skipped: {named}. If one is a category or a region like the others, "
             "use --keep-totals"
         )
     attributes = {
@@ -312,7 +312,7 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
     Raises:
         InputError: A cell in the column is not a count, or it is unclear whether each row is one individual.
     """
-    rows = f"each of the {table.frame.height:,} rows is taken for one individual"
+    rows = f"each of the {table.frame.height:,} rows is read as one individual"
     notes = []
     if choices.persons:
         return None, [rows]
@@ -332,8 +332,8 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
             return None, [rows]
         count = suspects.certain
         notes.append(
-            f"column {count} is taken for how many individuals a row counts: rows differ without it. If every row is "
-            "one individual, use --persons"
+            f"column {count} is read as the number of individuals that a row counts: rows differ without it. If every "
+            "row is one individual, use --persons"
         )
     # The values are not needed here. They are read only to reject cells that are not counts.
     table.read_columns(Column(name=count, kind="count", least=0, most=GROUPS_LIMIT - 1, unit="individuals"))

@@ -213,15 +213,15 @@ def recognize_table(
     columns: dict[str, object] = {}
     kind = "haversine"
     if lat is not None and lon is not None:
-        notes = [f"column {lat} is taken for latitudes, {lon} for longitudes, in degrees"]
+        notes = [f"column {lat} is read as latitudes and {lon} as longitudes, in degrees"]
         columns |= {"lat": lat, "lon": lon}
     elif geometry is not None:
-        notes = [f"column {geometry} is taken for points in longitude and latitude"]
+        notes = [f"column {geometry} is read as points in longitude and latitude"]
         columns["geometry"] = geometry
     elif plane_columns is not None:
         x, y = plane_columns
         _check_kilometres(frame, plane_columns, points.name)
-        notes = [f"columns {x} and {y} are taken for km on a plane (degrees: columns lat and lon)"]
+        notes = [f"columns {x} and {y} are read as km on a plane (for degrees, name them lat and lon)"]
         # The values do not show whether they are in degrees or km, so the note says how to name columns in degrees.
         columns |= {"x": x, "y": y}
         kind = "euclidean"
@@ -255,13 +255,13 @@ def recognize_table(
             [Fault(points.name, f"column {people_column}", "ids of people or trips, not of places", expectation)]
         )
     if ids and not is_trips and people_column is None:
-        note = f"ids are those of {'column' if len(ids) == 1 else 'columns'} {' / '.join(ids)}"
-        notes.append(note + (f"; {' and '.join(alternatives)} would do too" if alternatives else ""))
+        note = f"ids come from {'column' if len(ids) == 1 else 'columns'} {' / '.join(ids)}"
+        notes.append(note + (f"; {' and '.join(alternatives)} would work too" if alternatives else ""))
         published_columns = ", ".join([*ids, *(name for name in frame.columns if name in used_columns)])
         publication_note = (
-            f"each row is taken for a public place: solve publishes columns {published_columns} of this table"
+            f"each row is read as a public place, so solve publishes columns {published_columns} of this table"
         )
-        notes.append(f"{publication_note}; positions of people need a grid")
+        notes.append(f"{publication_note}; people's positions need a grid instead")
         columns["id"] = ids[0] if len(ids) == 1 else list(ids)
         # Columns with the standard names can be left out of the problem file. A geometry column has no standard name.
         stated_columns = {key: name for key, name in columns.items() if name != key or key == "geometry"}

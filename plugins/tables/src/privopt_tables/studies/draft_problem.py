@@ -354,7 +354,8 @@ def draft(
         f"hides anyone within {radius:.4g} {unit}: one report changes the odds between two such places by a factor "
         f"of at most {_format_up(math.exp(epsilon * radius))}",
         *([reason] if reason else []),
-        f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_format_exp_up(epsilon * spacing)}",
+        f"between neighbouring places ({spacing:.4g} {unit} apart at the median) by at most "
+        f"{_format_exp_up(epsilon * spacing)}",
     ]
     # With such a small radius, most places have no other place among which a person could be hidden.
     if radius < spacing:
@@ -370,7 +371,7 @@ def draft(
 
 def _describe_assumptions(mechanism: str, place_count: int) -> Iterator[str]:
     """Yield notes on the assumptions of a drafted problem and, if solving may take long, a warning about that."""
-    yield f"all {place_count:,} places count as equally likely: give a prior for your own"
+    yield f"all {place_count:,} places are assumed to be equally likely: give a prior if they are not"
     if mechanism == "optimal-lp" and place_count > QUICK_PLACES:
         cure = "--gap 0.05 or --time-limit 60 gives a first look"
         yield f"the optimum over {place_count:,} places may take minutes: {cure}"

@@ -190,7 +190,7 @@ def _draft_words(
     if stored_files is not None:
         stored_vectors, stored_ids = (relative_path(path, folder) for path in stored_files)
         tables["records"] = {"vectors": stored_vectors, "ids": stored_ids}
-    notes = (f"each row of {vectors.name} is taken for a word, {len(data.records):,} of them",)
+    notes = (f"each row of {vectors.name} is read as a word: {len(data.records):,} words",)
     meaning = _describe_epsilon(distances_by_rank, epsilon)
     return Draft(text=format_problem(mechanism, vectors, tables, notes, meaning), notes=(*notes, *meaning))
 
