@@ -138,8 +138,10 @@ class Highs(Backend):
         outcome = raw.outcome
         if attempt == 0 and outcome is Outcome.INFEASIBLE and not conditioned.form.is_mip:
             # Presolve reports a model as infeasible even if rows clash only because of rounding. The error leads to the
-            # next attempt, which runs without presolve.
-            raise RejectedAnswerError("highs calls the model infeasible in presolve; no time was left for its simplex")
+            # next attempt, which runs without presolve. Users see the message only if no later attempt gives an answer.
+            raise RejectedAnswerError(
+                "highs calls the model infeasible in presolve, and no further attempt gave an answer"
+            )
         if raw.either or (outcome is Outcome.INFEASIBLE and presolve != "off" and can_be_unbounded(conditioned.form)):
             # Presolve reports some unbounded models as infeasible. Without costs, a model cannot be unbounded. If it
             # then has a feasible point, the model with its costs is unbounded.

@@ -130,10 +130,12 @@ def run_program(group: click.Group, name: str) -> None:
         group: The commands, which must be decorated with :func:`~privopt.command.exit_codes.handle_errors`.
         name: The name of the program.
     """
-    # Libraries might print to descriptor 1 (standard output) as soon as they are loaded, so this comes first.
+    # Libraries might print to descriptor 1 (standard output) as soon as they are loaded, so this comes first. From here
+    # on, such output is discarded, and sys.stdout writes to a copy of the original descriptor.
     reserve_standard_output()
     from privopt.registry.distributions import skip_damaged_distributions
 
+    # Libraries that look for entry points themselves would fail at the first damaged distribution.
     with divert_prints():
         skip_damaged_distributions()
     try:

@@ -434,7 +434,8 @@ def piecewise_lines(
         single line).
 
     Raises:
-        ModelError: The breakpoints do not increase, or a function is neither convex nor concave.
+        ModelError: The breakpoints do not increase, a function is neither convex nor concave, or some functions are
+            convex and others concave.
     """
     points = _read_numbers(f"piecewise {name}: breakpoints", breakpoints)
     points = points if points.ndim else points.reshape(1)

@@ -104,8 +104,8 @@ class BumpMaker:
         and its nearest neighbour.
 
         Raises:
-            UsageError: There are more than ``max_bumps`` records, and either there are no distances or too many of them
-                are infinite.
+            UsageError: There are no distances, although ``resolution`` is above 0 or there are more than ``max_bumps``
+                records. Or too many distances are infinite.
         """
         if self._records <= max_bumps and resolution == 0.0:
             return 0.0

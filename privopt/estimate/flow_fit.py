@@ -293,7 +293,7 @@ def scale_to_sums(flows: Floats, starts: Floats, ends: Floats) -> Floats:
     Args:
         flows: Array of shape (G, G), the non-negative flows.
         starts: Array of shape (G,), the required row sums, which sum to 1.
-        ends: Array of shape (G,), the required column sums, which sum to 1.
+        ends: Array of shape (G,), the required column sums, which sum to 1. All sums are positive.
 
     Raises:
         SolverError: The sums still differ after :data:`MAX_SCALINGS` scalings.

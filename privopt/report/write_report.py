@@ -122,7 +122,9 @@ def _budget_of(opened: OpenedFolder) -> list[Section]:
 
 
 def write_figures(folder: Path, target: Path, *, progress: Progress | None = None) -> list[Path]:
-    """Write all of a report's figures as SVG and PNG into the folder ``target``, or none of them if an error occurs.
+    """Write all of a report's figures as SVG and PNG into the folder ``target``.
+
+    No file gets its name before all of them are complete. If a file cannot be renamed, the ones before it stay.
 
     Args:
         folder: The release folder DIR, which is verified first.

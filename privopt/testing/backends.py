@@ -160,7 +160,7 @@ def _solve_by_scipy(form: StandardForm) -> float:
     from scipy.optimize import LinearConstraint, milp
 
     sign = 1.0 if form.sense == "min" else -1.0
-    rows = [LinearConstraint(form.A, form.row_lower, form.row_upper)] if form.shape[0] else []
+    rows = LinearConstraint(form.A, form.row_lower, form.row_upper)
     box = (form.col_lower, form.col_upper)
     solution = milp(sign * form.c, integrality=form.integrality, bounds=box, constraints=rows)
     # SciPy's own failures say nothing about the solver under test.

@@ -121,6 +121,8 @@ def _add_thousand(text: str) -> str | None:
 def use_verifies(trial: Trial) -> None:
     """Check that a forged release folder fails verification, and that privopt refuses to open, audit or report on it.
 
+    Only the default method is checked, and only if its own releases claim privacy (``private``).
+
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """

@@ -416,7 +416,7 @@ def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Pl
         return Places.of(ids, None, degrees=False)
     on_earth = data.region.projection if isinstance(data.region, Plane) else None
     # Problems for a region on the Earth are solved in a plane in km, so positions are converted back to latitudes and
-    # longitudes.
+    # longitudes. Without a projection, `read_positions` only converts km to the integer millimetres of `to_earth`.
     if on_earth is not None and space.kind == "planar":
         points = on_earth.to_earth(read_positions(points, None))
     return Places.of(ids, points[selection], degrees=space.kind == "geographic" or on_earth is not None)

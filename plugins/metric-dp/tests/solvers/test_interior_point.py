@@ -347,6 +347,16 @@ class Dense:
         return self.matrix @ prices
 
 
+@pytest.mark.parametrize("is_loose", [True, False])
+@pytest.mark.parametrize("entry", [1e308, np.inf, np.nan])
+def test_overflow_is_no_solution(entry, is_loose):
+    matrix = np.diag([1.0, entry])
+    matrix[0, 1] = matrix[1, 0] = entry
+    coupling = SchurComplement(state=Dense(matrix), rough=lambda right: right * 1e10, loose=is_loose)
+    with np.errstate(all="ignore"), pytest.raises(np.linalg.LinAlgError):
+        coupling.solve(np.array([1.0, 1e10]), 1e-9)
+
+
 @given(st.integers(0, 2**32 - 1), st.sampled_from([5, 40, 2 * MAX_RECYCLED]))
 @settings(max_examples=20, deadline=None)
 def test_earlier_directions_save_products(seed, size):

@@ -59,7 +59,7 @@ def test_inputs_are_not_overwritten(tmp_path, name, link):
         before = contents_of(home)
         code, _, err = run_command(*words, "--out", target, "--force")
         assert code == 2, err
-        assert_mentions(err, f"--out {target}", "is read")
+        assert_mentions(err, f"--out {target}", "is an input")
         assert contents_of(home) == before
 
 
@@ -73,7 +73,7 @@ def test_inputs_are_not_overwritten_by_tables_beside_the_problem(tmp_path, name)
         before = contents_of(tmp_path)
         code, _, err = run_command(*words[:-1], renamed, "--out", tmp_path / "p.toml", "--force")
         assert code == 2, err
-        assert "is read" in err
+        assert "is an input" in err
         assert contents_of(tmp_path) == before
         renamed.unlink()
 

@@ -12,6 +12,7 @@ residual of 1e-3 in 15 to 100 steps, or more near the optimum.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +150,7 @@ class SchurComplement:
         # The residual's squared norm, and the first direction.
         residual_square, direction = float(residual @ preconditioned), self.directions.conjugate(preconditioned)
         for _ in range(max_steps):
+            # The comparison is negated so that NaN ends the loop too.
             if not residual_square > tolerance**2 * start_square:
                 break
             product = self._product(direction)
@@ -167,7 +169,8 @@ class SchurComplement:
         else:
             if not self.loose:
                 raise np.linalg.LinAlgError("conjugate gradients do not converge")
-        if not np.isfinite(y).all():
+        # A number that overflows makes the residual NaN, while y keeps its last finite value.
+        if not (math.isfinite(residual_square) and np.isfinite(y).all()):
             raise np.linalg.LinAlgError("conjugate gradients do not converge")
         return y
 
