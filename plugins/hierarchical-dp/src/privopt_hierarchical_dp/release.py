@@ -99,7 +99,7 @@ class HierarchyRelease(Release):
     def write(self, folder: Path) -> None:
         """Write the release to a folder: tables and intervals as CSV files, and noisy values as ``noisy.npz``.
 
-        In ``noisy.npz``, each level's array has one row per region, sorted by the region's name.
+        In ``noisy.npz``, the array for a level has one row per region, and its rows are sorted by region name.
         """
         for number, form in enumerate(self.layout.forms):
             files = {form.file: {form.count: self.counts[number]}}
@@ -125,7 +125,10 @@ class HierarchyRelease(Release):
             (folder / name).write_bytes(contents)
 
     def write_private(self, folder: Path) -> None:
-        """Write the true counts to the owner's private folder, in the same format as the released counts."""
+        """Write the true counts to the owner's private folder, in the same format as the released counts.
+
+        Nothing is written if the release does not contain the true counts.
+        """
         for form, truth in zip(self.layout.forms if self.truth else (), self.truth or (), strict=True):
             (folder / form.private).parent.mkdir(exist_ok=True)
             write_rows(folder / form.private, self.tree, form.cells, {form.count: truth})
@@ -178,9 +181,9 @@ class HierarchyRelease(Release):
         )
 
     def past_sums(self) -> list[str]:
-        """Return a message for each file and level whose values are so large that sums could overflow 64-bit integers.
+        """Return a message for each file and level with values so large that their sums could overflow 64-bit integers.
 
-        Call this before any other check, because an overflow would invalidate the results of the other checks.
+        Call this before any other check, because an overflow would invalidate the other results.
         """
         levels_by_file = [(f"{NOISY}: {TOTALS}", [past_sums(level) for level in self.totals])]
         for form, counts, noisy in zip(self.layout.forms, self.counts, self.noisy, strict=True):
@@ -369,7 +372,9 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
 
 
 def violations(tree: Tree, counts: Tables) -> int:
-    """Count the cells whose value differs from the sum of the children's values (#CV in the paper).
+    """Count the cells whose value differs from the sum of the children's values.
+
+    This is the number of constraint violations, called #CV by Fioretto et al. (2021).
 
     Args:
         tree: The region tree.

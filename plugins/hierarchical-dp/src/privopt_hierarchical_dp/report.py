@@ -122,7 +122,7 @@ def cells_figure(release: HierarchyRelease, number: int) -> Figure:
     """Draw a table's counts for the whole hierarchy as a bar chart with intervals.
 
     Args:
-        release: The release.
+        release: The release whose counts are drawn.
         number: The index of the table.
     """
     form = release.layout.forms[number]
@@ -203,7 +203,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return " ".join([*sentences, notion.describe_attack(in_words)])
 
     def report(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
-        """Return the sections on the region tree, the noise, the tables and the methods, from published values only."""
+        """Return the sections on the region tree, the noise, the tables and the methods, based on published values."""
         figures, noun = self.figures(problem, release, result), release.layout.noun
         lead = (
             f"Each region is as wide as its released number of {noun}; regions add up to the one above. Those too "
@@ -235,8 +235,8 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         """Return the sections shown only to the owner: the true errors, and how many intervals contain the true count.
 
         Args:
-            problem: The problem.
-            release: The release.
+            problem: The problem to which the release belongs.
+            release: The release to report on.
             result: The contents of the release's result.json.
             private: The owner's private folder. If it contains no ``truth.json``, no sections are returned.
         """
@@ -320,10 +320,10 @@ def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[
     """Return a section that lists the cells of a table in every region, up to `SHOWN_ROWS` rows.
 
     Args:
-        release: The release.
+        release: The release to report on.
         number: The index of the table.
-        level_ends: For each level, the intervals before rounding. None if the method provides no intervals.
-        declared: The contents of the problem file, which may say when a cell is too noisy to use.
+        level_ends: The intervals at each level before rounding. None if the method provides no intervals.
+        declared: The contents of the problem file, which may define when a cell is too noisy to use.
     """
     form, tree, rules = release.layout.forms[number], release.tree, declared.publish
     cells, rows = _cell_labels(form), list[list[Any]]()

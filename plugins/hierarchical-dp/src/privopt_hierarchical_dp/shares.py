@@ -74,11 +74,14 @@ def _least(cost: Callable[[Sequence[Point]], Floats], points: Sequence[Point]) -
 
 
 def _drop_shares(cost: Callable[[Sequence[Point]], Floats], point: Point) -> Point:
-    """Set shares to 0, the smallest first, wherever this does not increase the cost, and return the new shares.
+    """Replace shares by 0 where this does not increase the cost, and return the new shares.
+
+    Within each block, the shares are tried in ascending order, and the remaining ones are scaled up so that they still
+    sum to 1.
 
     Args:
         cost: A function that returns the costs of several points at once.
-        point: The shares of each block. The shares of a block sum to 1, before and after the call.
+        point: The shares of each block, which sum to 1 within the block.
     """
     for number, block in enumerate(point):
         # The largest share is kept, because the block must add up to 1.

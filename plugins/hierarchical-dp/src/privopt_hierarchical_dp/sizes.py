@@ -68,9 +68,10 @@ PROGRAM_SCALE: Final = 1 << 20
 def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """Return the weight of each level in the objective.
 
-    Measured levels have the given weights or, by default, weight 1 as in the paper. Unmeasured levels have weight 0.
+    A measured level has the weight given for it or, by default, weight 1 as in Fioretto et al. (2021). An unmeasured
+    level has weight 0.
 
-    Weighting by inverse variance gave larger errors in experiments (see plugins/hierarchical-dp/README.md). Because
+    Weighting by inverse variance led to larger errors in experiments (see plugins/hierarchical-dp/README.md). Because
     counts cannot be negative, a fit clips negative noise and is therefore biased upwards, and a large weight on the
     leaves propagates the sum of these biases up the tree.
 
@@ -83,11 +84,14 @@ def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequenc
 
 
 def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
-    """Compute the true values to which a method adds noise: counts, cumulative counts, or the paper's chain.
+    """Compute the true values to which a method adds noise.
+
+    Depending on the method, these are the counts themselves, cumulative counts, or the chain of Fioretto et al. (2021),
+    a single vector of cumulative counts that runs over all regions on a level.
 
     A cumulative count is the number of groups of size s or less. If the regions' totals may differ between neighbouring
     inputs, it is the number of groups of size s or more instead, because adding a group could change every number of
-    groups of size s or less. The chain is a single vector of cumulative counts that runs over all regions on a level.
+    groups of size s or less.
 
     Args:
         method: The name of the method.
@@ -114,7 +118,7 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
 
 @frozen(kw_only=True, eq=False)
 class SizesDesign(Design):
-    """The design for a release by a method of hierarchical-dp: the queries, the noise and the fit.
+    """The design of a release of the hierarchical-dp mechanism with a given method: the queries, the noise and the fit.
 
     Attributes:
         problem: The contents of the problem file.
@@ -216,19 +220,20 @@ class SizesDesign(Design):
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation."""
+        """The default split of the budget: each level's share from the method, and a share of 1 for the only table."""
         return self.problem.relation
 
     @property
     def order(self) -> Order:
-        """What the measured columns contain: counts, or cumulative counts from the smallest or largest size."""
+        """What the measured columns contain: counts, or cumulative counts starting at the smallest or largest size."""
         return order_of(self.method, totals=self.totals, relation=self.relation)
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
         """The weight of each level in the loss.
 
-        An unmeasured level has weight 0. For the method that publishes the paper's chain, all weights are 1.
+        An unmeasured level has weight 0. For the method that publishes a chain of cumulative counts over all regions on
+        a level, all weights are 1.
         """
         if self.rule.query == "chain":
             return (Fraction(1),) * self.tree.depth
@@ -245,9 +250,9 @@ class SizesDesign(Design):
     def real_loss(self, release: HierarchyRelease) -> Fraction:
         """Return the exact privacy loss between neighbouring inputs.
 
-        This equals the budget, except for the method that publishes the paper's chain, which is a single vector of
-        cumulative counts over all regions on a level. A single change can alter one or more entries in every region,
-        but the paper calibrates the noise for a single region, so the loss exceeds the budget.
+        This equals the budget, except for the method that publishes the chain of Fioretto et al. (2021), a single
+        vector of cumulative counts over all regions on a level. A single change can alter one or more entries in every
+        region, but the paper calibrates the noise for a single region, so the loss exceeds the budget.
         """
         if self.rule.query != "chain":
             return super().real_loss(release)
@@ -269,9 +274,9 @@ class SizesDesign(Design):
             noisy: The noisy values for each level of the single table.
             totals: The totals that are published exactly, as one array of shape (regions,) per level that has them,
                 from the root down. Empty if no totals are published exactly.
-            how: The options of the fit.
-            root: The total of the whole hierarchy, if it is already known. If None, it is estimated unless it is
-                public.
+            how: The options for the fit.
+            root: The total of the whole hierarchy, if it is already known. It is ignored if the exact totals include
+                the root's. If None, a total that is not public is estimated.
         """
         has_totals, offset, has_limits = self.totals, Fraction(0), self.limits is not None
         values, group_totals = list(noisy[0]), list(totals)
@@ -321,11 +326,11 @@ class SizesDesign(Design):
         return evolve(fitted, counts=[fitted.counts], lower_bound=bound)
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Fit the noisy values of a release again, and return the lower bound on the loss that the fit proves.
+        """Fit the noisy values of a release again, and return the lower bound on the loss that this fit proves.
 
         Args:
-            release: The release.
-            how: The options of the fit.
+            release: The release to check.
+            how: The options for the fit.
 
         Returns:
             The lower bound, which is None if the method proves none, and whether the fit is proved to be optimal.
@@ -349,7 +354,8 @@ class SizesDesign(Design):
     def has_intervals(self) -> bool:
         """Whether the method provides intervals for the counts.
 
-        Every method does, except the one that publishes the paper's chain.
+        The only method without intervals is the one that publishes a chain of cumulative counts over all regions on a
+        level.
         """
         return self.rule.query != "chain"
 
@@ -357,8 +363,7 @@ class SizesDesign(Design):
         """Compute confidence intervals for the counts by least squares.
 
         Returns:
-            The intervals of the single table at each level, or None for the method that publishes the paper's chain,
-            which has no intervals.
+            The intervals of the single table at each level, or None if the method provides no intervals.
         """
         if not self.has_intervals:
             return None
@@ -375,7 +380,11 @@ class SizesDesign(Design):
         return [level_ends]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Estimate the regions' totals on each level by least squares. The estimates have shape (regions, 1)."""
+        """Estimate the total of every region by least squares.
+
+        Returns:
+            One estimate per level, of shape (regions, 1).
+        """
         # A total is either one noisy cumulative count or a sum of noisy counts, whose variances and fourth cumulants
         # add up.
         terms = self.relation.classes if self.order == "counts" else 1
@@ -388,7 +397,8 @@ class SizesDesign(Design):
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
         """Return facts for result.json, such as the number of inconsistent counts.
 
-        For the method that publishes the paper's chain, they include its actual privacy loss.
+        For the method that publishes a chain of cumulative counts over all regions on a level, the facts include its
+        actual privacy loss.
         """
         facts = {"region_totals_exact": self.totals, "constraint_violations": violations(self.tree, release.counts)}
         # The chain's vector runs over all |R_l| regions of level l, so moving one group changes |R_l| entries (see
@@ -403,8 +413,8 @@ class SizesDesign(Design):
         """Check that the method can solve the problem, before any noise is drawn.
 
         Raises:
-            InputError: The method requires public totals but has none, or has some but cannot use them; the paper does
-                not define the method for this noise distribution or neighbouring relation; or the noise is too wide.
+            InputError: The problem file specifies exact totals, bounds, a noise distribution or a neighbouring relation
+                that the method does not support; no value would be protected; or the noise is too wide.
             UsageError: The problem is too large for an integer program.
         """
         super().check()

@@ -29,7 +29,7 @@ LARGEST_SUM: Final = 2.0**61
 
 
 def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
-    """Copy the arrays as read-only int64 arrays, so that the tree is immutable."""
+    """Return read-only copies of the arrays with type int64, so that the tree is immutable."""
     return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
@@ -131,7 +131,7 @@ class Tree:
         return begin, end
 
     def subtree(self, level: int, place: int) -> tuple[Tree, list[slice]]:
-        """Return the subtree rooted at a region, and the positions of its regions in this tree.
+        """Return the subtree rooted at a region, and where its regions are located in this tree.
 
         Args:
             level: The index of the region's level (0 for the root).
@@ -314,10 +314,11 @@ class Regions:
         return cls(tree=tree, paths=frame, leaves=positions[-1][leaf])
 
     def find_leaves(self, paths: pl.DataFrame) -> pl.Series:
-        """Return the position of each path's leaf among the leaves, or null if no leaf has the path.
+        """Return the position of each path's leaf among all leaves, or null if no leaf has the given path.
 
         Args:
-            paths: A table with one path from the root per row. It may have more or fewer levels than the hierarchy.
+            paths: A table with one path per row, starting at the root. It may have more or fewer levels than the
+                hierarchy.
         """
         depth = max(paths.width, self.paths.width)
         # Missing levels get empty names, as in short branches.

@@ -90,7 +90,7 @@ class _Columns:
         """Classify the columns of a table by whether they contain numbers.
 
         Args:
-            table: The table.
+            table: The table whose columns are classified.
             names: The columns of the table, except those of regions.
         """
         head = table.frame.head(MAX_ROWS)
@@ -116,7 +116,7 @@ class _Columns:
         return self.count_distinct(columns) == int(self.frame.height)
 
     def key_without(self, *names: str) -> tuple[str, ...]:
-        """Return the columns that may distinguish rows, omitting the columns given and those that identify individuals.
+        """Return the columns that may distinguish rows, except the given ones and those that identify individuals.
 
         Numeric columns named like counts are omitted as well, because a count describes a row rather than identifying
         it, even if all counts are different.
@@ -153,10 +153,10 @@ class _Columns:
         return any(self.count_distinct([*key, name]) == self.count_distinct(key) < self.frame.height for key in keys)
 
     def is_rival(self, name: str, count: str) -> bool:
-        """Return whether the column ``name`` could be the count instead of the column ``count``.
+        """Return whether the counts could be in the column ``name`` rather than in the column ``count``.
 
-        This is the case if all of its numbers are integers, it is not a code for another column or the regions, and the
-        rows are distinct without the two columns.
+        This is the case if all numbers in ``name`` are integers, it is not a code for another column or for the
+        regions, and all rows are distinct even without the two columns.
         """
         return (
             _may_be_whole(self.frame[name])
@@ -191,8 +191,8 @@ class _Columns:
     def _count_cells(self, key: Sequence[str]) -> float:
         """Estimate how many combinations of values are possible in the columns of a key.
 
-        The estimate is the product of the columns' numbers of values. The region columns are treated as a single
-        column, and a column that an earlier one determines is omitted.
+        The estimate is the product of the estimated numbers of values in the individual columns. The region columns are
+        treated as a single column, and a column whose values are determined by an earlier one is omitted.
         """
         levels = [name for name in key if name in self.levels]
         cells, selected = self._count_values(levels), [levels]
@@ -344,10 +344,11 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
 
 
 def _identifies_rows(texts: pl.Series) -> bool:
-    """Return whether a column identifies rows: its values are distinct, and its name is empty or looks like an id.
+    """Return whether a column has distinct values and a name that is empty or looks like that of an id.
 
-    Distinct values alone are not enough. In a table of counts by age, for example, the ages are distinct and look like
-    row numbers. A column without a name is assumed to be an id, because some programs write their row index this way.
+    Distinct values alone are not enough to identify rows. In a table of counts by age, for example, the ages are
+    distinct and look like row numbers. A column without a name is assumed to be an id, because some programs write
+    their row index this way.
     """
     is_unique = texts.n_unique() == len(texts) > 1
     return is_unique and (not texts.name or is_id_name(texts.name))

@@ -142,18 +142,18 @@ class TablesDesign(Design):
         This is the case if totals are exact at the level and the table has a single cell per region.
 
         Args:
-            form: The table.
+            form: The table to consider.
             level: The index of the level (0 for the root).
         """
         return level < self.exact and int(np.prod(form.shape)) == 1
 
     @cached_property
     def level_rates(self) -> tuple[Fraction, ...]:
-        """For each level, the fraction of the total budget that a table with a share of 1 would get there.
+        """For each level, the fraction of the total budget that a table receives at the level per unit of its share.
 
-        The budget of a measured table is the product of the level's rate, the table's share and the total budget. A
-        table that contains only exact totals at a level needs no budget there, so its part goes to the level's other
-        tables in proportion to their shares.
+        The budget of a measured table is the product of the level's rate, the table's share and the total budget. If a
+        table contains only exact totals at a level, it needs no budget there, and the level's other tables receive it
+        in proportion to their shares. A level without measured tables likewise leaves its budget to the other levels.
         """
         levels, tables = self.split
         measured_shares = [
@@ -233,7 +233,7 @@ class TablesDesign(Design):
             noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
             totals: The totals that are published exactly, as one array of shape (regions,) per level that has them,
                 from the root down. Empty if no totals are published exactly.
-            how: The options of the fit. Only the gap and the progress function are used.
+            how: The options for the fit. Only the gap and the progress function are used.
         """
         levels = self.level_weights
         counts = fit_tables(
@@ -314,12 +314,12 @@ class TablesDesign(Design):
     ) -> list[Estimate]:
         """Estimate the cells of a table by least squares, given exact totals for the top levels.
 
-        A cell is the sum of an equal part of its region's total and of effects that add up to 0 over the region. Exact
-        totals determine only the first term, so the two terms are estimated separately over the tree.
+        The value of a cell is an equal part of its region's total plus effects that sum to 0 over the region's cells.
+        Exact totals determine only the first term, so the two terms are fitted to the tree separately.
 
         Args:
             domain: The attributes and tables, with the weights of the tables.
-            table: The margin of the table.
+            table: The margin of the table, that is, the indices of its attributes.
             effects: For each level, the effects estimated from all tables.
             by_level: For each level, the noise on one cell of each table.
             totals: For each of the top levels, an array of shape (regions,) with the exact totals.
@@ -356,7 +356,11 @@ class TablesDesign(Design):
         ]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Estimate the totals on each level by least squares over all tables. The estimates have shape (regions, 1)."""
+        """Estimate the total of every region by least squares over all tables.
+
+        Returns:
+            One estimate per level, of shape (regions, 1).
+        """
         return least_squares_below(
             self.tree,
             [level[TOTAL].reshape(-1, 1) for level in effects_of(self.domain, release.noisy)],
@@ -373,7 +377,10 @@ class TablesDesign(Design):
         }
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return a fault if, under the neighbouring relation, the noise would have nothing to hide."""
+        """Return a fault if every published number would be exact under the neighbouring relation.
+
+        There would then be nothing for noise to protect.
+        """
         if self.hides:
             return []
         actual = f'"{self.problem.privacy.relation}" where no table has two cells to tell apart: every number would be '
@@ -381,9 +388,9 @@ class TablesDesign(Design):
         return [("privacy.relation", f"{actual}exact", expectation)]
 
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a message if the root's released total differs from the estimate that the noisy values give.
+        """Return a message if the root's released total differs from the estimate based on the noisy values.
 
-        If the total is exact, there is no estimate, and :meth:`.HierarchyRelease.complaints` checks it instead.
+        An exact total is not estimated, so it is not checked here but in :meth:`.HierarchyRelease.complaints`.
         """
         if release.totals:
             return []
@@ -419,7 +426,7 @@ class TablesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Forecast the sum of absolute errors for each table on each level, after least squares over all tables.
+        """Forecast the sum of absolute errors for each table at each level, after a least-squares fit to all tables.
 
         Args:
             noise: For each table and level, the moments of the noise on one value.
@@ -462,7 +469,7 @@ class TablesDesign(Design):
         return self._forecast_cases(*self.law.moments_of_budgets(budgets, self.delta), tables.T)
 
     def _forecast_cases(self, variances: Floats, fourths: Floats, tables: Floats) -> Floats:
-        """Forecast the errors of the least-squares fit for several combinations of noise and budget shares ("cases").
+        """Forecast the errors of the least-squares fit for several cases with different noise and budget shares.
 
         Args:
             variances: Array of shape (tables, levels, cases) with the variance of the noise on one cell.
@@ -477,7 +484,7 @@ class TablesDesign(Design):
         depth, cases, known = self.tree.depth, tables.shape[1], self.exact
 
         def noise_of_cells(margin: Margin, *, contrasts_only: bool) -> list[Noise]:
-            """Return the noise on an estimated cell of a margin for each level and case, before levels are combined."""
+            """Return the noise on an estimated cell of a margin by level and case, before levels are combined."""
             squares, powers = self.domain.influence_powers(margin, weights, contrasts_only=contrasts_only)
             return [
                 Noise(
@@ -519,8 +526,8 @@ class TablesDesign(Design):
     def leaves_only(self) -> Floats:
         """Forecast the sums of absolute errors if only the leaves are measured, in the same order as :meth:`forecast`.
 
-        This is the baseline against which a plan is compared. Each table is summed from the smallest measured table
-        that has all of its attributes, which is the table itself if it has a budget share.
+        This is the baseline against which a plan is compared. Each table is assumed to be summed from the smallest
+        measured table that contains all of its attributes, which is the table itself if it has a budget share.
         """
         domain = self.domain
         scales = [

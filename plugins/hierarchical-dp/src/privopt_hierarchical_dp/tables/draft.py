@@ -65,8 +65,8 @@ class _Choices:
     Attributes:
         count: The column that states how many individuals each row represents, or None if no option names one.
         persons: Whether every row is one individual.
-        totals: The values that the user declares to be totals of other values, by column.
-        keeps_totals: Whether values that are named like totals (``All``) are categories like any other.
+        totals: For each column, the values that the user declares to be totals of other values.
+        keeps_totals: Whether values with names that suggest totals, such as ``All``, are ordinary categories.
     """
 
     count: str | None = None
@@ -302,9 +302,9 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
     Options take precedence over a column named ``count``, which takes precedence over guesses from the columns' values.
 
     Args:
-        table: The table.
+        table: The table to examine.
         names: The columns of the table, except the region columns.
-        choices: The options.
+        choices: The options given by the user.
 
     Returns:
         The column, or None if each row is one individual; and notes that tell the user what was assumed.
@@ -341,10 +341,10 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
 
 
 def _identifies_rows(column_values: pl.Series) -> bool:
-    """Return whether most rows have a value that no other row has, as with names or dates of birth.
+    """Return whether most rows have a value that no other row has, as is common with names or dates of birth.
 
-    Columns with fewer than `LEAST_IDENTIFIED` rows are not judged, because few individuals often differ in a category.
-    Columns that number the rows are left to :func:`.counts_rows`.
+    The result is False for columns with fewer than `LEAST_IDENTIFIED` rows, because a few individuals often have
+    different values of any attribute, and for columns that merely number the rows (see :func:`.counts_rows`).
     """
     if column_values.len() < LEAST_IDENTIFIED or counts_rows(column_values):
         return False
@@ -383,9 +383,9 @@ def _find_totals(
     """Find the values that are totals of other values, and the leaf regions that are not totals.
 
     Args:
-        table: The table.
+        table: The table to examine.
         attributes: The values of each attribute.
-        choices: The options.
+        choices: The options given by the user.
 
     Returns:
         The totals by column, including region columns, and the paths of the leaf regions that are not totals.
@@ -435,14 +435,14 @@ def _check_arithmetic(
     totals: Mapping[str, list[str]],
     count: str,
 ) -> None:
-    """Check that the counts do not suggest that any value, apart from known totals, is a total of other values.
+    """Check that the counts do not reveal any total of other values, apart from the totals already known.
 
     If the count of a value always equals the sum of the counts of certain other values, the value is probably a total
     or subtotal, and individuals would be counted twice. The counts are secret, so the result is shown only on the
     owner's screen, and no file is written.
 
     Args:
-        table: The table.
+        table: The table to check.
         texts: The cells of each column, except the region columns and the column of counts.
         attributes: The values of each attribute. Only the names of the attributes are used.
         totals: The known totals by column. Rows with these values are omitted.

@@ -186,16 +186,16 @@ def _fit_step(
 def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differences: Tables) -> float:
     """Return the smallest weighted squared distance between noisy values and consistent real-valued tables.
 
-    Consistent tables add up over regions and agree on shared attributes. The least-squares problem is solved in
-    doubles, effect by effect in every region and then over the tree. The result is also a lower bound for tables of
+    Consistent tables add up over regions and agree on shared attributes. The least-squares problem is solved in double
+    precision, effect by effect in every region and then over the tree. The result is also a lower bound for tables of
     non-negative integers.
 
     Args:
         tree: The region tree.
         domain: The attributes and tables.
         levels: The weight of each level.
-        differences: The noisy values minus any consistent tables. Subtracting these does not change the distance, but
-            keeps the numbers small enough for doubles.
+        differences: The noisy values minus the values of any consistent tables. Subtracting such tables does not change
+            the distance, but keeps the numbers small enough for double precision.
     """
     effects, total = effects_of(domain, differences), 0.0
     for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):

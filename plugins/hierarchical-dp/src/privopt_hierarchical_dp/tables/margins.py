@@ -46,6 +46,9 @@ def _list_subsets(margin: Margin) -> list[Margin]:
 class Domain:
     """The attributes of individuals, and the measured tables with their weights in least squares.
 
+    A margin is a tuple of attribute indices in ascending order. Its values are the counts by these attributes, summed
+    over all others.
+
     Attributes:
         sizes: The number of values of each attribute.
         tables: The margin of each measured table.
@@ -89,6 +92,8 @@ class Domain:
     def effects(self, noisy: Sequence[Ints]) -> Effects:
         """Estimate every effect that some table determines, as an average over these tables weighted by precision.
 
+        The effect of a set of attributes is the part of its margin that is not determined by any smaller margin.
+
         Args:
             noisy: For each table, an array of shape (regions, ...) with the noisy values.
         """
@@ -110,11 +115,11 @@ class Domain:
         return effects
 
     def margin(self, effects: Effects, target: Margin) -> Floats:
-        """Compute a margin from effects, treating effects that no table determines as 0.
+        """Compute the values of a margin from effects, treating effects that no table determines as 0.
 
         Args:
             effects: The effects for all regions on a level.
-            target: The margin.
+            target: The margin to compute, as the indices of its attributes.
 
         Returns:
             Array of shape (regions, ...) with the values of the margin.
@@ -131,11 +136,11 @@ class Domain:
     def influence_powers(
         self, margin: Margin, weights: Floats | None = None, *, contrasts_only: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return, for each table, the sum of the squares and of the fourth powers of the weights in :meth:`influence`.
+        """Return, for each table, the sums of the squares and of the fourth powers of the weights in :meth:`influence`.
 
         The weight of a table's cell depends only on which attributes have their first value there. It is therefore
-        enough to compute weights for two values per axis, the first one and any other, and to count each weight as
-        often as it occurs.
+        enough to compute weights for two values per axis, the first one and any other, and to multiply each power by
+        the number of cells that share the weight.
 
         Args:
             margin: The margin of the estimated cell.
@@ -145,8 +150,8 @@ class Domain:
                 cells.
 
         Returns:
-            The sums of squares and the sums of fourth powers. Both have the shape of ``weights``, or (tables,) if that
-            is None.
+            The sums of squares and the sums of fourth powers. Both have the shape of ``weights``, or (tables,) if
+            ``weights`` is None.
         """
         cases = np.array(self.weights, dtype=np.float64)[:, None] if weights is None else weights
         effects = _list_subsets(margin)[contrasts_only:]
@@ -239,7 +244,7 @@ class Domain:
 
 @frozen(kw_only=True)
 class Step:
-    """One step of fitting several tables, which fits a margin given a smaller margin that has already been fitted.
+    """One step in fitting several tables, which fits a margin given a smaller margin that is already fitted.
 
     Attributes:
         margin: The margin to fit.

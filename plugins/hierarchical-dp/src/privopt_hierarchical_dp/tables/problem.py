@@ -171,7 +171,7 @@ class TablesProblem:
 
     @property
     def relation(self) -> TableRelation:
-        """The neighbouring relation, adjusted for the levels with exact totals and for the largest household size."""
+        """The neighbouring relation, which depends on the levels with exact totals and the largest household size."""
         max_household, kind = self.privacy.max_household, self.privacy.kind
         exact_levels = count_exact_levels(self.hierarchy.exact)
         relation = TABLE_RELATIONS[self.privacy.relation].with_exact_levels(exact_levels)
@@ -264,7 +264,7 @@ class TablesProblem:
 
     @property
     def domain(self) -> Domain:
-        """The attributes and the tables. The tables have equal weights here; the design computes the actual ones."""
+        """The attributes and tables, all with equal weights. The design replaces these by the actual weights."""
         tables = self.hierarchy.tables
         return Domain(
             # Margins refer to attributes by index, so the order of the attributes matters.
@@ -326,10 +326,11 @@ class TablesProblem:
             raise InputError(faults)
 
     def _find_uneven_shares(self, file: str) -> list[Fault]:
-        """Return a fault if the shares of the levels differ too much, and another if those of the tables do.
+        """Return a fault if the shares of the levels are too uneven, and another if those of the tables are.
 
-        They differ too much if their ratio exceeds :data:`MOST_UNEVEN`, because doubles are not precise enough to
-        combine such different weights. Shares of 0 are ignored, because nothing is measured with them.
+        Shares are too uneven if the ratio of the largest to the smallest exceeds :data:`MOST_UNEVEN`, because double
+        precision is not sufficient to combine such different weights. Shares of 0 are ignored, because nothing is
+        measured with them.
         """
         budget = self.hierarchy.budget or ()
         levels = {f"hierarchy.budget, level {n}": share for n, share in enumerate(budget, start=1) if share}

@@ -102,7 +102,7 @@ def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str |
     """Read the file of records, and determine its column of counts, which is either declared or named ``count``.
 
     Args:
-        problem: The problem.
+        problem: The problem whose records are read.
         source: The file of records.
 
     Returns:
@@ -134,8 +134,8 @@ def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: st
     Nothing is checked if the problem file names the column of counts or says that each row is one individual.
 
     Args:
-        problem: The problem.
-        table: The records.
+        problem: The problem, which may declare the column of counts.
+        table: The records to check.
         count: The column that was recognised as the count by its name, or None if each row is assumed to be one
             individual.
 
@@ -166,7 +166,7 @@ def _mark_total_rows(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> 
     """Find the rows that contain totals, which must not be counted.
 
     Args:
-        table: The records.
+        table: The records to search.
         totals: For each column, the values that are totals.
 
     Returns:
@@ -199,7 +199,7 @@ def _blank_rows(
     Removing these rows would change the row numbers in error messages.
 
     Args:
-        table: The table.
+        table: The table that contains the rows.
         rows: Array of shape (rows,) that is true for the rows to replace.
         leaf: The path of an arbitrary leaf region, to which the rows are assigned.
         attributes: The values of each attribute. The rows get the first value.
