@@ -100,12 +100,13 @@ def terms_of(problem: LRGeoInstance) -> Terms:
 
 
 class CentralSearch:
-    """A run of the ``benders`` or ``full`` method, with fallback mechanisms in case the program takes too long.
+    """A run of the ``benders`` or ``full`` method, with fallbacks in case the linear program takes too long to solve.
 
     Attributes:
         problem: The problem with its users.
         context: The method, optimality gap and limits of the run.
-        sets: Each user's LR set, the records near the user, for which the user's matrix has rows.
+        sets: Each user's LR set, which consists of the records near the user. The user's matrix has one row for each of
+            them.
         records: (U,) The indices of the records in at least one LR set, in ascending order.
         incumbent: The best certified mechanism so far. Candidates are offered to it, and it certifies them by calling
             :meth:`certify`.
@@ -149,7 +150,9 @@ class CentralSearch:
     # --- the search -----------------------------------------------------------------------------------
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Return the server's solution once it is certified, or the best certified mechanism if the server is too slow.
+        """Solve the users' joint program, and return the server's solution once it is certified.
+
+        If the server does not finish in time, the best certified mechanism is returned, which may be a fallback.
 
         Raises:
             StoppedError: No feasible solution was found in time, and the users cannot compute a mechanism by
@@ -248,11 +251,11 @@ class CentralSearch:
         self.incumbent.offer(solution.method, candidate=z, value=self.evaluate_loss(z))
 
     def evaluate_loss(self, candidate: Sequence[Answer] | Floats) -> float:
-        """Return the loss of the rows from which users would report, averaged over the users.
+        """Return the average over all users of the expected loss of the row from which the user would report.
 
         Args:
             candidate: The server's answers, one per user, or a common (U, K) matrix with one row for each record in
-                ``self.records``. Neither has to be certified.
+                ``self.records``. The candidate need not be certified.
         """
         users = self.problem.users
         if isinstance(candidate, np.ndarray):
@@ -269,8 +272,8 @@ class CentralSearch:
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
         """Repair and certify a candidate, and return its loss and the resulting release.
 
-        Under a time limit, the measures that are computed at the end of a run are also computed here, and then
-        discarded. The incumbent times the whole call, which shows how much time to reserve for the end of the run.
+        Under a time limit, this method also computes the measures that are due at the end of a run and discards them.
+        The incumbent times the call, and thus learns how much time to reserve for the end of the run.
 
         Args:
             candidate: The server's answers, one per user, or a common (U, K) matrix with one row for each record in
@@ -344,7 +347,7 @@ class CentralSearch:
         """Return the certified mechanism with the smallest loss, which may be the server's solution or a fallback.
 
         Args:
-            stopped: Whether a limit or an interrupt ended the run early.
+            stopped: Whether the run was ended early by a limit or an interrupt.
 
         Raises:
             StoppedError: No mechanism was certified.

@@ -25,11 +25,13 @@ class Client:
     """A user of CLR-Geo, who uploads a package and certifies the server's answer.
 
     Attributes:
-        around: The user's LR set, the n records near the user, for which the user's matrix has rows.
+        around: The user's LR set, which consists of the n records near the user. The user's matrix has one row for each
+            of them.
         order: (n,) The random permutation of the rows in the upload. Row i of the upload belongs to the record at
             position ``order[i]`` in the LR set.
         package: The upload, with rows permuted by ``order``. It marks the matrix entries for outputs near a record as
-            free variables. All other entries decrease exponentially with the distance (section 4.3 of the paper).
+            free variables. All other entries decrease exponentially with the distance (Qiu et al., PoPETs 2025, section
+            4.3).
     """
 
     around: LRSet
@@ -38,7 +40,10 @@ class Client:
 
     @property
     def costs(self) -> Floats:
-        """(n, K) The cost of each output for each record in the LR set, times the prior. Costs may be upper bounds."""
+        """(n, K) The cost of each output for each record in the LR set, times the prior.
+
+        The costs are either exact or upper bounds.
+        """
         return self._restore_order(self.package.costs)
 
     def _restore_order(self, rows: Floats) -> Floats:

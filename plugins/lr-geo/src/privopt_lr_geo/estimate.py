@@ -34,8 +34,8 @@ class Estimates:
     Attributes:
         upper: (n, K) The upper bounds in km.
         lower: (n, K) The lower bounds in km.
-        covered_share: The share of all pairs of a record and an output for which the circle contains both of their
-            cells.
+        covered_share: The share of record-output pairs for which the cells of both places lie inside the circle that
+            the user requested.
         sent_bytes: The size, in bytes, of the table extract that the server sent.
     """
 

@@ -87,10 +87,11 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
 
 
 def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -> float | None:
-    """Return how many seconds a search may take and still leave time to certify, write and read back its result.
+    """Return how many seconds a search may take if time must remain to certify, write and read back its result.
 
     Args:
-        incumbent: The incumbent, which must already have certified a candidate, because the time this took is used.
+        incumbent: The incumbent. It must already have certified a candidate, because the estimate is based on the time
+            that this took.
         context: The limits of the run.
 
     Returns:
@@ -137,7 +138,8 @@ class ExactSearch:
     def run(self) -> Outcome[LRGeoRelease]:
         """Run the search, and return the outcome with the release.
 
-        The release contains column weights if their loss meets the requested gap, and otherwise the best matrix.
+        The release contains column weights if their loss is within the requested gap, and otherwise the matrix with the
+        smallest loss.
 
         Raises:
             StoppedError: The time limit expired before even the exponential mechanism was certified.
@@ -174,8 +176,8 @@ class ExactSearch:
     def outcome(self, bound: float | None) -> Outcome[LRGeoRelease]:
         """Return the outcome of the run.
 
-        The release contains column weights if their loss meets the requested gap, and otherwise the whole matrix with
-        the smallest loss.
+        The release contains column weights if their loss is within the requested gap, and otherwise the whole matrix
+        with the smallest loss.
 
         Args:
             bound: The proved lower bound on the loss, or None if there is none.
@@ -216,10 +218,10 @@ class ExactSearch:
         )
 
     def columns_do(self, bound: float | None) -> bool:
-        """Return whether column weights were found whose loss meets the requested optimality gap.
+        """Return whether column weights have been found whose loss is within the requested optimality gap.
 
-        The gap may be met either relative to the proved bound, or relative to the loss that the solver reported for the
-        incumbent's best candidate.
+        The loss is compared with the proved bound and with the loss that the solver reported for the incumbent's best
+        candidate. It is enough for it to be within the gap of either.
 
         Args:
             bound: The proved lower bound on the loss, or None if there is none.
@@ -267,8 +269,9 @@ class ExactSearch:
     def find_columns(self) -> str:
         """Search for column weights, and store the certified ones with the smallest loss in ``self.columns``.
 
-        The star mechanism's weights, at nearly the full epsilon, are tried first. If they cannot be certified, or if
-        their loss exceeds that of the exponential mechanism, positive weights at a smaller rate are tried as well.
+        The weights of the star mechanism, whose rate is nearly the full epsilon, are tried first. If they cannot be
+        certified, or if their loss exceeds that of the exponential mechanism, positive weights at a smaller rate are
+        tried as well.
 
         Returns:
             The reason why the star mechanism's weights do not suffice, or an empty string if they do.

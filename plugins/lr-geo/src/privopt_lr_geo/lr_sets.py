@@ -163,12 +163,12 @@ def reach_of(data: MetricData, records: Ints) -> Floats:
     """Return an (n, K) array of distances from records to outputs that satisfy the triangle inequality.
 
     The distances from two records to an output then differ by at most the distance between the records. Distances
-    between points and along roads have this property by nature. Distances from a table need not have it, so they are
-    replaced by shortest-path lengths over required pairs. The result is the largest table that has the property and
-    exceeds the given one nowhere.
+    between points and along roads always have this property. Distances from a table may lack it, so they are replaced
+    by shortest-path lengths over required pairs. The result is the largest table that has the property and does not
+    exceed the given table in any entry.
 
     Args:
-        data: The map.
+        data: The map with its required pairs.
         records: (n,) The indices of the records.
     """
     if not _is_table(data):

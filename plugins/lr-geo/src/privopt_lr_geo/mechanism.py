@@ -184,7 +184,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             result: The contents of result.json, whose method determines what is compared.
 
         Returns:
-            One line for each fault. The list may be truncated after some faults.
+            One line for each fault. If there are many, only the first few are listed.
         """
         data, users = problem.data, problem.users
         ids = np.asarray(data.records.ids, dtype=np.str_)
@@ -267,7 +267,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return facts
 
     def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Explain in sentences what the guarantee means for nearest neighbours and attackers, and what it costs."""
+        """Explain in sentences what the guarantee means, what an attacker can infer, and what the protection costs."""
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
@@ -280,7 +280,7 @@ def _check_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) ->
     """Compare a matrix's stored pairs and distances with the required ones, and return a line for each fault.
 
     Args:
-        where: The names of the file and the matrix, with which each line starts.
+        where: The names of the file and the matrix, which are put at the start of each line.
         matrix: The stored matrix.
         pairs: (P, 2) The required pairs.
         lengths: (P,) The distance between the two records of each required pair.

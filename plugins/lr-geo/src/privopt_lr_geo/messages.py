@@ -57,7 +57,7 @@ class Package:
         reach: (n, K) The distances from the records to the outputs. Distances above r_obf count as r_obf.
         costs: (n, K) The costs times the prior. They are either exact or upper bounds from the cost reference table.
         free: (n, K) Whether each entry is a separate variable rather than tied to a shared one. This is the negation of
-            the paper's indicator matrix Q.
+            the indicator matrix Q in the paper by Qiu et al. (PoPETs 2025).
     """
 
     distances: Floats

@@ -61,7 +61,7 @@ class OwnMatrices(MetricDP):
 
         Args:
             data: The map with its epsilon.
-            radius: Gamma, the largest path distance between a user and the records in its LR set.
+            radius: Gamma, the largest path distance between a user and the records in the user's LR set.
         """
         radius_text = f"{radius:g}" if data.unit == "unit of distance" else amount_text(f"{radius:g}", data.unit)
         statement = _OWN.format(
@@ -131,7 +131,7 @@ class EveryRow(MetricDP):
 
 
 def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-    """Explain in sentences what the guarantee means for nearest neighbours and attackers, and what it costs."""
+    """Explain in sentences what the guarantee means, what an attacker can infer, and what the protection costs."""
     lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences
     # If there are several sentences, the first is about the guarantee. It must say so if that applies only inside each
     # user's own matrix.

@@ -133,8 +133,8 @@ def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: Metri
 
     Args:
         declared_users: The value of the ``users`` key: "all", a tuple of ids, or a number of random records.
-        data: The map.
-        faults: Collects a fault for each user that is unknown or listed twice.
+        data: The map on which the users are looked up.
+        faults: The collection to which faults are added, for example for users that are unknown or listed twice.
     """
     count, file, where = len(data.records), data.file, "lr-geo.users"
     if isinstance(declared_users, RandomUsers):
@@ -164,9 +164,9 @@ def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: F
 
     Args:
         options: The ``[lr-geo]`` table.
-        data: The map.
+        data: The map with its prior and region.
         users: (M,) The indices of the users' records.
-        faults: Collects the faults found.
+        faults: The collection to which faults are added.
     """
     everybody = options.users == "all"
     if data.region is not None:
@@ -189,8 +189,8 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
 
     Args:
         problem: The parsed problem file.
-        data: The map.
-        faults: Collects the faults found.
+        data: The map to check the options against.
+        faults: The collection to which faults are added.
     """
     options, file = problem.lr_geo, data.file
     if options.exponential_beyond > options.obfuscation_radius:

@@ -42,7 +42,7 @@ class Places:
     """The P public places, which are the records, followed by the outputs unless these are the same places.
 
     Attributes:
-        data: The map.
+        data: The map with the records and outputs.
         coordinates: (P, 2) The latitude and longitude of each place in degrees, or its x and y in km.
         roads: The roads along which travel is measured, or None if travel follows straight lines.
     """

@@ -33,8 +33,8 @@ def private_file_name(user: str) -> str:
     """Return the name of the file in which a user's matrix is stored.
 
     The name is the user's id followed by ``.npz``, with all characters of the id except letters, digits and ``_.-~``
-    percent-encoded. If the encoded id is too long, it is replaced by its first 100 characters, ``=`` and the SHA-256 of
-    the id. No other name contains ``=``. The dots of an id that consists only of dots are encoded as well.
+    percent-encoded. If the id consists only of dots, these are encoded as well. If the encoded id is too long, it is
+    replaced by its first 100 characters, ``=`` and the SHA-256 of the id. Names of shorter ids never contain ``=``.
     """
     name = quote(user, safe="")
     if len(name) > LONGEST_NAME:
@@ -127,7 +127,7 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
     The matrices are not stored, because they might not all fit into memory at once.
 
     Attributes:
-        data: The map.
+        data: The map, which provides the ids of records and outputs.
         records: (U,) The indices of the records for which the common matrix has rows, in ascending order.
         weights: (U, K) The common matrix, as uint64 weights that sum to 2**63 in each row.
         sets: The users' LR sets by user id. A user's matrix has one row for each record in the LR set.
@@ -193,7 +193,7 @@ class LRGeoRelease(MatrixRelease):
     def for_every_record(self, data: MetricData) -> MatrixRelease:
         """Return the matrix for all records, computed from the public numbers.
 
-        A release without public numbers is returned as it is.
+        A release without public numbers is returned unchanged.
         """
         return self if self.published is None else MatrixRelease.over(data, self.published.all_rows, along_paths=True)
 

@@ -323,8 +323,8 @@ def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
 def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]:
     """Return the sections on what the guarantee does not cover, and on the loss of the whole population.
 
-    The former reports violations between different users' rows. A section is omitted if the result does not contain its
-    values.
+    The section on what is not covered reports violations between rows of different users. A section is omitted if the
+    result does not contain its values.
 
     Args:
         problem: The problem, which provides the unit of the loss.

@@ -39,10 +39,10 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
     Returns:
         The success rate of each attack, between 0 and 1:
 
-        - ``zero_columns_name_the_set``: distances of 0 to outputs identify all records in the package. -
-        ``unique_graph_centre``: only the user is within the radius of all records in the package. - ``user_located``:
-        the two attacks above together identify the user's record. - ``fingerprint_of_one_row``: one row of distances
-        identifies its record. None if the map is too large.
+        - ``zero_columns_name_the_set``: distances of 0 to outputs identify all records in the package.
+        - ``unique_graph_centre``: only the user is within the radius of all records in the package.
+        - ``user_located``: the two attacks above together identify the user's record.
+        - ``fingerprint_of_one_row``: one row of distances identifies its record. None if the map is too large.
     """
     # A fixed seed, because a repeated audit must yield the same figures.
     chance = np.random.default_rng(0)
@@ -91,7 +91,7 @@ def _graph_centre(package: Package, radius: float, within: float | None) -> Ints
     the only one, the server has located the user.
 
     Args:
-        package: The upload.
+        package: The upload to attack.
         radius: Gamma, in the problem's unit of distance.
         within: The largest distance between the records of a required pair, or None if all pairs are required.
     """

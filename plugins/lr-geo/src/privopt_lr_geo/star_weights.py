@@ -82,9 +82,10 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
 
 
 def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | None:
-    """Compute non-negative weights at a rate below epsilon, for rows that users divide by their sums.
+    """Compute non-negative column weights at a rate below epsilon, for rows that need not sum to 1.
 
-    The division uses up part of epsilon. Bisection finds the largest rate that leaves enough for it.
+    Users divide each row by its sum, which uses up part of epsilon. Bisection finds the largest rate that leaves enough
+    of epsilon for this division.
 
     Args:
         data: The map with its epsilon, prior and costs.
@@ -138,11 +139,11 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
 def _cap_of(weight: float, step: float) -> float:
     """Return the largest exponent at which entries are still large compared with the error of rounding to integers.
 
-    The result is at most 700, beyond which :func:`steady_exp` is not accurate. If ``step`` is too small, the result is
-    below ``LEAST_CAP``.
+    The result is capped at 700, beyond which :func:`steady_exp` is not accurate. If ``step`` is too small, the result
+    is below ``LEAST_CAP``.
 
     Args:
-        weight: The smallest column weight, above 0.
+        weight: The smallest column weight, which must be positive.
         step: The part of the log-ratio between the two closest records that is reserved for rounding. It may underflow
             to 0.
     """
@@ -212,8 +213,8 @@ def _solve_ones(kernel: Floats) -> Floats:
 def _cheapest_outputs(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
     """Return, for each of the N columns, the index of the output with the smallest expected cost.
 
-    The column's probability should go to this output. Large kernels are multiplied in single precision, which saves
-    minutes. This is safe because privacy does not depend on which output a column serves.
+    This is the output that should receive the column's probability. Large kernels are multiplied in single precision to
+    save time. This is safe because privacy does not depend on which output a column serves.
 
     Args:
         kernel: (N, N) The symmetric kernel, whose columns are proportional to the records' probabilities.

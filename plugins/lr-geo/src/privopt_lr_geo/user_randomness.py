@@ -29,8 +29,8 @@ WORD_BITS: Final = 64
 def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, int]:
     """Draw a random order for a user's rows, and a random record for the centre of the circle that the user requests.
 
-    Equal arguments yield equal draws, because the mean of many independent centres would reveal the user's position.
-    One user's draws reveal nothing about another's.
+    The draws are determined by the arguments. If they differed between requests, the mean of many centres would reveal
+    the user's position. One user's draws reveal nothing about another's.
 
     Args:
         seed: The seed of the run. It must be secret, except in experiments.

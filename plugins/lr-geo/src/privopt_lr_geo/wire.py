@@ -80,11 +80,11 @@ class UploadRound:
         records, outputs: The numbers of records and outputs on the public map, which packages must match.
         users: The number of packages in the round.
         largest: The maximum size of a package in bytes, both as received and after unpacking.
-        seconds: The time limit for receiving all packages, and again for sending all answers.
+        seconds: The time limit for receiving all packages, and also for sending all answers.
         _packages, _answers: The serialised packages and answers, by the random name of the client.
         _fetched: The names of the clients that have fetched their answers.
         _ended: An event that is set once no further package is accepted, whether or not there are answers.
-        _changed: Guards the attributes above. It is notified when a package arrives or an answer is fetched.
+        _changed: A condition that guards the attributes above. New packages and fetched answers notify it.
     """
 
     records: int
@@ -241,7 +241,7 @@ class _Server(ThreadingHTTPServer):
     """
 
     def __init__(self, address: tuple[str, int], running: UploadRound, limits: ServerLimits) -> None:
-        """Bind to an address. Requests are not served until ``serve_forever`` runs.
+        """Bind to an address. No requests are served until ``serve_forever`` is called.
 
         Args:
             address: The host and port.
@@ -407,7 +407,7 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
 
     Args:
         problem: The problem, which must have exactly one user.
-        url: The server's address, http:// or https://.
+        url: The server's address, which starts with http:// or https://.
         folder: The user's private folder, to which the seed and the matrix (``mechanism.npz``) are written.
         seconds: The time limit for the answer.
 
