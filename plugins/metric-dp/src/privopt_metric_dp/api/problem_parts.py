@@ -254,7 +254,7 @@ def _check_columns(frame: nw.DataFrame[Any], subject: str, needed: Iterable[str]
     """Check that a table contains all required columns.
 
     Args:
-        frame: The table.
+        frame: The table to check.
         subject: The name of the argument that contains the table, for error messages.
         needed: The names of the required columns.
 
@@ -428,7 +428,7 @@ def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> obj
     becomes 0.2. As a distance within which records are protected, it keeps its exact value.
 
     Args:
-        value: The number.
+        value: The NumPy number to convert.
         rate: Whether the number is an epsilon rather than a distance.
     """
     if isinstance(value, np.integer):

@@ -128,7 +128,8 @@ def over_time(release: MatrixRelease, data: MetricData, *, max_reports: int = MA
     Args:
         release: The release to attack.
         data: The data of the problem.
-        max_reports: The maximum number of reports from one place. Each smaller power of ten is attacked as well.
+        max_reports: The maximum number of reports from one place. The attack is also run with each smaller power of
+            ten.
 
     Returns:
         A mapping with the unit of distance, the number of places, the numbers of reports and, for each kind of report,

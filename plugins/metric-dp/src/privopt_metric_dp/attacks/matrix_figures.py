@@ -162,10 +162,10 @@ def count_violations(
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
     """Compute the metrics shown by ``privopt audit``: what an attacker gains from a matrix, and the matrix's loss.
 
-    ``epsilon.achieved`` covers all pairs of records, required or not, and is per unit of distance. ``gv``
-    (:class:`Violations`) covers the pairs that the certificate checks. If the guarantee covers a region, whose points
-    are snapped to random vertices before reports are drawn, ``epsilon.achieved`` covers any two points of the region,
-    and ``gv`` covers the edges between vertices.
+    ``epsilon.achieved`` is the smallest epsilon per unit of distance that holds for all pairs of records, required or
+    not. ``gv`` (:class:`Violations`) refers to the pairs that the certificate checks. If the guarantee covers a region,
+    whose points are snapped to random vertices before reports are drawn, ``epsilon.achieved`` holds for any two points
+    of the region, and ``gv`` refers to the edges between vertices.
 
     Args:
         release: The release, with a row for every record.

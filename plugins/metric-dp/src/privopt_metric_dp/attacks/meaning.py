@@ -241,7 +241,7 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
 
 
 def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
-    """Return a sentence with the loss in the unit that ``per_km`` declares, as a tuple.
+    """Return a tuple with one sentence that states the loss in the unit declared by ``per_km``.
 
     The tuple is empty if the problem does not declare ``per_km`` or the loss is not in km.
 
@@ -254,7 +254,7 @@ def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
 
 
 def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:
-    """Convert a loss or bound from km to the unit that ``per_km`` declares, and format it, as in "3.2 minutes".
+    """Convert a loss or bound from km to the unit declared by ``per_km``, and format it as in "3.2 minutes".
 
     Args:
         data: The data of the problem.

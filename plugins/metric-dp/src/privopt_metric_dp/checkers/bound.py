@@ -85,7 +85,7 @@ class _Growth:
     """
 
     def __init__(self, metric: Metric, epsilon: Fraction, limit: float) -> None:
-        """Store the arguments as the attributes of the same names."""
+        """Store the arguments as attributes of the same names."""
         self.metric, self.epsilon, self.limit = metric, epsilon, limit
         self.size = len(metric.points)
         self._adjacency: list[list[tuple[int, int]]] = []
@@ -131,10 +131,11 @@ class _Growth:
         return growth
 
     def _required_distances(self, i: int) -> dict[int, int]:
-        """Return the distances from record i to other records in required pairs, including at least the nearby ones.
+        """Return the distances from record i to other records with which it forms required pairs.
 
-        Most constraints in a proof join records that are close to each other. Along roads, the search therefore goes no
-        farther than the farthest record that some path from i reaches without passing another record.
+        Along roads, the search goes no farther than the farthest record that some path from i reaches without passing
+        another record, so distant records are omitted. Most constraints in a proof join records that are close to each
+        other.
         """
         first_reached = self.metric.first(i)
         if first_reached is None:
@@ -155,7 +156,7 @@ class _Growth:
 
 
 class _Rows:
-    """Dual multipliers f of each output's privacy constraints, as listed in proof.npz.
+    """The dual multipliers f of the privacy constraints for each output, as listed in proof.npz.
 
     Attributes:
         growth: The factor exp(epsilon d_ij) for each pair (i, j), scaled by 2**256 and rounded up.
@@ -430,6 +431,6 @@ def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float
 
 
 def odd_halves(x: Fraction, unit: Fraction) -> Fraction:
-    """Round x down to an odd multiple of ``unit / 2``, where the unit must be positive."""
+    """Round x down to an odd multiple of ``unit / 2``. The unit must be positive."""
     # `solve` chooses the unit so that all evaluations of the bound lie between the same two multiples.
     return ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2

@@ -109,7 +109,7 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
 def _is_price(price: object) -> bool:
     """Return whether a value is a valid ``per_km`` table, which states what a kilometre costs and in which unit.
 
-    No claim depends on the table.
+    The table does not affect any of the claims that are checked.
     """
     if not isinstance(price, dict) or price.keys() != {"cost", "unit"}:
         return False

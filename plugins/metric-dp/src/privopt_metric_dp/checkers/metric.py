@@ -223,7 +223,7 @@ class Metric:
         self.ends = lambda k: row(self.outputs.ids[k])
 
     def rows_within(self, i: int, max_distance: int) -> dict[int, int]:
-        """Return the distances, as used in privacy constraints, from row i to all rows within ``max_distance``.
+        """Return the distances from row i to all rows within ``max_distance``, as measured for privacy constraints.
 
         Args:
             i: The index of the row.
@@ -280,7 +280,7 @@ class Metric:
             self.ends = lambda k: [low(Fraction(row[k])) for row in across]
 
     def add_places(self, ids: list[str], positions: list[Any]) -> None:
-        """Add a region's vertices to the rows.
+        """Add rows for the vertices of a region.
 
         Args:
             ids: The ids of all rows, ending with those of the added vertices.

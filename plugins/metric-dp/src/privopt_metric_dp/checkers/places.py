@@ -104,7 +104,7 @@ class Places:
         """Return the places with the given ids.
 
         Args:
-            ids: The ids of the places to return, in the same order as in ``self.ids``.
+            ids: The ids of the places to return, which must be in the same order as in ``self.ids``.
             count: The required number of ids.
 
         Raises:

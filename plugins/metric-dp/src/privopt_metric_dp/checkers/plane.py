@@ -61,7 +61,7 @@ class Plane:
     arrays = "vertices:i8:2"
 
     def __init__(self, metric: Metric, cols: int) -> None:
-        """Store the metric and the number of the grid's columns, which is 0 if the places do not form a grid."""
+        """Store the metric and the number of columns in the grid, which is 0 if the places do not form a grid."""
         self.metric, self.cols = metric, cols
         self.at: list[Point] = []
         self.triangles: list[Corners] = []

@@ -41,7 +41,7 @@ class Projection:
     """
 
     def __init__(self, degrees: list[tuple[float, float]], margin: float = 0.0) -> None:
-        """Compute the projection for a region in the same steps as ``solve``, so that both obtain the same integers.
+        """Compute the projection for a region using the same steps as ``solve``, so that both obtain the same integers.
 
         Args:
             degrees: The latitude and longitude in degrees of each known position in the region.

@@ -95,14 +95,14 @@ class Network:
         return {name: length for name, length in lengths.items() if length <= max_length}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
-        """Return the length of the shortest path from a node to each stop, over paths that pass no other stop.
+        """Return the shortest path length from a node to each stop, over paths that do not pass through other stops.
 
-        Stops that no such path reaches are omitted, and so is the start node itself.
+        Stops that cannot be reached in this way are omitted, and so is the start node itself.
         """
 
         # A path cannot continue from a stop other than the start, so it ends at the first stop that it reaches.
         def steps_from(name: str) -> list[tuple[str, int]]:
-            """Return the edges by which a path may continue from a node. Stops other than the start have none."""
+            """Return the edges by which a path may continue from a node. Paths end at stops other than the start."""
             return self._incoming[name] if name == start or name not in stops else []
 
         lengths = shortest(start, steps_from)

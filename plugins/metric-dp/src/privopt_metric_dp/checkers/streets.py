@@ -49,8 +49,8 @@ class Streets:
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
         """Divide the streets into pieces, and return the arrays that mechanism.npz must contain.
 
-        The arrays are the row indices of each piece's two ends, the number of snapping steps, and the length of each
-        piece in km.
+        The arrays contain the row indices of each piece's two ends, the number of snapping steps, and the length of
+        each piece in km.
 
         Args:
             epsilon: Epsilon per km.
@@ -193,7 +193,7 @@ class _Person:
         """Create a person at a position on a piece of street.
 
         Args:
-            piece: The piece.
+            piece: The piece of street on which the person is.
             part: The distance from the first end as a fraction of the piece, scaled by 2**256.
             mass: The weight of the person.
             epsilon: Epsilon per km.

@@ -68,7 +68,7 @@ def _name_pairs(data: MetricData) -> Iterable[tuple[str, str, float]]:
 
 
 def _independent_distances(subject: Subject, run: Run) -> Iterable[tuple[str, str, float]]:
-    """Return the required pairs as record ids, with distances that do not come from the mechanism under test.
+    """Return the required pairs as record ids, with distances computed independently of the mechanism under test.
 
     If the mechanism's profile defines an ``alike`` function, that function provides the pairs and distances. Otherwise,
     they are read from the problem file.

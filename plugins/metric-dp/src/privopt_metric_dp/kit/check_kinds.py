@@ -108,7 +108,7 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
 
     Args:
         instance: The loaded problem, which uses the kind under test.
-        problem: Not used. All checks of kinds have the same parameters.
+        problem: Not used, but required by the interface that all such checks share.
 
     Returns:
         A sentence about the fault, or None if the check finds none.
@@ -152,12 +152,12 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
 def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
     """Check a kind of loss on a problem, and describe the first fault found.
 
-    A loss must have a unit and return the same values on every call. The loading of the problem has already checked
-    that the values are finite and have the right shape.
+    A loss must have a unit and return the same values on every call. That the values are finite and have the right
+    shape has already been checked when the problem was loaded.
 
     Args:
         instance: The loaded problem, which uses the kind under test.
-        problem: Not used. All checks of kinds have the same parameters.
+        problem: Not used, but required by the interface that all such checks share.
 
     Returns:
         A sentence about the fault, or None if the check finds none.
@@ -180,7 +180,7 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
 
     Args:
         instance: The loaded problem, which uses the notion under test.
-        problem: Not used. All checks of kinds have the same parameters.
+        problem: Not used, but required by the interface that all such checks share.
 
     Returns:
         A sentence about the fault, or None if the check finds none.
@@ -250,8 +250,8 @@ def _loss_towards_truth(
 ) -> float:
     """Move a release as far as possible towards each record's cheapest output, and return its loss.
 
-    Moves are tried from the farthest to the shortest until ``measure`` accepts one. A loss below the linear model's
-    optimum shows that ``measure`` accepts releases that the model's constraints exclude.
+    Progressively smaller moves are tried until ``measure`` accepts one. A loss below the linear model's optimum shows
+    that ``measure`` accepts releases that the model's constraints exclude.
 
     Args:
         constraint: The privacy notion on this problem.
@@ -283,7 +283,7 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
     The check is repeated on a variant of the problem with four places on a line.
 
     Args:
-        instance: Not used. All checks of kinds have the same parameters.
+        instance: Not used, but required by the interface that all such checks share.
         problem: A problem that uses the notion under test.
 
     Returns:

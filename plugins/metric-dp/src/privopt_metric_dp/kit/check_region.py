@@ -208,7 +208,7 @@ def _draw_on_street(region: Streets, epsilon: Fraction, chance: Random, street: 
     """Draw two points on the same street, which are sometimes very close to each other.
 
     Args:
-        region: The streets.
+        region: The streets to draw points from.
         epsilon: Epsilon per km.
         chance: The random generator that draws the points.
         street: The index of the street.
@@ -226,7 +226,7 @@ def _point_at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -
     """Return the point at a position on a street, with the probabilities of being snapped to the two ends.
 
     Args:
-        region: The streets.
+        region: The streets, one of which contains the point.
         epsilon: Epsilon per km.
         street: The index of the street.
         part: The position, from 0 at the near end to 1 at the far end.
@@ -239,7 +239,7 @@ def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) 
     """Draw a random walk that starts on a given street and passes one to three junctions.
 
     Args:
-        region: The streets.
+        region: The streets along which the walk may lead.
         epsilon: Epsilon per km.
         chance: The random generator that draws the walk.
         street: The index of the street on which the walk starts.
@@ -391,7 +391,7 @@ def locate_all(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fractio
 
 
 def _draw_part(chance: Random) -> Fraction:
-    """Draw a position on a street as a fraction between 0 and 1, which is often very close to an end."""
+    """Draw a position on a street, as a fraction between 0 and 1 that is often very close to 0 or 1."""
     part = Fraction(chance.randrange(1001), 1000) * chance.choice(NEARNESS)
     return chance.choice((part, 1 - part))
 
@@ -405,7 +405,7 @@ def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
 
 
 def _takes_regions(subject: Subject) -> str | None:
-    """Return None if a mechanism takes metric problems, and otherwise why :func:`every_point` does not apply."""
+    """Return None if a mechanism takes metric problems, or else the reason why :func:`every_point` does not apply."""
     if issubclass(subject.mechanism_class.problem_class, MetricProblem):
         return None
     return Elsewhere("its problems have no `privacy.everywhere`")

@@ -55,7 +55,7 @@ _MAX_EXACT_PAIRS = 64
 
 
 def _content_key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> bytes:
-    """Return the key under which measurements are cached, a digest of all arguments that determine them."""
+    """Return a digest of all arguments that determine the measurements, which serves as their key in the cache."""
     return content_key(f"certify {weights.shape} {len(pairs)} {epsilon}", weights, pairs, distances)
 
 
@@ -64,8 +64,8 @@ class Failure:
     """A violated inequality: weight (i, k) exceeds exp(epsilon d) times weight (j, k), where d is the pair's distance.
 
     Attributes:
-        i, j: Indices of the two records.
-        k: Index of the output.
+        i, j: The indices of the two records.
+        k: The index of the output.
     """
 
     i: int
@@ -79,16 +79,16 @@ class Measurements:
 
     Attributes:
         holds: Whether every row sums to 2**63 and every inequality was proved.
-        worst: Largest log-ratio per unit of distance over all pairs and outputs, rounded up. The rounding adds at most
-            an ulp or, if more than 64 pairs are equally bad, up to about 1e-15 / distance. The value is infinite if two
-            rows at distance 0 differ, or if a column is 0 in exactly one row of a pair.
+        worst: The largest log-ratio per unit of distance over all pairs and outputs, rounded up. The rounding adds at
+            most an ulp or, if more than 64 pairs are equally bad, up to about 1e-15 / distance. The value is infinite
+            if two rows at distance 0 differ, or if a column is 0 in exactly one row of a pair.
         allowed: The double nearest to epsilon.
         checked: The number of pairs times the number of outputs. Each inequality is checked in both directions.
         arithmetic: A phrase that describes the arithmetic used.
-        worst_pair: Indices of the two records that attain ``worst``, or None if no pair is required.
+        worst_pair: The indices of the two records that attain ``worst``, or None if no pair is required.
         failures: The first few violated inequalities, in the order of the pairs.
-        failed: Number of pairs with a violated inequality.
-        wrong_rows: Indices of the first few rows that do not sum to 2**63.
+        failed: The number of pairs with a violated inequality.
+        wrong_rows: The indices of the first few rows that do not sum to 2**63.
     """
 
     holds: bool
@@ -108,11 +108,11 @@ def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
     The larger entry is divided by the smaller one, so ratios are at least 1.
 
     Args:
-        weights: Array of shape (N, K), the weights or probabilities. Zeros are treated as a tiny number (`ZERO`).
-        pairs: Array of shape (P, 2), the row indices of each pair.
+        weights: Array of shape (N, K) with the weights or probabilities. Zeros are replaced by a tiny number (`ZERO`).
+        pairs: Array of shape (P, 2) with the row indices of each pair.
 
     Returns:
-        Array of shape (P,), the ratios, each with a relative error below 2**-50 in either direction.
+        Array of shape (P,) with the ratios, each with a relative error below 2**-50 in either direction.
     """
     left_rows, right_rows = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     if left_rows.size * weights.shape[1] <= MIN_COMPILED_RATIOS:
@@ -152,12 +152,12 @@ def max_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
     """Return, for each pair of rows, the largest absolute log-ratio in any column, for plots and statistics.
 
     Args:
-        rows: Array of shape (N, K), weights, or probabilities that are 0 or at least 2**-64.
-        pairs: Array of shape (P, 2), the row indices of each pair.
+        rows: Array of shape (N, K) with weights, or with probabilities that are 0 or at least 2**-64.
+        pairs: Array of shape (P, 2) with the row indices of each pair.
 
     Returns:
-        Array of shape (P,), the log-ratios, with errors below about 2**-50. A log-ratio is infinite if a column is 0 in
-        exactly one of the two rows.
+        Array of shape (P,) with the log-ratios, whose errors are below about 2**-50. A log-ratio is infinite if a
+        column is 0 in exactly one of the two rows.
     """
     ratios = max_ratios(rows, pairs)
     # Weights are below 2**64, so a ratio above 2**100 means that one weight is 0 (replaced by `ZERO`).
@@ -168,9 +168,9 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
     """Validate pairs and distances, and convert them to contiguous arrays of type int64 and float64.
 
     Args:
-        pairs: Array of shape (P, 2), the record indices of each pair. An empty array may have any shape.
-        distances: Array of shape (P,), the distance between the two records of each pair.
-        records: Number of records.
+        pairs: Array of shape (P, 2) with the record indices of each pair. An empty array may have any shape.
+        distances: Array of shape (P,) with the distance between the two records of each pair.
+        records: The number of records.
 
     Raises:
         UsageError: A shape is wrong, an index is out of range, a pair consists of a record and itself, or a distance is
@@ -209,11 +209,11 @@ def rows_with_wrong_sum(weights: Unsigned) -> Ints:
 
 
 def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
-    """Decide exactly whether ``large <= exp(exponent) small``.
+    """Decide exactly whether ``large <= exp(exponent) * small``.
 
     Args:
-        large, small: Two weights, non-negative and below 2**64.
-        exponent: Epsilon times distance, above 0.
+        large, small: The two weights, which must be non-negative and below 2**64.
+        exponent: The product of epsilon and the distance, which must be positive.
     """
     if large <= small:
         return True
@@ -236,13 +236,13 @@ def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: fl
     """Decide whether the privacy inequalities between two rows of weights are satisfied in every column.
 
     Args:
-        row_a, row_b: Arrays of shape (K,), the weights in the two rows.
-        exponent: The exact product of epsilon and distance, at least 0.
+        row_a, row_b: Arrays of shape (K,) with the weights in the two rows.
+        exponent: The exact product of epsilon and the distance, which must not be negative.
         lower: A double that is at most exp(exponent).
 
     Returns:
-        The indices of the columns with a violated inequality, and the number of inequalities that needed exact
-        integers.
+        The indices of the columns with a violated inequality, and the number of inequalities that had to be decided in
+        exact integer arithmetic.
     """
     if exponent == 0:
         # At distance 0, the two rows must be equal.
@@ -279,10 +279,10 @@ def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratio
     slightly more if many pairs are nearly as bad as the worst one.
 
     Args:
-        weights: Array of shape (N, K), the weights.
-        pairs: Array of shape (P, 2) with P >= 1, the record indices of each pair.
-        distances: Array of shape (P,), the distance d between the two records of each pair, above 0.
-        ratios: Array of shape (P,), the largest ratio of each pair as computed by `max_ratios`.
+        weights: Array of shape (N, K) with the weights.
+        pairs: Array of shape (P, 2), where P >= 1, with the record indices of each pair.
+        distances: Array of shape (P,) with the distance d between the two records of each pair, which must be positive.
+        ratios: Array of shape (P,) with the largest ratio of each pair as computed by `max_ratios`.
 
     Returns:
         v, and the index in ``pairs`` of the pair with the largest log-ratio per unit of distance.
@@ -321,16 +321,16 @@ def certify(
 
     Args:
         weights: Array of shape (N, K) and type uint64. The probability is weight / 2**63.
-        pairs: Array of shape (P, 2), the record indices of each required pair, in either order.
-        distances: Array of shape (P,), the distance of each pair. The doubles are treated as exact.
-        epsilon: Exact epsilon per unit of distance, at least 0.
+        pairs: Array of shape (P, 2) with the record indices of each required pair, in either order.
+        distances: Array of shape (P,) with the distance of each pair. The doubles are treated as exact.
+        epsilon: The exact epsilon per unit of distance, which must not be negative.
 
     Returns:
-        The measurements. Computing them takes 2 P K multiplications. Exact integers are needed only for the worst
-        pairs, for pairs at distance 0, and for ratios within a relative 2**-50 or so of their bound.
+        The measurements. Computing them takes 2 P K multiplications. Exact integer arithmetic is needed only for the
+        worst pairs, for pairs at distance 0, and for ratios within about a relative 2**-50 of their bound.
 
     Raises:
-        UsageError: An argument has a wrong type, shape or range.
+        UsageError: An argument has the wrong type or shape, or is out of range.
     """
     weights = np.ascontiguousarray(weights)
     if weights.ndim != 2 or weights.dtype != np.uint64:
@@ -359,9 +359,9 @@ def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilo
 
     Args:
         weights: Array of shape (N, K) and type uint64. The probability is weight / 2**63.
-        pairs: Array of shape (P, 2), the record indices of each required pair.
-        distances: Array of shape (P,), the distance of each pair.
-        epsilon: Exact epsilon per unit of distance.
+        pairs: Array of shape (P, 2) with the record indices of each required pair.
+        distances: Array of shape (P,) with the distance of each pair.
+        epsilon: The exact epsilon per unit of distance.
     """
     ratios = max_ratios(weights, pairs)
     bounds = exp_bounds(distances, epsilon)
@@ -387,12 +387,12 @@ def _judge(
     Row sums are checked as well.
 
     Args:
-        weights: Array of shape (N, K) and type uint64, the weights.
-        pairs: Array of shape (P, 2), the record indices of each required pair.
-        distances: Array of shape (P,), the distance d of each pair.
-        epsilon: Exact epsilon per unit of distance.
-        ratios: Array of shape (P,), the largest ratio of each pair, with a relative error below 2**-50.
-        bounds: Two arrays of shape (P,), lower and upper bounds on exp(epsilon d) as doubles.
+        weights: Array of shape (N, K) and type uint64 with the weights.
+        pairs: Array of shape (P, 2) with the record indices of each required pair.
+        distances: Array of shape (P,) with the distance d of each pair.
+        epsilon: The exact epsilon per unit of distance.
+        ratios: Array of shape (P,) with the largest ratio of each pair, with a relative error below 2**-50.
+        bounds: Two arrays of shape (P,) with lower and upper bounds on exp(epsilon d) as doubles.
     """
     wrong_row_numbers = rows_with_wrong_sum(weights)
     lower, upper = bounds
@@ -445,12 +445,12 @@ def _worst_pair(
     """Find the largest log-ratio per unit of distance, and the pair that attains it.
 
     Args:
-        weights: Array of shape (N, K) and type uint64, the weights.
-        ratios: Array of shape (P,), the largest ratio of each pair.
-        pairs: Array of shape (P, 2), the record indices of each required pair.
-        distances: Array of shape (P,), the distance of each pair.
-        epsilon: Exact epsilon per unit of distance.
-        failed: Indices into ``pairs`` of the pairs that failed.
+        weights: Array of shape (N, K) and type uint64 with the weights.
+        ratios: Array of shape (P,) with the largest ratio of each pair.
+        pairs: Array of shape (P, 2) with the record indices of each required pair.
+        distances: Array of shape (P,) with the distance of each pair.
+        epsilon: The exact epsilon per unit of distance.
+        failed: The indices into ``pairs`` of the pairs that failed.
 
     Returns:
         The value, rounded up, and the indices of the pair's two records, or 0 and None if no pair is required.

@@ -104,13 +104,13 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
     Here z is the weight of the output at an end of the street, and a is the street's growth (:func:`street_growth`).
 
     Args:
-        weights: Array of shape (N, K), the weights at the vertices.
+        weights: Array of shape (N, K) with the weights at the vertices.
         region: The street network.
-        epsilon: Exact epsilon per km.
+        epsilon: The exact epsilon per km.
 
     Returns:
-        The first few failures; the number of streets that fail; the number of inequalities that needed exact integers;
-        and the largest epsilon that any street requires, together with the street's ends.
+        The first few failures; the number of streets that fail; the number of inequalities that had to be decided in
+        exact integer arithmetic; and the largest epsilon that any street requires, together with the street's ends.
     """
     ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
@@ -152,9 +152,9 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
     Here a is the street's growth (:func:`street_growth`).
 
     Args:
-        weights: Array of shape (N, K), the weights at the vertices.
-        region: The streets.
-        ratios: Array of shape (S,), the largest ratio between the rows at the two ends of each street, in doubles.
+        weights: Array of shape (N, K) with the weights at the vertices.
+        region: The streets to search.
+        ratios: Array of shape (S,) with the largest ratio between the rows at the two ends of each street, in doubles.
 
     Returns:
         The epsilon, rounded up, and the two ends of the street that requires it. If all streets have equal rows at
@@ -223,9 +223,9 @@ def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int
     where z_k is the probability of output k. On streets, it is the ratio between the weights at the two vertices.
 
     Args:
-        weights: Array of shape (N, K), the weights at the vertices.
-        region: The region.
-        pair: Indices of two vertices of the same simplex, such as the worst pair in a certificate.
+        weights: Array of shape (N, K) with the weights at the vertices.
+        region: The region that contains the vertices.
+        pair: The indices of two vertices of the same simplex, such as the worst pair in a certificate.
     """
     values = weights[list(pair)]
     if not isinstance(region, Plane):
@@ -255,9 +255,9 @@ def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction
     otherwise. In the second half of the street, it is smaller.
 
     Args:
-        growth: The larger probability at the two ends divided by the smaller one, minus 1.
-        km: Length of the street in km.
-        steps: n, the number of pieces in each half of the street, at least 1.
+        growth: The ratio of the larger to the smaller probability at the two ends, minus 1.
+        km: The length of the street in km.
+        steps: n, the number of pieces in each half of the street, which must be at least 1.
         epsilon: The claimed epsilon per km, which determines how positions are snapped.
     """
     a, t = street_growth(epsilon, km, steps), epsilon * Fraction(km) / (2 * steps)
@@ -271,8 +271,8 @@ def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
     Here a is the street's growth (:func:`street_growth`).
 
     Args:
-        ratios: Array of shape (S,), the largest ratio between the weights at the two ends of each street.
-        km: Array of shape (S,), the length of each street in km.
+        ratios: Array of shape (S,) with the largest ratio between the weights at the two ends of each street.
+        km: Array of shape (S,) with the length of each street in km.
         steps: n, the number of pieces of the S-shaped snapping curve in each half of a street. If it is 0, snapping is
             linear and a = epsilon km.
     """
@@ -286,8 +286,8 @@ def _round_rate_up(ratio: Fraction, km: float, steps: int) -> float:
     """Return the smallest epsilon, rounded up, at which 1 plus a street's growth is at least the given ratio.
 
     Args:
-        ratio: Exact ratio of weights, at least 1.
-        km: Length of the street in km, above 0.
+        ratio: The exact ratio of weights, which must be at least 1.
+        km: The length of the street in km, which must be positive.
         steps: n, the number of pieces of the S-shaped snapping curve in each half of the street, or 0 for linear
             snapping.
     """
@@ -307,13 +307,14 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
     """Decide whether |grad z_k| <= epsilon min z_k on each triangle of a plane region for every output k.
 
     Args:
-        weights: Array of shape (N, K), the weights at the vertices.
+        weights: Array of shape (N, K) with the weights at the vertices.
         region: The plane region.
-        epsilon: Exact epsilon per km.
+        epsilon: The exact epsilon per km.
 
     Returns:
-        The first few failures; the number of triangles that fail; the number of inequalities that needed exact
-        integers; and the largest epsilon that any triangle requires, together with two of the triangle's corners.
+        The first few failures; the number of triangles that fail; the number of inequalities that had to be decided in
+        exact integer arithmetic; and the largest epsilon that any triangle requires, together with two of the
+        triangle's corners.
     """
     corners = region.vertices[region.simplices]
     sides = np.ascontiguousarray(corners[:, 1:] - corners[:, :1])  # AB and AC
@@ -353,9 +354,9 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
     covered by 2^-49 times the sum of the products' absolute values.
 
     Args:
-        weights: Array of shape (N, K) and type uint64, the weights at the vertices.
-        simplices: Array of shape (S, 3), the corners A, B and C of each triangle.
-        sides: Array of shape (S, 2, 2), the vectors AB and AC in integer millimetres.
+        weights: Array of shape (N, K) and type uint64 with the weights at the vertices.
+        simplices: Array of shape (S, 3) with the corners A, B and C of each triangle.
+        sides: Array of shape (S, 2, 2) with the vectors AB and AC in integer millimetres.
         upper, lower: Arrays of S zeros, to which the upper and lower bounds are written. Both bounds are infinite if an
             output's weight is 0 at one corner and positive at another.
     """
@@ -386,13 +387,13 @@ def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> F
     """Return an upper bound on |grad z_k| / min z_k on one triangle for each output k, per millimetre.
 
     Args:
-        weights: Array of shape (N, K), the weights at the vertices.
-        region: The plane.
-        sides: Array of shape (S, 2, 2), the vectors AB and AC of each triangle in integer millimetres.
-        s: Index of the triangle.
+        weights: Array of shape (N, K) with the weights at the vertices.
+        region: The plane region that contains the triangle.
+        sides: Array of shape (S, 2, 2) with the vectors AB and AC of each triangle in integer millimetres.
+        s: The index of the triangle.
 
     Returns:
-        Array of shape (K,), the upper bounds.
+        Array of shape (K,) with the upper bounds.
     """
     # The kernel computes one bound per triangle. To get one per output, each output is passed as a separate triangle
     # with its own corners and a single column.
@@ -409,10 +410,10 @@ def _exact_squares(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int
     """Return the squares of D |grad z_k| and D min z_k on triangle s, where D is twice the triangle's area.
 
     Args:
-        weights: Array of shape (N, K), the weights at the vertices.
-        region: The plane.
-        sides: Array of shape (S, 2, 2), the vectors AB and AC of each triangle in integer millimetres.
-        s, k: Indices of the triangle and of the output.
+        weights: Array of shape (N, K) with the weights at the vertices.
+        region: The plane region that contains the triangle.
+        sides: Array of shape (S, 2, 2) with the vectors AB and AC of each triangle in integer millimetres.
+        s, k: The indices of the triangle and of the output.
 
     Returns:
         The two squares as integers. Their ratio is the square of |grad z_k| / min z_k, per square millimetre.
@@ -427,11 +428,11 @@ def _satisfies_epsilon(weights: Unsigned, region: Plane, sides: Ints, s: int, k:
     """Decide exactly whether |grad z_k| <= epsilon min z_k on a triangle.
 
     Args:
-        weights: Array of shape (N, K), the weights at the vertices.
-        region: The plane.
-        sides: Array of shape (S, 2, 2), the vectors AB and AC of each triangle in integer millimetres.
-        s, k: Indices of the triangle and of the output.
-        per_mm: Exact epsilon per millimetre.
+        weights: Array of shape (N, K) with the weights at the vertices.
+        region: The plane region that contains the triangle.
+        sides: Array of shape (S, 2, 2) with the vectors AB and AC of each triangle in integer millimetres.
+        s, k: The indices of the triangle and of the output.
+        per_mm: The exact epsilon per millimetre.
     """
     gradient, min_square = _exact_squares(weights, region, sides, s, k)
     # Integers are compared, because both sides are squared and multiplied by the squared denominator.
@@ -442,11 +443,11 @@ def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: F
     """Find the largest |grad z_k| / min z_k over all triangles and outputs.
 
     Args:
-        weights: Array of shape (N, K), the weights at the vertices.
-        region: The plane.
-        sides: Array of shape (S, 2, 2), the vectors AB and AC of each triangle in integer millimetres.
-        upper: Array of shape (S,), the upper bounds per millimetre from `_bound_gradients`.
-        lower: Largest lower bound of any triangle, per millimetre.
+        weights: Array of shape (N, K) with the weights at the vertices.
+        region: The plane region whose triangles are searched.
+        sides: Array of shape (S, 2, 2) with the vectors AB and AC of each triangle in integer millimetres.
+        upper: Array of shape (S,) with the upper bounds per millimetre from `_bound_gradients`.
+        lower: The largest lower bound of any triangle, per millimetre.
 
     Returns:
         The largest value per km, rounded up, and two corners of the triangle that attains it. The corners are None if

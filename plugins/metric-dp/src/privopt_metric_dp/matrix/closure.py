@@ -30,21 +30,21 @@ class Graph:
     """The graph of required pairs, stored as neighbour lists in CSR form.
 
     Attributes:
-        first, second: Arrays of shape (P,), the two records of each pair.
-        exponents: Array of shape (P,), epsilon times the distance of each pair in doubles, above 0.
-        indptr: Array of shape (N + 1,), the offsets in ``indices`` at which the neighbours of each record begin.
-        indices: Array of shape (2 P,), the concatenated neighbour lists of all records.
-        edges: Array of shape (2 P,), the index of the pair from which each entry of ``indices`` comes.
-        labels: Array of shape (N,), the connected component of each record.
-        components: Number of components.
+        first, second: Arrays of shape (P,) with the indices of the two records of each pair.
+        exponents: Array of shape (P,) with epsilon times the distance of each pair. The exponents are positive doubles.
+        indptr: Array of shape (N + 1,) with the offsets in ``indices`` at which the neighbours of each record begin.
+        indices: Array of shape (2 P,) with the concatenated neighbour lists of all records.
+        edges: Array of shape (2 P,) with the index of the pair from which each entry of ``indices`` comes.
+        labels: Array of shape (N,) with the connected component of each record.
+        components: The number of components.
     """
 
     def __init__(self, pairs: Ints, exponents: Floats, records: int) -> None:
         """Build the graph.
 
         Args:
-            pairs: Array of shape (P, 2), the record indices of distinct required pairs.
-            exponents: Array of shape (P,), epsilon times the distance of each pair.
+            pairs: Array of shape (P, 2) with the record indices of distinct required pairs.
+            exponents: Array of shape (P,) with epsilon times the distance of each pair.
             records: N, the number of records.
         """
         self.first, self.second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
@@ -60,9 +60,9 @@ def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-
 
     Args:
         maxima: Array of shape (K,), to which the maxima are written.
-        z: Array of shape (N, K), the matrix.
+        z: The matrix, as an array of shape (N, K).
         rows, factors: The indices of rows in ``z``, and the factor for each of these rows.
-        count: Number of elements of ``rows`` and ``factors`` to use.
+        count: The number of elements of ``rows`` and ``factors`` to use.
     """
     # Four rows are processed at a time, so that an entry of ``maxima`` is loaded and stored once per four products.
     maxima[:] = 0.0
@@ -90,12 +90,12 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
     A row is updated only from those neighbouring rows that have risen since it was last visited.
 
     Args:
-        block: Array of shape (N, B), the entries, which are raised in place.
-        indptr, indices: Neighbours in CSR form, as in :class:`Graph`.
-        factors: Array of shape (2 P,), the factor ``exp(-eps' d)`` for each neighbour. A row must be at least this
+        block: Array of shape (N, B) with the entries, which are raised in place.
+        indptr, indices: The neighbours of each record in CSR form, as in :class:`Graph`.
+        factors: Array of shape (2 P,) with the factor ``exp(-eps' d)`` for each neighbour. A row must be at least this
             factor times the neighbour's row.
         is_integer: Whether to round raised entries up to integers.
-        max_sweeps: Maximum number of sweeps.
+        max_sweeps: The maximum number of sweeps.
 
     Returns:
         Whether the entries stopped rising, up to rounding errors, within ``max_sweeps`` sweeps.
@@ -179,14 +179,15 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
 def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
     """Subtract each row's excess from its entries, without violating the bounds that neighbouring rows impose.
 
-    The most expensive entries of a row are lowered first, at most to their bounds, until the excess is used up.
+    The most expensive entries of a row are lowered first, each as far as its bound allows, until the excess is used up.
 
     Args:
-        z: Array of shape (N, K), the closed matrix, whose entries are lowered in place.
-        excess: Array of shape (N,), the amount to subtract from each row. Rows without a positive excess do not change.
-        cost: Array of shape (N, K), the cost of each entry, which determines the order within a row.
-        indptr, indices: Neighbours in CSR form, as in :class:`Graph`.
-        factors: Array of shape (2 P,), the factor ``exp(-eps' d)`` for each neighbour. A row must be at least this
+        z: Array of shape (N, K) with the closed matrix, whose entries are lowered in place.
+        excess: Array of shape (N,) with the amount to subtract from each row. Rows without a positive excess do not
+            change.
+        cost: Array of shape (N, K) with the cost of each entry, which determines the order within a row.
+        indptr, indices: The neighbours of each record in CSR form, as in :class:`Graph`.
+        factors: Array of shape (2 P,) with the factor ``exp(-eps' d)`` for each neighbour. A row must be at least this
             factor times the neighbour's row.
     """
     n, width = z.shape
@@ -209,18 +210,20 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
 
 
 def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
-    """Lower row sums as far as the privacy constraints at epsilon (1 - shrink) allow, expensive entries first.
+    """Lower row sums as far as the privacy constraints at epsilon (1 - shrink) allow.
+
+    The most expensive entries of a row are lowered first.
 
     The matrix remains closed, because no entry falls below the bounds that neighbouring rows impose. Lowering an entry
     only relaxes the bounds on those rows.
 
     Args:
-        z: Array of shape (N, K), the closed matrix, which is changed in place.
-        excess: Array of shape (N,), the amount by which each row's sum should fall. Rows without a positive excess do
-            not change.
-        cost: Array of shape (N, K), the cost of each entry.
+        z: Array of shape (N, K) with the closed matrix, which is changed in place.
+        excess: Array of shape (N,) with the amount by which each row's sum should fall. Rows without a positive excess
+            do not change.
+        cost: Array of shape (N, K) with the cost of each entry.
         graph: The required pairs.
-        shrink: The slack tau, as a fraction of epsilon, 0 <= tau < 1.
+        shrink: The slack tau as a fraction of epsilon, with 0 <= tau < 1.
     """
     # As in `close_matrix`, factors are rounded up, so that no entry is lowered too far.
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]

@@ -29,9 +29,9 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
     Here p_i is the prior of record i, c_ik the cost of reporting k for i, and z_ik the probability of this report.
 
     Attributes:
-        weighted: Array of shape (N, K), the prior times the cost, p_i c_ik, in ``unit``.
-        unit: Unit of the loss, e.g. ``"km"``.
-        doubt: Function that bounds the errors of ``weighted``, or None if no bounds are known. The exact value of an
+        weighted: Array of shape (N, K) with the prior times the cost, p_i c_ik, in ``unit``.
+        unit: The unit of the loss, e.g. ``"km"``.
+        doubt: A function that bounds the errors of ``weighted``, or None if no bounds are known. The exact value of an
             entry is the prior times the exact cost in the files. The function returns an array of shape (N,) with upper
             bounds on how far the entries of each row exceed their exact values, and an array of shape (N, K) or (N, 1)
             with upper bounds on how far entries fall short of them.
@@ -50,7 +50,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         """Set a model's objective to minimise the sum of ``c[i, k] z[i, k]`` over records and outputs.
 
         Args:
-            model: The model.
+            model: The model whose objective is set.
             symbols: The model's variable ``z``, its indices ``i`` and ``k``, and its parameter ``c`` with the weighted
                 costs.
         """
@@ -64,9 +64,9 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return self.loss_of_rows(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
-        """Return two doubles that enclose the loss with exact costs, or None if no bounds on the errors are known.
+        """Return a lower and an upper bound on the loss with exact costs, or None if no bounds on the errors are known.
 
-        The interval covers the errors of the costs and the rounding errors of this evaluation. Weights are exact.
+        The two doubles allow for the errors of the costs and the rounding errors of this evaluation. Weights are exact.
         """
         value = self.evaluate(release)
         # The interface allows an implementation, such as a subclass of this one, to return None for some releases.

@@ -21,12 +21,12 @@ def raise_to_ratios(
     """Update, for each pair of rows, the largest ratio between two entries in the same column.
 
     Args:
-        values: Flat array of the entries in a block of columns, row by row, all above 0. Each row consists of ``width``
-            vectors.
-        reciprocals: Flat array of the same length, the reciprocals of ``values``.
-        width: Number of vectors per row.
-        first, second: Arrays of shape (P,), the row indices of each pair.
-        ratios: Array of shape (P,), the largest ratio so far for each pair in either direction, which is updated in
+        values: Flat array of the entries in a block of columns, row by row. All entries must be positive. Each row
+            consists of ``width`` vectors.
+        reciprocals: Flat array of the same length with the reciprocals of ``values``.
+        width: The number of vectors per row.
+        first, second: Arrays of shape (P,) with the row indices of each pair.
+        ratios: Array of shape (P,) with the largest ratio so far for each pair in either direction, which is updated in
             place.
     """
     # The largest ratio in the other direction is the reciprocal of the smallest one, so one division per pair suffices.
@@ -48,9 +48,9 @@ def raise_to_differences(
 
     Args:
         values: Flat array of the entries in a block of columns, row by row. Each row consists of ``width`` vectors.
-        width: Number of vectors per row.
-        first, second: Arrays of shape (P,), the row indices of each pair.
-        differences: Array of shape (P,), the largest absolute difference so far for each pair, which is updated in
+        width: The number of vectors per row.
+        first, second: Arrays of shape (P,) with the row indices of each pair.
+        differences: Array of shape (P,) with the largest absolute difference so far for each pair, which is updated in
             place.
     """
     zeros = spread(0.0)

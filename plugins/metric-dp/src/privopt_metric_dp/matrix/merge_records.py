@@ -31,15 +31,15 @@ def merge_records(
     class.
 
     Args:
-        pairs: Array of shape (P, 2), the record indices of each required pair.
-        distances: Array of shape (P,), the distance between the two records of each pair.
+        pairs: Array of shape (P, 2) with the record indices of each required pair.
+        distances: Array of shape (P,) with the distance between the two records of each pair.
         epsilon: Epsilon per unit of distance.
         records: N, the number of records.
         merge_distance: The first threshold.
 
     Returns:
-        Array of shape (N,), the class of each record, numbered by first appearance, and array of shape (P,), the
-        exponent of each pair, capped at `MAX_EXPONENT`.
+        Array of shape (N,) with the class of each record, numbered by first appearance, and array of shape (P,) with
+        the exponent of each pair, capped at `MAX_EXPONENT`.
     """
     # The cap does not affect the result, because exp(-200) is far below 2**-63, the resolution of weights. Without it,
     # exp(-eps d) would underflow to 0 at about eps d = 745.
@@ -68,16 +68,18 @@ def merge_records(
 def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:
     """Find the connected components of the graph of near pairs, and decide which of them are too long.
 
+    A component of at most ten records is never too long, because its paths have at most nine near pairs.
+
     Args:
-        pairs: Array of shape (Q, 2), the record indices of each near pair.
-        exponents: Array of shape (Q,), epsilon times the distance of each near pair.
+        pairs: Array of shape (Q, 2) with the record indices of each near pair.
+        exponents: Array of shape (Q,) with epsilon times the distance of each near pair.
         records: N, the number of records.
         reach: The length of a path, as the sum of its pairs' exponents, above which a component is too long. Shortest
             paths from the component's first record are measured.
 
     Returns:
-        Array of shape (N,), the component of each record, and boolean array of shape (N,), whether that component is
-        too long.
+        Array of shape (N,) with the component of each record, and boolean array of shape (N,) that states whether that
+        component is too long.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -102,18 +104,19 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
 def merge_matrix(
     z: Floats, loss: Floats | None, pairs: Ints, exponents: Floats, label: Ints
 ) -> tuple[Floats, Graph, Floats]:
-    """Set up the problem for classes of merged records, with their rows, required pairs and costs.
+    """Return the rows, required pairs and costs for classes of merged records.
 
     Args:
-        z: Array of shape (N, K), the matrix.
-        loss: Array of shape (N, K), the costs times the prior, or None if they are not known.
-        pairs: Array of shape (P, 2), the record indices of each required pair.
-        exponents: Array of shape (P,), epsilon times the distance of each pair.
-        label: Array of shape (N,), the class of each record.
+        z: The matrix, as an array of shape (N, K).
+        loss: Array of shape (N, K) with the costs times the prior, or None if they are not known.
+        pairs: Array of shape (P, 2) with the record indices of each required pair.
+        exponents: Array of shape (P,) with epsilon times the distance of each pair.
+        label: Array of shape (N,) with the class of each record.
 
     Returns:
-        Array of shape (C, K), the mean rows of the C classes; the graph whose nodes are the classes and whose edges are
-        the shortest pairs between any two classes; and array of shape (C, K), the cost of each entry.
+        Array of shape (C, K) with the mean rows of the C classes; the graph whose nodes are the classes and whose edges
+        are the shortest pairs between any two classes; and array of shape (C, K) with the cost of each entry. If
+        ``loss`` is None, entries with larger values are taken to be cheaper.
     """
     classes = int(label.max()) + 1
     rows = np.zeros((classes, z.shape[1]))
