@@ -95,8 +95,8 @@ class Fault:
     Attributes:
         file: The name of the faulty file, as the user gave it.
         where: The key, or the row and column, inside the file, or "" for the file as a whole.
-        actual: The actual value, in words.
-        expectation: The expected value, in words.
+        actual: The actual value or a description of it.
+        expectation: A description of the expected value.
         is_description: Whether ``actual`` only describes the kind of value, without quoting any of it.
     """
 
@@ -115,9 +115,9 @@ class Fault:
 
 
 def conceal(faults: Iterable[Fault]) -> list[Fault]:
-    """Remove the values quoted in the faults of a file with sensitive contents, because messages may end up in logs.
+    """Return copies of faults with the quoted values removed, for files with sensitive contents.
 
-    The file's owner can still find each value by its row and column.
+    Messages may end up in logs. The file's owner can still find each value by its row and column.
 
     >>> conceal([Fault("counts.csv", "row 2, column groups", "-7", "a whole number of at least 0")])[0].actual
     'another value'
@@ -176,9 +176,9 @@ _ADDRESS = re.compile(r"\s*<[^<>]* at 0x[0-9a-fA-F]+>")
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the message of an exception from Python or a library as one line for users.
+    """Return the message of an exception from Python or a library as a single line for users.
 
-    Object addresses and Python's advice about its own limits are omitted, because they are only useful to programmers.
+    Details that are useful only to programmers, such as memory addresses of objects, are omitted.
 
     >>> reason_of(RecursionError("maximum recursion depth exceeded while calling a Python object"))
     'nested too deeply'
@@ -267,7 +267,10 @@ class Faults:
     def extend(self, faults: Iterable[Fault], count: int | None = None) -> None:
         """Add faults.
 
-        If ``count``, the number of faults, is given, the iterable is consumed only as far as its faults will be listed.
+        Args:
+            faults: The faults to add.
+            count: The number of faults. If it is given, only as many faults are taken from the iterable as can still be
+                listed.
         """
         if count is None:
             faults = list(faults)
@@ -297,9 +300,9 @@ class Faults:
 
 @contextmanager
 def faults_in(file: str) -> Iterator[None]:
-    """Replace the file name ``"problem"`` with ``file`` in the faults of any InputError raised in a ``with`` block.
+    """Replace the placeholder ``"problem"`` with ``file`` in the faults of any InputError raised in the block.
 
-    Code that checks a problem does not know the name of the problem's file, and uses ``"problem"`` as a placeholder.
+    Code that checks a problem does not know the name of the problem's file, so it uses ``"problem"`` as the file name.
     """
     try:
         yield
@@ -345,7 +348,7 @@ def check_number(name: str, value: object, expectation: str, *, minimum: float =
 
 
 class BudgetSpentError(UsageError):
-    """Raised if a report would exceed a ledger's limit. Nothing has been charged, so no report may be drawn."""
+    """Raised if a report would exceed a ledger's limit. Nothing has been charged, so the report must not be drawn."""
 
 
 class UnknownNameError(UsageError):
@@ -423,7 +426,10 @@ class SolverDiedError(SolverError):
 
 
 class DoesNotHoldError(PrivoptError):
-    """Raised if checksums or claims in a folder turn out to be wrong. The message has one line for each failure."""
+    """Raised if a checksum or a claim is found to be wrong when a folder or file is verified.
+
+    The message has one line for each failure.
+    """
 
     exit_code = 1
 

@@ -40,7 +40,7 @@ def as_double_matrix(matrix: Any) -> Any:
     """Convert a vector or matrix to an array of doubles, or a SciPy sparse object to a CSR matrix of doubles.
 
     Raises:
-        TypeError, ValueError: As for :func:`as_doubles`.
+        TypeError, ValueError: The entries are not real numbers, or they are a masked array.
     """
     if not sparse.issparse(matrix):
         return as_doubles(matrix)
@@ -52,7 +52,7 @@ def as_double_matrix(matrix: Any) -> Any:
 def refuse_masked(values: Any, name: str) -> None:
     """Raise a ModelError, prefixed with ``name``, if ``values`` is a masked array.
 
-    Masked entries have no value.
+    Masked arrays are rejected because their masked entries have no value.
     """
     if isinstance(values, np.ma.MaskedArray):
         raise ModelError(f"{name}: {MASKED_ADVICE}")
@@ -109,8 +109,8 @@ def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> 
     """Return the (label, number) pairs in a source, or None if the source has no labels.
 
     Raises:
-        ModelError: A polars table does not consist of one label column for each set in ``sets`` and one column of
-            numbers. The message is prefixed with ``name``.
+        ModelError: The source is a polars table, but does not consist of one label column for each set in ``sets``
+            followed by one column of numbers. The message is prefixed with ``name``.
     """
     if isinstance(source, Mapping):
         return source.items()

@@ -97,29 +97,41 @@ def sqrt(value: Expression) -> sympy.Expr:
 
 
 def _with_operators_unless_number(expression: sympy.Expr) -> sympy.Expr:
-    """Return an expression with this package's operators, or unchanged if it is a number such as ``sqrt(2)``."""
+    """Return an expression with this package's operators added. A number such as ``sqrt(2)`` is returned unchanged."""
     return expression if expression.is_number else with_operators(expression)
 
 
 def _relation(kind: type[sympy.Rel], left: Side, right: Side) -> Any:
-    """Return a relation of class ``kind``, between vectors if either side is one, and else between expressions."""
+    """Return a relation of class ``kind`` between two sides.
+
+    If either side is a vector, the result is a vector relation. Otherwise, it is a relation between two expressions.
+    """
     if is_vector(left) or is_vector(right):
         return vector_relation(kind, left, right)
     return kind(as_expression(left), as_expression(right), evaluate=False)
 
 
 def Le(left: Side, right: Side) -> Any:  # noqa: N802
-    """Return the relation ``left <= right`` as written. sympy's own operator might rearrange or evaluate it."""
+    """Return the relation ``left <= right`` exactly as written.
+
+    sympy's own operator might rearrange or evaluate it.
+    """
     return _relation(AtMost, left, right)
 
 
 def Ge(left: Side, right: Side) -> Any:  # noqa: N802
-    """Return the relation ``left >= right`` as written. sympy's own operator might rearrange or evaluate it."""
+    """Return the relation ``left >= right`` exactly as written.
+
+    sympy's own operator might rearrange or evaluate it.
+    """
     return _relation(AtLeast, left, right)
 
 
 def Eq(left: Side, right: Side) -> Any:  # noqa: N802
-    """Return the relation ``left == right`` as written. sympy's own ``Eq`` might rearrange or evaluate it."""
+    """Return the relation ``left == right`` exactly as written.
+
+    sympy's own ``Eq`` might rearrange or evaluate it.
+    """
     return _relation(Equal, left, right)
 
 
@@ -279,8 +291,8 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
         where: The part of the model to name in error messages: a family of rows or "objective".
 
     Raises:
-        ModelError: The expression contains a sum inside a function, or a nonlinear product or function of variables,
-            which the message names.
+        ModelError: The expression contains a nonlinear product or function of variables, a sum inside a function, or a
+            variable without its indices. The message names the offending term.
     """
     # A scalar variable appears on its own, any other variable only with its indices.
     if isinstance(expression, Access | Variable):
@@ -390,10 +402,10 @@ def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[
 
 
 class Coefficient:
-    """A coefficient expression, compiled once for all rows of a family to a NumPy function of index arrays.
+    """A coefficient expression that has been compiled to a NumPy function of index arrays.
 
-    Non-integer numbers are passed to the function as arguments, because sympy would write only 15 of their digits into
-    the generated code.
+    It is compiled only once for all rows of a family. Non-integer numbers are passed to the function as arguments,
+    because sympy would write only 15 of their digits into the generated code.
 
     Attributes:
         expression: The coefficient, in parameters, indices and numbers.
@@ -484,7 +496,10 @@ class Coefficients:
         return functions[expression]
 
     def drop(self, where: str) -> None:
-        """Remove all cached functions of the family or objective ``where``, which has been replaced or removed."""
+        """Remove all cached coefficients of a family of rows or of the objective.
+
+        ``where`` is the family's name or "objective", as passed to :meth:`get`.
+        """
         self._functions.pop(where, None)
 
 
@@ -554,5 +569,5 @@ def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 
 
 def free_indices(terms: Iterable[Term]) -> set[Index]:
-    """Return the free indices of the terms: those that at least one term contains without summing over them."""
+    """Return the free indices of the terms: those that occur in at least one term and are not summed over there."""
     return set().union(*(t.free_indices() for t in terms))

@@ -220,9 +220,12 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
 
 
 def _read_range(relation: Range, where: str) -> tuple[list[Term], str, list[Term]]:
-    """Return the ``terms``, ``operator`` and ``upper_terms`` of a :class:`Family` whose rows have two bounds.
+    """Return the ``terms``, ``operator`` and ``upper_terms`` of the :class:`Family` that represents a range.
 
     ``where`` is the part of the model to name in error messages.
+
+    Raises:
+        ModelError: A bound contains a variable, the expression contains none, or a term is not linear.
     """
     terms, lower, upper = (linear_terms(x, where) for x in (relation.expression, relation.lower, relation.upper))
     if any(t.variable is not None for t in (*lower, *upper)):
@@ -358,7 +361,9 @@ def line_families(epigraph: Epigraph) -> list[Family]:
 
 
 def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
-    """Check that each index is either in ``forall`` or summed over, and that each index in ``forall`` is used.
+    """Check that a relation and its ``forall`` use the same indices.
+
+    Each index in the terms must either be in ``forall`` or be summed over, and each index in ``forall`` must be used.
 
     Args:
         location: The part of the model to name in error messages.

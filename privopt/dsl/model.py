@@ -235,7 +235,7 @@ class Model:
         self._set_objective(expression, "min", replace)
 
     def maximize(self, expression: Expression, *, replace: bool = False) -> None:
-        """Set an objective to maximise, as in :meth:`minimize`. A quadratic objective must be concave."""
+        """Set an objective to maximise. See :meth:`minimize` for details. A quadratic objective must be concave."""
         self._set_objective(expression, "max", replace)
 
     def remove_objective(self) -> None:
@@ -453,7 +453,7 @@ class Model:
         self._insert_rows(block, replace)
 
     def compile(self) -> StandardForm:
-        """Compile the model to arrays, which takes a second or two for a million rows.
+        """Compile the model to arrays. A million rows take a second or two.
 
         Families whose parameters and bounds have not changed since the last call are not compiled again.
 

@@ -39,7 +39,7 @@ TERMS_IN_LINE = 6
 
 @frozen
 class FileNames:
-    """The names of rows and columns in a file, which are distinct and valid in the file's format."""
+    """The names of a model's rows and columns in a file. They are distinct and valid in the file's format."""
 
     rows: list[str]
     columns: list[str]

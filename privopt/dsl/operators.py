@@ -90,7 +90,9 @@ class Operators:
         return self._compare(Above, other)
 
     def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
-        """Return a relation as written, between vectors if either side is a vector and between scalars otherwise.
+        """Return a relation exactly as written, without simplifying it.
+
+        The result is a relation between vectors if either side is a vector, and between scalars otherwise.
 
         Args:
             relation: The class of the relation.
@@ -120,7 +122,7 @@ class Operators:
         return vector.relate(relation, other, is_left=True)
 
     def _combine(self, operator: Callable[[Any, Any], Any], other: Any, method: str) -> Any:
-        """Return the result of an arithmetic operator.
+        """Apply an arithmetic operator to this expression and another operand.
 
         Args:
             operator: The operator as a function of this expression and the other operand.
@@ -210,7 +212,7 @@ class Operators:
         return vector.multiply_matrix(matrix, is_left=is_left)
 
     def sum(self, axis: None = None, dtype: None = None, out: None = None) -> sympy.Expr:
-        """Return the sum over all elements of the sets. A scalar is returned unchanged.
+        """Return the sum of this expression over all elements of its index sets. A scalar is returned unchanged.
 
         The arguments must be None. They exist only because ``numpy.sum`` passes them.
         """
@@ -262,9 +264,9 @@ class Operators:
     __float__ = __int__ = __complex__ = __round__ = __trunc__ = __floor__ = __ceil__ = _refuse_as_number
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Apply an operator that Python delegated to NumPy because one operand is an array.
+        """Apply an operator that Python has delegated to NumPy because one operand is an array.
 
-        Any other NumPy function raises an error.
+        All other NumPy functions raise an error.
         """
         # NumPy passes scalars as arrays without axes.
         inputs = tuple(as_number(value) for value in inputs)
@@ -296,7 +298,7 @@ class Operators:
 
     @property
     def _data(self) -> NoReturn:
-        """Raise the error for a masked array as the left operand.
+        """Raise the error for an operation whose left operand is a masked array.
 
         NumPy reads this attribute only in that case. If no error were raised, NumPy would multiply element-wise.
         """
@@ -362,7 +364,7 @@ class _Power(Operators, sympy.Pow):  # type: ignore[misc]
 
 
 class Abs(Operators, sympy.Abs):  # type: ignore[misc]
-    """The absolute value of an expression. Its name equals that of sympy's class, because sympy prints class names."""
+    """The absolute value of an expression. It has the same name as sympy's class, because sympy prints class names."""
 
     __slots__ = ()
 
@@ -370,7 +372,7 @@ class Abs(Operators, sympy.Abs):  # type: ignore[misc]
 class exp(Operators, sympy.exp):  # type: ignore[misc]  # noqa: N801
     """The exponential of an expression in parameters.
 
-    Its name equals that of sympy's class, because sympy prints class names.
+    It has the same name as sympy's class, because sympy prints class names.
     """
 
     __slots__ = ()
@@ -379,7 +381,7 @@ class exp(Operators, sympy.exp):  # type: ignore[misc]  # noqa: N801
 class log(Operators, sympy.log):  # type: ignore[misc]  # noqa: N801
     """The logarithm of an expression in parameters.
 
-    Its name equals that of sympy's class, because sympy prints class names.
+    It has the same name as sympy's class, because sympy prints class names.
     """
 
     __slots__ = ()
@@ -410,7 +412,7 @@ def as_plain(expression: Any) -> Any:
 
 
 def _rebuild(expression: Any, classes: dict[Any, Any]) -> Any:
-    """Rebuild an expression as an instance of another class, with the same arguments, which are not simplified.
+    """Rebuild an expression as an instance of another class, without simplifying its arguments.
 
     ``classes`` maps each class to its replacement. An expression of any other class is returned unchanged.
     """

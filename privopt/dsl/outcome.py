@@ -53,7 +53,7 @@ class Basis:
         return len(self.rows), len(self.columns)
 
     def resized(self, rows: int) -> Basis:
-        """Return this basis extended to a model with ``rows`` rows. The added rows are basic."""
+        """Return this basis extended to a model with ``rows`` rows. The additional rows are marked as basic."""
         extra_count = rows - len(self.rows)
         return (
             Basis(columns=self.columns, rows=np.concatenate([self.rows, np.ones(extra_count, dtype=np.int8)]))
@@ -64,9 +64,9 @@ class Basis:
     def carry_over(self, old_form: StandardForm, form: StandardForm) -> Basis:
         """Convert this basis of ``old_form`` to a basis of ``form``, a changed version of ``old_form``.
 
-        The columns of a variable keep their statuses if the old form has a variable of the same name and shape, and the
-        rows of a family keep theirs if it has a family of the same name and size. All other columns are set to their
-        lower bounds, and all other rows become basic. If the result is not a valid basis, the solver repairs it.
+        A variable's columns keep their statuses if ``old_form`` has a variable of the same name and shape, and a
+        family's rows keep theirs if ``old_form`` has a family of the same name and size. All other columns are set to
+        their lower bounds, and all other rows become basic. If the result is not a valid basis, the solver repairs it.
         """
         if _layout(old_form) == _layout(form):
             return self
@@ -128,7 +128,9 @@ class Ranging:
 
 @frozen(eq=False, kw_only=True)
 class Result:
-    """A solver's answer that passed its checks, in the rows, units and sense of the compiled form.
+    """A solver's answer, which has passed the checks.
+
+    All numbers refer to the rows, units and sense of the compiled form.
 
     Attributes:
         outcome: The status of the solve. If it is optimal or feasible, x, objective and violation are set.

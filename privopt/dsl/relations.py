@@ -12,7 +12,7 @@ from privopt.errors import ModelError
 class MisuseError(ModelError, TypeError):
     """Raised if an expression or relation is used as a number, a condition or a sequence.
 
-    It is also a TypeError, because NumPy and sympy expect that exception when such a use is not supported.
+    It is also a TypeError, because that is the exception that NumPy and sympy expect for unsupported operations.
     """
 
 

@@ -34,7 +34,7 @@ class Rows:
 
 
 def switch_location(family: Family | Block) -> str:
-    """Return the prefix for error messages about an implication's binary."""
+    """Return the prefix for error messages about the binary variable of an implication."""
     return f"family {family.name}, binary"
 
 

@@ -28,7 +28,10 @@ def _read_labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
 
 
 def _can_represent(label: object, element: object) -> bool:
-    """Return whether a label may refer to an element that is equal to it. For example, True equals 1 but may not."""
+    """Return whether a label may be used to refer to an element that compares equal to it.
+
+    For example, True equals 1 in Python, but it may not be used to refer to the element 1.
+    """
     if isinstance(element, bool | np.bool_):
         return isinstance(label, bool | np.bool_)
     return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))
@@ -139,7 +142,7 @@ class IndexSet:
         """Return the position of one element.
 
         Args:
-            value: A label, or a position if the set has no integer labels.
+            value: A label. If the set has no integer labels, an integer is interpreted as a position instead.
             has_integers: Whether the set has integer labels.
 
         Raises:

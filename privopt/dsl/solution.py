@@ -128,10 +128,10 @@ class Solution:
 
     @property
     def rigorous_bound(self) -> float | None:
-        """The bound on the optimum that the multipliers prove, which is valid despite all rounding errors.
+        """The bound on the optimum that follows from the dual multipliers. It is valid despite all rounding errors.
 
-        It is None if the multipliers prove no bound or if the objective is quadratic. A mechanism may use it as its
-        ``Outcome.lower_bound``. See :func:`privopt.dsl.duality.rigorous_bound`.
+        It is None if no finite bound follows from the multipliers, or if the objective is quadratic. A mechanism may
+        use it as its ``Outcome.lower_bound``. See :func:`privopt.dsl.duality.rigorous_bound`.
         """
         # The bound of a quadratic objective relies on its convexity, which is not proved here.
         if self.duals is None or self.form.Q is not None:
@@ -140,7 +140,9 @@ class Solution:
         return bound if math.isfinite(bound) else None
 
     def value(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return a variable's values in the shape of its sets, or a single number if labels are given.
+        """Return the values of a variable as an array with one axis per index set, or as a number if it is a scalar.
+
+        If labels are given, return the value of a single column as a number.
 
         Raises:
             ModelError: The model has no such variable or label.
@@ -148,7 +150,10 @@ class Solution:
         return self._variable_values(self.x, name, labels)
 
     def reduced_cost(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return a variable's reduced costs in the shape of its sets, or a single number if labels are given.
+        """Return the reduced costs of a variable as an array with one axis per index set, or as a number if it is a
+        scalar.
+
+        If labels are given, return the reduced cost of a single column as a number.
 
         Raises:
             ModelError: The model has no such variable or label.
@@ -157,7 +162,9 @@ class Solution:
         return self._variable_values(self._require_values(self.reduced, "reduced costs"), name, labels)
 
     def dual(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return a family's multipliers, one for each row, or only those of the rows with the given labels.
+        """Return the dual multipliers of a family's rows, or only of the rows with the given labels.
+
+        If the labels select a single row, its multiplier is returned as a number.
 
         Raises:
             ModelError: The model has no such family, or the family has no row with these labels.
@@ -173,10 +180,10 @@ class Solution:
         return _select_rows(block, self._activities(block), labels)
 
     def slack(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the distance from each row's value to its nearest bound. Labels select rows as in :meth:`dual`.
+        """Return the slack of each row of a family: the distance from the row's value to its nearest bound.
 
         The slack is 0 if a row is tight, negative if the row is violated within the solver's tolerance, and infinite if
-        the row has no bounds.
+        the row has no bounds. Labels select rows as in :meth:`dual`.
         """
         block = self.form.family(family)
         return _select_rows(block, self._slacks(block), labels)
@@ -272,7 +279,7 @@ class Solution:
     def _require_values(self, values: Floats | None, quantity: str) -> Floats:
         """Return the values unchanged, or raise a UsageError if the solver returned none.
 
-        The message says for which models the solver provides this quantity.
+        The error message says for which models the solver provides this quantity.
         """
         if values is None:
             raise UsageError(
@@ -286,8 +293,8 @@ class Solution:
         Args:
             values: One number for each column of the model, shape (n,).
             name: The name of the variable.
-            labels: The labels of a single column of the variable, to return its number. If None, the result is an array
-                in the shape of the variable's sets, or a number for a scalar variable.
+            labels: The labels of the column whose number to return. If None, the numbers of all the variable's columns
+                are returned, as an array with one axis per index set, or as a single number for a scalar variable.
         """
         block = self.form.variable(name)
         block_values = values[block.start : block.stop]
@@ -336,7 +343,10 @@ def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
 
 
 def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
-    """Return table columns with both ends of the ranges in a slice, and the objective values at these ends."""
+    """Return table columns with the lower and upper ends of some of the ranges, and the objective values at these ends.
+
+    ``part`` selects the ranges.
+    """
     names = ("lower", "upper", "lower_objective", "upper_objective")
     return {name: np.asarray(getattr(ranges, name)[part]) for name in names}
 
@@ -359,7 +369,10 @@ def _distinct_names(names: list[str]) -> list[str]:
 
 
 def _make_frame(labels: dict[str, list[Any]], **numbers: Floats | None) -> DataFrame:
-    """Return a polars table of label columns followed by columns of numbers. None becomes a column of nulls."""
+    """Return a polars DataFrame of label columns followed by columns of numbers.
+
+    If None is given in place of an array of numbers, the column is filled with nulls.
+    """
     try:
         import polars as pl
     except ModuleNotFoundError as error:
@@ -380,8 +393,8 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
 
     Args:
         form: The compiled model.
-        start: An earlier solution, or values by variable name, with or without labels. From a solution, only variables
-            with the same name and shape are used.
+        start: An earlier solution, or a mapping from variable names to values, which may be labelled. From a solution,
+            only variables with the same name and shape are used.
 
     Raises:
         ModelError: The form has no variable with such a name, or the values do not fit the variable.

@@ -58,7 +58,7 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         return latex_name(self.name)
 
     def __getitem__(self, key: Any) -> Access:
-        """Return an access such as ``z[i, k]``, in which each index is an index expression, a label or a position.
+        """Index the variable or parameter, as in ``z[i, k]``. Each index is an index expression, a label or a position.
 
         Raises:
             ModelError: The number of indices is wrong, or an index does not fit its set.
@@ -106,17 +106,19 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         return VectorExpression(indices, Access(self, *indices))
 
     def axes(self, count: int) -> tuple[IndexSet, ...]:
-        """Return the sets of the axes, one for each of the ``count`` indices of an access such as ``z[i, k]``."""
+        """Return the index set of each axis, given that the variable or parameter is used with ``count`` indices."""
         return self.sets
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of the sets."""
+        """The size of each index set."""
         return tuple(len(s) for s in self.sets)
 
 
 class Param(Indexable):
-    """A parameter: known numbers, given as an array or a function of index arrays. Created by ``Model.param``.
+    """A parameter of a model: known numbers, given as an array or as a function of index arrays.
+
+    Parameters are created by ``Model.param``.
 
     Attributes:
         sets: The sets that the indices run over. If none were declared, there is one unnamed set for each axis of the
@@ -138,8 +140,8 @@ class Param(Indexable):
         Args:
             name: The name under which the parameter is printed.
             sets: The sets of the indices. If None, one unnamed set is created for each axis of the array.
-            source: A number, an array in the shape of the sets, or a function of index arrays, whose values are checked
-                when used.
+            source: A number, an array with one axis per set, or a function of index arrays. The values of a function
+                are checked only when they are used.
 
         Raises:
             ModelError: The numbers do not fit the sets, or contain a NaN.
@@ -163,12 +165,12 @@ class Param(Indexable):
 
     @property
     def source(self) -> Floats | Source:
-        """The numbers as an array in the shape of the sets, or a function of one integer array for each index."""
+        """The numbers as an array with one axis per set, or a function that takes one integer array for each index."""
         return self._source
 
     @property
     def value(self) -> Any:
-        """The numbers: a float for a scalar, a read-only array in the shape of the sets, or the given function.
+        """The numbers: a float for a scalar, a read-only array with one axis per set, or the function that was given.
 
         This property can be set to other numbers of the same shape. It can also be set to a function if the sets are
         declared or if the value is already a function. Models use the new value the next time they are solved.
@@ -184,8 +186,8 @@ class Param(Indexable):
         """Check the shape and entries of a new value, and return a copy of it. A function is returned unchanged.
 
         Raises:
-            ModelError: The value has a different shape, contains a NaN, is a function although the parameter needs an
-                array, or is an array although it needs a function.
+            ModelError: The value has the wrong shape or contains a NaN, or it is a function where an array is needed or
+                vice versa.
         """
         was_function = callable(getattr(self, "_source", None))
         if callable(source):
@@ -213,11 +215,17 @@ class Param(Indexable):
 
     @property
     def is_scalar(self) -> bool:
-        """Whether formulas use the parameter without indices. A function without declared sets always has indices."""
+        """Whether the parameter is used in formulas without indices.
+
+        A parameter that is given as a function without declared sets is never scalar.
+        """
         return not self.sets and not (callable(self.source) and not self.declared)
 
     def axes(self, count: int) -> tuple[IndexSet, ...]:
-        """Return the set of each axis. A function without declared sets accepts any number of indices over any sets."""
+        """Return the index set of each axis.
+
+        A parameter that is given as a function without declared sets accepts any number of indices over any sets.
+        """
         if callable(self.source) and not self.declared:
             return tuple(Axis(f"axis {number}", _ANY) for number in range(count))
         return self.sets
@@ -324,7 +332,7 @@ class VectorExpression(Operators):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of the sets."""
+        """The size of each index set."""
         return tuple(len(index.index_set) for index in self.indices)
 
     def __eq__(self, other: object) -> bool:
@@ -362,10 +370,13 @@ class VectorExpression(Operators):
         return VectorExpression(indices, operator(formula, operand))
 
     def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
-        """Rewrite this expression and ``other`` as formulas in common indices, and return these and both formulas.
+        """Rewrite this expression and ``other`` in common indices.
 
         The other operand may have any form that :meth:`read_operand` accepts. The common indices are those of this
         expression, except that declared sets of the other operand replace unnamed axes.
+
+        Returns:
+            The common indices, followed by the formulas of this expression and of the other operand.
         """
         operand, indices = self.read_operand(other), self.indices
         if isinstance(other, Operators) and (vector := other._as_vector()) is not None:
