@@ -140,9 +140,14 @@ class Solution:
         return bound if math.isfinite(bound) else None
 
     def value(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the values of a variable as an array with one axis per index set, or as a number if it is a scalar.
+        """Return the values of a variable, or of a single one of its columns.
 
-        If labels are given, return the value of a single column as a number.
+        Args:
+            name: The name of the variable.
+            labels: The labels of a single column, or None for all columns.
+
+        Returns:
+            An array with one axis per index set. If labels are given or the variable is a scalar, a number.
 
         Raises:
             ModelError: The model has no such variable or label.
@@ -150,10 +155,14 @@ class Solution:
         return self._variable_values(self.x, name, labels)
 
     def reduced_cost(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the reduced costs of a variable as an array with one axis per index set, or as a number if it is a
-        scalar.
+        """Return the reduced costs of a variable, or of a single one of its columns.
 
-        If labels are given, return the reduced cost of a single column as a number.
+        Args:
+            name: The name of the variable.
+            labels: The labels of a single column, or None for all columns.
+
+        Returns:
+            An array with one axis per index set. If labels are given or the variable is a scalar, a number.
 
         Raises:
             ModelError: The model has no such variable or label.

@@ -26,7 +26,7 @@ from privopt.interfaces import Channel, NoisyCounts
 
 @define
 class Counter:
-    """Counts one release's reports in a table that is read batch by batch.
+    """A counter of one release's reports in a table that is read batch by batch.
 
     Attributes:
         channel: The channel whose outputs are counted.
@@ -57,7 +57,7 @@ class Counter:
         )
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Reject a table that lacks a required column, or in which repeated reports could be counted.
+        """Check that a table has the required columns, and that no repeated reports would be counted.
 
         In addition to the reports, ``apply`` writes columns that mark reports repeated for the same place (sticky),
         reports repeated in a trace (kept), and the first report of each trace. These columns are recognised by their
@@ -68,7 +68,7 @@ class Counter:
             names: The names of the table's columns.
 
         Raises:
-            InputError: A required column is missing, or a column marks repeated reports that could be counted. There is
+            InputError: A required column is missing, or a column marks repeated reports that would be counted. There is
                 one fault for each such column.
         """
         required = [name for name in (self.column, self.subject) if name is not None]
@@ -136,7 +136,7 @@ class Counter:
         return numbers
 
     def pass_rows(self, frame: pl.DataFrame) -> None:
-        """Add a batch's length to the number of rows read, so that faults in later batches name the right rows."""
+        """Add a batch's length to the number of rows read, so that faults in later batches give correct row numbers."""
         self._rows += len(frame)
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
@@ -284,7 +284,11 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
-    """Return the indices of each group's records, by group name. ``group`` maps a record's index to its group."""
+    """Return the indices of each group's records, by group name.
+
+    Args:
+        group: The name of each record's group, by the record's index.
+    """
     members_by_group: dict[str, list[int]] = {}
     for number, name in group.items():
         members_by_group.setdefault(name, []).append(number)

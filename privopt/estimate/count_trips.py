@@ -56,14 +56,18 @@ class TripCounts:
         return int(self.counts.sum())
 
     def margin(self, end: int) -> Ints:
-        """Return how often each output was reported for starts (``end`` is 0) or for ends (1), shape (outputs,)."""
+        """Return how often each output was reported for one end of a trip, shape (outputs,).
+
+        Args:
+            end: 0 for the starts of trips, 1 for their ends.
+        """
         counts: Ints = np.asarray(self.counts.sum(axis=1 - end)).ravel()
         return counts
 
 
 @define
 class _TripCounter:
-    """Counts the trips in a table that is read batch by batch.
+    """A counter of the trips in a table that is read batch by batch.
 
     Attributes:
         start, end: The counters that check and number the reports of starts and of ends.

@@ -27,7 +27,7 @@ from privopt.run.verify import OpenedFolder, open_verified
 
 
 def _trip_channel(opened: OpenedFolder) -> Channel:
-    """Return the public channel of a release: the probabilities of the outputs that reports are drawn from.
+    """Return a release's public channel, which contains the probability of each output given each record.
 
     Raises:
         UsageError: The release publishes noisy counts instead of reports, or has no public channel.

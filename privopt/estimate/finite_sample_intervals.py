@@ -48,18 +48,18 @@ def is_affordable(records: int, outputs: int, intervals: int) -> bool:
 def finite_sample(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Return bounds on h . pi for each functional h, over all shares pi consistent with the outputs' bounds.
+    """Bound linear functionals over all shares that are consistent with bounds on the outputs' probabilities.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.
         low, high: Arrays of shape (K,), the lower and upper bounds on the outputs' probabilities.
-        functionals: Sparse matrix of shape (G, N) with entries in [0, 1]. If a row h has a 1 at each of a group's
-            records, h . pi is the group's share.
+        functionals: Sparse matrix of shape (G, N) with entries in [0, 1]. For each row h, the product h . pi with the
+            shares pi is bounded. If the row has a 1 at each of a group's records, h . pi is the group's share.
         progress: A function to call with the number of the current program, or None.
 
     Returns:
         The lower and upper bounds, two arrays of shape (G,) with entries in [0, 1], or None if no shares are consistent
-        with the outputs' bounds.
+        with the bounds on the outputs' probabilities.
     """
     program_bounds = _solve_programs(columns, low, high, functionals, progress)
     if program_bounds is None:

@@ -19,7 +19,10 @@ from privopt.estimate.smooth_shares import FINER, Rows, make_bumps
 
 @frozen(kw_only=True, eq=False)
 class Bumps:
-    """M bumps at one resolution (:func:`.smooth_shares.make_bumps`), as distributions over cells and over groups.
+    """A set of M bumps, which are smooth distributions over the records, at one resolution.
+
+    See :func:`.smooth_shares.make_bumps`. The records themselves are not stored, only the probabilities of cells and
+    groups.
 
     Attributes:
         columns: Array of shape (M, L), the probability of each cell given each bump. A cell is a set of similar outputs
@@ -52,7 +55,7 @@ class Bumps:
         return find_links(self.columns, counts, starts, ends, extremes=extremes)
 
     def choose_rounds(self, counts: Floats) -> int:
-        """Return the number of rounds after which a fit best predicts held-out trips, as :func:`.choose_rounds` does.
+        """Return the number of rounds after which a fit best predicts held-out trips (see :func:`.choose_rounds`).
 
         ``counts``, shape (L, L), contains the number of trips for each pair of cells.
         """
@@ -61,12 +64,21 @@ class Bumps:
         return choose_rounds(self.columns, counts, self.groups, lambda half: self.find_links(half)[0], rng)
 
     def fit(self, counts: Floats, weights: Floats, *, gap: float, rounds: int) -> FlowFit:
-        """Fit flows to trip counts, shape (L, L), from initial weights, shape (M, M), with :func:`.fit_flows`."""
+        """Fit flows to trip counts with :func:`.fit_flows`.
+
+        Args:
+            counts: Array of shape (L, L), the number of trips for each pair of cells.
+            weights: Array of shape (M, M), the initial weights of pairs of bumps.
+            gap: The fit stops once its log-likelihood per trip is proved to be within this distance of the maximum.
+            rounds: The maximum number of rounds.
+        """
         return fit_flows(self.columns, counts, self.groups, weights, gap=gap, rounds=rounds)
 
 
 class BumpMaker:
-    """Makes bumps (smooth distributions over records) at various resolutions for one channel and set of groups.
+    """A factory for bumps (smooth distributions over records) at various resolutions.
+
+    All bumps are for the same channel and the same groups.
 
     Attributes:
         cells: Array of shape (K,), the index of each output's cell. Similar outputs share a cell.
@@ -89,7 +101,7 @@ class BumpMaker:
         self._columns = merge_columns(columns, self.cells)
 
     def make(self, resolution: float) -> Bumps:
-        """Return the bumps at a resolution in the unit of distance. At resolution 0, each record is a separate bump."""
+        """Return the bumps at a resolution, which is a distance. At resolution 0, each record is a separate bump."""
         if resolution == 0.0 or self._rows is None:
             return Bumps(columns=self._columns, groups=self._functionals.T.toarray())
         shapes = make_bumps(self._rows, self._records, resolution)
@@ -104,8 +116,8 @@ class BumpMaker:
         and its nearest neighbour.
 
         Raises:
-            UsageError: There are no distances, although ``resolution`` is above 0 or there are more than ``max_bumps``
-                records. Or too many distances are infinite.
+            UsageError: Distances are needed, because ``resolution`` is above 0 or there are more than ``max_bumps``
+                records, but there are none or too many of them are infinite.
         """
         if self._records <= max_bumps and resolution == 0.0:
             return 0.0

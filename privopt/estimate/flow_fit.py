@@ -116,24 +116,28 @@ class FlowRound:
 
     @staticmethod
     def of(columns: Floats, counts: Floats, weights: Floats) -> FlowRound:
-        """Create a round from weights, which are scaled to sum to 1. For the arguments, see :func:`improve_flows`."""
+        """Create a round from weights, which are first scaled to sum to 1.
+
+        The arguments are the same as those of :func:`improve_flows`.
+        """
         scaled = np.maximum(weights / weights.sum(), MIN_WEIGHT)
         expected = columns.T @ scaled @ columns
         return FlowRound(weights=scaled, expected=expected, log_likelihood=log_likelihood_of(counts, expected))
 
     def factors(self, columns: Floats, counts: Floats) -> Floats:
-        """Return the factors by which the next round multiplies the weights, shape (M, M), up to a common scale.
+        """Return the factors by which the next round multiplies the weights, shape (M, M).
 
-        The largest factor is scaled to 1, so that powers of the factors remain finite.
+        The factors are scaled so that the largest one is 1, which keeps their powers finite.
         """
         slope = self._slope(columns, counts)
         scaled: Floats = slope / slope.max()
         return scaled
 
     def gap(self, columns: Floats, counts: Floats) -> float:
-        """Return a bound on how far the log-likelihood is below its maximum, per trip.
+        """Return an upper bound on how far the log-likelihood per trip is below its maximum.
 
-        In the notation of the module's docstring, the bound is ln max D.
+        The bound is the logarithm of the largest derivative of the log-likelihood per trip with respect to a weight, or
+        0 if the logarithm is negative.
         """
         return max(0.0, float(np.log(self._slope(columns, counts).max())))
 

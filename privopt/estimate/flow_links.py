@@ -54,17 +54,21 @@ BISECTIONS: Final = 30
 def find_links(
     columns: Floats, counts: Floats, start_shares: Floats, end_shares: Floats, *, extremes: bool = False
 ) -> list[Floats]:
-    """Return the weights of the most likely mixture of links between starts and ends, shape (M, M), in a list.
+    """Return initial weights for fitting flows: the most likely mixture of several links between starts and ends.
 
-    If requested, the list also contains up to two extreme mixtures: one as near to the identity (each trip ends where
-    it began), and one as near to independence of starts and ends, as the likelihood allows.
+    A link is a distribution over pairs of bumps, one for the start of a trip and one for its end.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
         start_shares, end_shares: Arrays of shape (M,), the bumps' shares for starts and for ends, which sum to 1.
-        extremes: Whether to return the extreme mixtures as well. An extreme mixture is omitted if it nearly equals the
-            most likely one.
+        extremes: Whether to return extreme mixtures as well. An extreme mixture is omitted if it nearly equals the most
+            likely one.
+
+    Returns:
+        A list of arrays of shape (M, M). The first is the most likely mixture. If ``extremes`` is True, up to two
+        extreme mixtures follow: the one nearest to the identity (each trip ends where it began) and the one nearest to
+        independence of starts and ends that are still plausible according to the likelihood.
     """
     uniform = UNIFORM_PART / len(columns)
     starts, ends = ((1.0 - UNIFORM_PART) * shares + uniform for shares in (start_shares, end_shares))
@@ -115,19 +119,19 @@ def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
 
 
 def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: Floats) -> Floats:
-    """Return the plausible mixture nearest to the extreme one, on the segment between the best and the extreme mixture.
+    """Return the plausible mixture nearest to ``extreme``, on the segment between it and ``best``.
 
     A mixture is plausible if its log-likelihood is at most :data:`LIKELY` below that of the best one.
 
     Args:
-        extreme, best: Arrays of shape (C,), the fractions of the links in two mixtures.
+        extreme, best: Arrays of shape (C,), the fractions of the links in the extreme and in the best mixture.
         probabilities: Array of shape (C, K), the probability of each counted pair of cells given each link.
         trips: Array of shape (K,), the number of trips with each of these pairs.
     """
     greatest = float(trips @ np.log(best @ probabilities))
 
     def is_likely(part: float) -> bool:
-        """Return whether the mixture that gives weight ``part`` to the extreme one is plausible."""
+        """Return whether the mixture with weight ``part`` on the extreme one and the rest on the best one is plausible."""
         with np.errstate(divide="ignore"):  # some pairs may be impossible under the identity
             value = trips @ np.log(((1.0 - part) * best + part * extreme) @ probabilities)
         return bool(value >= greatest - LIKELY)

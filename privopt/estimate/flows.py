@@ -118,13 +118,16 @@ class Flows:
         return sums
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that ``privopt estimate --from --to --json`` prints."""
+        """Return the JSON object that ``privopt estimate --from --to --json`` prints, as a dict."""
         names = ("n", "skipped", "method", "confidence", "gap", "intervals", "resolution", "unit", "pair_guarantee")
         values = {name: getattr(self, name) for name in names} | {"intervals_by": BOOTSTRAP}
         return {**values, "assumption": self.assumption, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with one row for each flow and the columns from, to, share, low, high and assumes."""
+        """Return a DataFrame with one row for each flow.
+
+        Its columns are ``from``, ``to``, ``share``, ``low``, ``high`` and ``assumes``.
+        """
         count = len(self.groups)
         columns: dict[str, Any] = {"from": np.repeat(self.groups, count), "to": np.tile(self.groups, count)}
         figures = {"share": self.shares, "low": self.low, "high": self.high}

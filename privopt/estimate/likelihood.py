@@ -60,9 +60,10 @@ class Fit:
 
 
 def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
-    """Return a bound on how far the log-likelihood of given shares is below its maximum, per report.
+    """Return an upper bound on how far the log-likelihood per report is below its maximum for given shares.
 
-    In the notation of the module's docstring, the bound is ln(max_i D_i / n).
+    The bound is the logarithm of the largest derivative of the log-likelihood per report with respect to a share, or 0
+    if the logarithm is negative.
 
     Args:
         shares: Array of shape (N,), the shares, which sum to 1.

@@ -118,7 +118,7 @@ def linear_intervals(
 
 
 class _Means:
-    """Bounds on groups' shares, computed from the mean weights of the reports from several releases.
+    """An estimator that bounds groups' shares by the mean weights of the reports from several releases.
 
     Each output has a weight for each group. Each release counts in proportion to its number of reports.
 
@@ -185,7 +185,7 @@ class _Means:
         return low, high
 
     def _estimate_means(self, weights: Sequence[Floats]) -> tuple[Floats, Floats]:
-        """Return the mean weights over reports and the half widths for the errors of these means, shape (2, G) each.
+        """Return the mean weights of the reports, and the half widths for the errors of these means, shape (2, G) each.
 
         The first row is for the reports used to choose the weights, and the second row for those used to compute the
         bounds.
@@ -315,7 +315,10 @@ class _Ridges:
         self._values = np.maximum(values, 0.0)
 
     def project_groups(self, groups: Floats) -> Floats:
-        """Project the groups, shape (N, G), onto the eigenvectors. The result is used for all ridge penalties."""
+        """Project the groups, shape (N, G), onto the eigenvectors.
+
+        The result does not depend on the ridge penalty, so it can be reused for all penalties.
+        """
         projected: Floats = self._vectors.T @ (self._matrix.T @ groups if self._by_outputs else groups)
         return projected
 

@@ -186,7 +186,7 @@ def _position_texts(channel: Channel) -> list[str]:
 
 
 def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
-    """Return a section with maps of the estimate, in a list that is empty if there is nothing to map.
+    """Return a list with one section of maps, or an empty list if there is nothing to map.
 
     Groups are mapped if there are any. Otherwise, all records are mapped, provided that the estimate includes the
     shares among the raw reports.

@@ -84,7 +84,10 @@ def profile_intervals(
 
 
 def _allowed_drop(confidence: float, reports: int) -> float:
-    """Return how far the profile, per report, may drop below its maximum inside an interval (Wilks' theorem)."""
+    """Return how far the profile log-likelihood per report may fall below its maximum within an interval.
+
+    The drop follows from Wilks' theorem.
+    """
     from scipy.stats import chi2
 
     return float(chi2.ppf(confidence, 1)) / (2 * reports)
@@ -101,9 +104,10 @@ def gap_for(confidence: float, reports: int) -> float:
 def _find_end(
     columns: Floats, parts: Floats, level: float, h: Floats, gap: float, tolerance: float, sign: float
 ) -> float:
-    """Return the value of h . pi at which the profile falls to ``level``, or a value farther out.
+    """Return the value of h . pi at which the profile log-likelihood falls to ``level``, or a value farther out.
 
-    The profile is the greatest log-likelihood among all shares pi with the same h . pi.
+    The profile log-likelihood at a value is the greatest log-likelihood among all shares pi for which h . pi has this
+    value.
 
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.
@@ -128,9 +132,9 @@ def _find_end(
     proved_ends: list[float] = []
 
     def measure_excess(log_tilt: float) -> float:
-        """Fit shares at a tilt, store the interval end that the fit proves, and return the profile minus the level.
+        """Return how far the profile exceeds the level in a fit at a given tilt.
 
-        The tilt T is described in the module's docstring.
+        The end of the interval that this fit proves is also stored. The tilt T is described in the module's docstring.
 
         Args:
             log_tilt: |ln T|, which is positive. T tilts the likelihood against the records with h = 1 if ``sign`` is 1,

@@ -170,7 +170,7 @@ class Estimate:
 
     @property
     def each_by_itself(self) -> bool:
-        """Whether each interval holds only individually, rather than all of them simultaneously."""
+        """Whether each interval holds only individually, so that all of them need not hold simultaneously."""
         return self.intervals_by.endswith(EACH)
 
     @property
@@ -182,16 +182,16 @@ class Estimate:
         return f", gap {self.gap:.2g}{whole_text} per report"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that ``privopt estimate --json`` prints."""
+        """Return the JSON object that ``privopt estimate --json`` prints, as a dict."""
         names = ("n", "skipped", "method", "confidence", "gap", "intervals", "intervals_by", "resolution", "unit")
         values = {name: getattr(self, name) for name in names}
         assumption = {"assumption": self.assumption} if self.assumption else {}
         return {**values, **assumption, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with the columns id, share, low and high.
+        """Return a DataFrame with the columns ``id``, ``share``, ``low`` and ``high``.
 
-        If the intervals assume anything, a column assumes is added.
+        If the intervals make an assumption about the shares, there is also a column ``assumes``.
         """
         columns: dict[str, Any] = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
         if self.assumption:
@@ -339,10 +339,14 @@ def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
 
 
 def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
-    """Replace smooth intervals with finite-sample ones, and return the options with a note if they were changed.
+    """Replace smooth intervals with finite-sample ones, for a best fit that is not smooth.
 
-    If the best fit is not smooth, smooth intervals must not be used, because they would assume smoothness. This happens
-    if there are many reports, or if the reports show that people are concentrated at few records.
+    Smooth intervals would assume smoothness that the reports do not support. This happens if there are many reports, or
+    if the reports show that people are concentrated at few records.
+
+    Returns:
+        The options, and a tuple with a note about the replacement. If other intervals were requested, the options are
+        unchanged and the tuple is empty.
     """
     if options.intervals != "smooth":
         return options, ()
@@ -354,7 +358,7 @@ def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
     """Return the channels of several releases as one array, shape (N, K), and their output counts, shape (K,).
 
     Raises:
-        UsageError: Releases have different records, or :func:`check_possible` rejects the counts.
+        UsageError: Releases have different records, there are no reports, or a report cannot come from any record.
     """
     ids = list(observed[0].channel.inputs)
     if any(list(release.channel.inputs) != ids for release in observed[1:]):
@@ -405,9 +409,9 @@ def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> 
 
 
 def _group_of(groups: Mapping[str, Ints] | None, records: int) -> Ints | None:
-    """Return the index of each record's group, shape (N,), or -1 for a record without a group.
+    """Return the index of each record's group, shape (N,), or None if ``groups`` is None.
 
-    If ``groups`` is None, the result is None.
+    The index is -1 for a record without a group.
     """
     if groups is None:
         return None
@@ -427,9 +431,7 @@ def _find_intervals(
     options: EstimateOptions,
     progress: Progress | None,
 ) -> tuple[Floats, Floats, str, tuple[str, ...]]:
-    """Find intervals for the shares, and return their lower ends, their upper ends, the method's name and notes.
-
-    The lower and upper ends are arrays of shape (G,).
+    """Find intervals for the shares.
 
     Args:
         observed: The counts for each release.
@@ -440,6 +442,10 @@ def _find_intervals(
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         options: The options, which provide the intervals' confidence and kind.
         progress: A function to call with the current step, or None.
+
+    Returns:
+        The lower and upper ends of the intervals, two arrays of shape (G,), followed by the name of the method that
+        found them and by notes for users.
     """
     channels = [release_counts.channel.probabilities for release_counts in observed]
     is_grouped = functionals.shape[0] != len(columns)

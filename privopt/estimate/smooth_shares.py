@@ -129,10 +129,10 @@ def resolved_fit(
 
 
 def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
-    """Yield resolutions from coarse to fine, from a quarter of the greatest distance to a typical neighbour distance.
+    """Yield resolutions from coarse to fine.
 
-    The typical neighbour distance is the median, over up to 200 records, of the distance to the nearest record at
-    another place. ``count`` is the number of records.
+    They range from a quarter of the greatest distance down to a typical neighbour distance, which is the median, over
+    up to 200 records, of the distance to the nearest record at another place. ``count`` is the number of records.
     """
     first_distances = rows(np.array([0]))[0]
     # The greatest distance is found approximately, by measuring from the record that is farthest from record 0.

@@ -52,7 +52,7 @@ def _round_down(values: Floats, decimals: int) -> Floats:
 
 
 def round_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Round the columns share, low and high of a table in the same way as :func:`round_shares`."""
+    """Round the columns ``share``, ``low`` and ``high`` of a table in the same way as :func:`round_shares`."""
     names = ("share", "low", "high")
     rounded = round_shares(*(frame[name].to_numpy() for name in names))
     return frame.with_columns(*(pl.Series(name, values) for name, values in zip(names, rounded, strict=True)))

@@ -33,7 +33,9 @@ _HOMES = {
 
 # This does not use the package lazy-loader, for the reasons given in docs/adr/0008.
 def __getattr__(name: str) -> Any:
-    """Import a name in ``__all__`` from its module on first use, so that worker processes can start without it.
+    """Import a name in ``__all__`` from its module on first use.
+
+    This lets worker processes start without importing all modules of the package.
 
     Raises:
         AttributeError: The name is not in ``__all__``.

@@ -26,7 +26,7 @@ _local = threading.local()
 
 
 def worker_state() -> dict[Hashable, Any]:
-    """Return a dictionary that the current worker keeps between tasks and that is empty in a new worker.
+    """Return a dictionary that persists between the tasks of the current worker. It is empty in a new worker.
 
     Use it only as a cache: a task must be able to rebuild everything that it looks up here.
     """
@@ -51,7 +51,7 @@ class Held:
 
 
 class Executor(ABC):
-    """Runs tasks on workers, each of which is selected by the task's key.
+    """Abstract base class for executors, which run tasks on workers. The key of a task determines its worker.
 
     Attributes:
         jobs: The number of tasks that can run at the same time.
@@ -79,8 +79,8 @@ class Executor(ABC):
     def map(self, function: Callable[..., T], *columns: Iterable[Any]) -> Iterator[T]:
         """Call a function in parallel, like :func:`map`, and return an iterator over the results in order.
 
-        The n-th call receives the n-th element of each of ``columns``, which must be equally long, and its key is n
-        modulo ``jobs``. All tasks are submitted immediately.
+        The n-th call receives the n-th element of each of ``columns``, which must be equally long. The calls are
+        assigned to ``jobs`` different keys in turn, and all of them are submitted immediately.
         """
         futures = [
             self.submit(("map", n % self.jobs), function, *row) for n, row in enumerate(zip(*columns, strict=True))
@@ -111,7 +111,7 @@ class WorkerExecutor(Executor):
         self._live_values: WeakValueDictionary[int, Held] = WeakValueDictionary()
 
     def hold(self, value: object) -> object:
-        """Return a reference to a value, which workers keep as long as the reference exists."""
+        """Return a reference to a value. Workers keep the value for as long as the reference exists."""
         reference = Held(value, next(self._numbers))
         self._live_values[reference.number] = reference
         return reference
@@ -141,7 +141,7 @@ class WorkerExecutor(Executor):
             raise
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the workers' threads after all their tasks. If ``wait`` is False, cancel queued tasks first."""
+        """Stop the workers' threads once they have finished all tasks. If ``wait`` is False, cancel queued tasks first."""
         for pool in self._pools:
             pool.shutdown(wait=wait, cancel_futures=not wait)
 

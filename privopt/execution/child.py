@@ -26,7 +26,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class RemoteError(NamedTuple):
-    """An error in the form in which a worker sends it to the process that owns it.
+    """A description of an error, which a worker sends to the process that owns it.
 
     The error itself is not pickled, because unpickling would call its class with ``args``, which some classes do not
     accept.
@@ -97,7 +97,7 @@ def _read_exactly(stream: Any, size: int) -> bytearray:
     """Read exactly ``size`` bytes from a pipe, which may deliver them in pieces.
 
     Raises:
-        EOFError: The pipe was closed early.
+        EOFError: The pipe was closed before that many bytes arrived.
     """
     data = bytearray(size)
     view, filled = memoryview(data), 0

@@ -117,7 +117,7 @@ class Clock:
     def left(self) -> float:
         """The number of seconds until the earliest deadline of this scope and its enclosing scopes.
 
-        The value is never negative, and infinite if there is no deadline.
+        The value is 0 once a deadline has passed, and infinity if there is no deadline.
         """
         end, scope = self.end, self.parent
         while scope is not None:
@@ -126,16 +126,18 @@ class Clock:
 
     @property
     def over(self) -> Clock | None:
-        """The outermost scope, among this one and its enclosing scopes, whose time is up, or None if there is none."""
+        """The outermost scope that has expired, among this one and its enclosing scopes, or None if none has expired."""
         # Return the outermost scope, because the blocks of all scopes inside it must be left too.
         outer_scope = None if self.parent is None else self.parent.over
         return self if outer_scope is None and self.now() >= self.end else outer_scope
 
     def check(self, unfinished: str = "") -> None:
-        """Raise an error if the time is up. Call this inside long loops; a call takes only half a microsecond.
+        """Raise an error if the time is up.
+
+        Call this inside long loops. A call takes only half a microsecond.
 
         Args:
-            unfinished: The unfinished work, for the message.
+            unfinished: The end of the message, after "the time limit was reached before", or "" for a general message.
 
         Raises:
             OutOfTime: The deadline of this scope or of an enclosing one has passed.
@@ -179,7 +181,7 @@ class Clock:
 
     @contextmanager
     def keep_waiting(self) -> Iterator[None]:
-        """Make all code that waits for this scope, or for an enclosing one, continue to wait until the block ends.
+        """Make code that waits for this scope, or for an enclosing one, keep waiting until the block ends.
 
         Such code checks :attr:`hold_count` before it stops waiting. The deadlines do not change. If the block contains
         several :meth:`hold` blocks, callers also wait during the code between them.
@@ -299,7 +301,7 @@ def cap_time_limit(seconds: float | None = None) -> float | None:
 
 
 def slices(count: int) -> Iterator[tuple[int, int]]:
-    """Yield half-open spans ``(a, b)`` that together cover ``range(count)``, checking the deadline before each.
+    """Yield half-open spans ``(a, b)`` that together cover ``range(count)``, checking the deadline before each span.
 
     Use this to split up the work of compiled code, which cannot check the deadline itself. The spans grow until one
     takes a tenth of a second, so the results must not depend on how the range is divided.
@@ -409,7 +411,11 @@ class Ticket:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds until the deadline or, on another machine, those that were left at the ticket's creation."""
+        """The number of seconds until the deadline.
+
+        On another machine, whose clock cannot be compared, it is the number of seconds that were left when the ticket
+        was created.
+        """
         # The monotonic clock counts from the start of a machine, so its deadlines are meaningless on another one.
         return self.end - time.monotonic() if platform.node() == self.machine else self.seconds
 
@@ -483,7 +489,7 @@ def interrupts() -> Iterator[list[int]]:
 
 @contextmanager
 def interrupts_on_end() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that it can remove its hidden folders.
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that cleanup code in the block can run.
 
     Only signals that would end the process immediately are handled. Ignored signals (as under nohup) stay ignored, and
     a program's own handlers stay in place. Unlike :func:`interrupts`, the context manager does not affect

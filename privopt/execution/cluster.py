@@ -35,7 +35,10 @@ class _Dask(WorkerExecutor):
     """
 
     def __init__(self, client: Any) -> None:
-        """Use the workers that a cluster currently has, where ``client`` is a ``distributed.Client``.
+        """Create an executor for the workers that a cluster currently has.
+
+        Args:
+            client: A ``distributed.Client``.
 
         Raises:
             UsageError: The cluster has no workers.

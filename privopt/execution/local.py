@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Serial(Executor):
-    """Runs each task immediately, in the thread that submits it."""
+    """An executor that runs each task immediately, in the thread that submits it."""
 
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         """Call the function immediately, and return a future that is already done."""
@@ -29,7 +29,10 @@ class _Serial(Executor):
 
 
 class _Threads(WorkerExecutor):
-    """Runs tasks in threads, for functions that release the GIL (numba, LAPACK). Arguments are not copied."""
+    """An executor that runs tasks in threads, for functions that release the GIL (numba, LAPACK).
+
+    Arguments are not copied.
+    """
 
     def hold(self, value: object) -> object:
         """Return the value itself, because all threads share it."""
@@ -41,7 +44,7 @@ class _Threads(WorkerExecutor):
 
 
 class _Processes(WorkerExecutor):
-    """Runs tasks in worker processes, which are started on first use and replaced if they die.
+    """An executor that runs tasks in worker processes, which are started on first use and replaced if they die.
 
     Attributes:
         _workers: The worker in each slot, or None before the slot's first task and after the worker's death.
@@ -82,7 +85,7 @@ class _Processes(WorkerExecutor):
         raise AssertionError  # not reached: the second attempt returns or raises an error
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the worker processes after all queued tasks, or immediately if ``wait`` is False."""
+        """Stop the worker processes once all queued tasks are done, or immediately if ``wait`` is False."""
         self._closed = True
         # Kill the workers first, because the pools' threads cannot end while they wait for answers.
         if not wait:

@@ -138,8 +138,8 @@ def allowed_threads() -> int:
 def limited_to(jobs: int | None) -> Iterator[None]:
     """Limit the number of threads of this process in a block, including those of linear algebra libraries.
 
-    The limit applies to the whole process, because the threads of a pool do not see the context variables of the thread
-    that created the pool.
+    The limit is set for the whole process. A context variable would not work, because the threads of a pool do not see
+    the context variables of the thread that created the pool.
 
     Args:
         jobs: The number of threads, or None for no further limit (see :func:`allowed_threads`).
