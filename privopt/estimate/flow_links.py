@@ -131,7 +131,7 @@ def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: F
     greatest = float(trips @ np.log(best @ probabilities))
 
     def is_likely(part: float) -> bool:
-        """Return whether the mixture with weight ``part`` on the extreme one and the rest on the best one is plausible."""
+        """Return whether the mixture with weight ``part`` on ``extreme`` and the rest on ``best`` is plausible."""
         with np.errstate(divide="ignore"):  # some pairs may be impossible under the identity
             value = trips @ np.log(((1.0 - part) * best + part * extreme) @ probabilities)
         return bool(value >= greatest - LIKELY)

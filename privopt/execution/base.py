@@ -141,7 +141,10 @@ class WorkerExecutor(Executor):
             raise
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the workers' threads once they have finished all tasks. If ``wait`` is False, cancel queued tasks first."""
+        """Stop the workers' threads once they have finished their tasks.
+
+        If ``wait`` is False, queued tasks are cancelled, and the method returns without waiting for running ones.
+        """
         for pool in self._pools:
             pool.shutdown(wait=wait, cancel_futures=not wait)
 

@@ -126,7 +126,7 @@ class Clock:
 
     @property
     def over(self) -> Clock | None:
-        """The outermost scope that has expired, among this one and its enclosing scopes, or None if none has expired."""
+        """The outermost scope that has expired, among this one and its enclosing scopes, or None if there is none."""
         # Return the outermost scope, because the blocks of all scopes inside it must be left too.
         outer_scope = None if self.parent is None else self.parent.over
         return self if outer_scope is None and self.now() >= self.end else outer_scope

@@ -185,7 +185,7 @@ def compilations() -> int:
 
 
 def _listen_to_numba() -> None:
-    """Register a listener that counts numba's compilations and notifies the function passed to :func:`when_compiling`."""
+    """Register a listener that counts numba's compilations and notifies the listener set by :func:`when_compiling`."""
     global _listening
     if _listening:
         return

@@ -42,8 +42,8 @@ class DeadWorkerError(Exception):
 def settle(future: Future[T], function: Callable[..., T], *arguments: object) -> None:
     """Call a function, and store its result or its error in ``future``.
 
-    The executors of ``concurrent.futures`` do the same with a task, except that an interrupt (an error that is not an
-    ``Exception``) is also raised here, because it is meant for this thread.
+    This is what the executors of ``concurrent.futures`` do with a task. In addition, an error that is not an
+    ``Exception``, such as KeyboardInterrupt, is re-raised, because it is meant for the current thread.
     """
     try:
         future.set_result(function(*arguments))
@@ -180,7 +180,7 @@ class Worker:
         self.latest = value
 
     def alive(self) -> bool:
-        """Return whether the process is still running, so that it can take another task."""
+        """Return whether the process is still running and can therefore take another task."""
         return self.process.poll() is None
 
     def death(self) -> str:

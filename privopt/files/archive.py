@@ -109,7 +109,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
     """Return the array in an .npy file, as a read-only view of the file's bytes.
 
     Raises:
-        ValueError: The bytes are not an .npy file, or their number differs from what the header implies.
+        ValueError: The bytes are not an .npy file, or the size of the file differs from what its header implies.
     """
     stream = io.BytesIO(contents)
     shape, columns_first, dtype = _read_header(stream)
@@ -379,10 +379,10 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
 
 
 def expect(needed: float, subject: str) -> None:
-    """Announce that ``needed`` bytes are about to be allocated for ``subject`` (a plural noun), if that is a lot.
+    """Announce that ``needed`` bytes are about to be allocated for ``subject``, a plural noun.
 
-    Within a :func:`loading` block, this calls the block's ``need`` function, which may raise an error. Elsewhere, it
-    has no effect.
+    Within a :func:`loading` block, this calls the block's ``need`` function, which may raise an error, unless
+    ``needed`` is less than :data:`MIN_CHECKED_BYTES`. Elsewhere, it has no effect.
     """
     need = _NEED.get()
     if need is not None and needed >= MIN_CHECKED_BYTES:

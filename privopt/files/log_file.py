@@ -164,7 +164,10 @@ class LogFile:
         return self._run_transaction("BEGIN", "ROLLBACK", make=make)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Open a transaction that excludes other writers. It is on disk once the block has ended without an error."""
+        """Open a transaction that excludes other writers.
+
+        It is committed and flushed to disk when the block ends without an error.
+        """
         return self._run_transaction("BEGIN IMMEDIATE", "COMMIT", make=True)
 
     @contextmanager
@@ -259,7 +262,7 @@ class LogFile:
 
 
 def write_database(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Write a new log file, complete and flushed to disk, that is readable only by its owner.
+    """Create a log file that only its owner can read, and flush it to disk.
 
     Args:
         path: The temporary path to write to, where nothing may exist yet. The caller renames or links the file.
@@ -418,10 +421,12 @@ def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> Non
 
 
 def _check_head(path: Path, form: Form) -> None:
-    """Check a file's first page for three marks: SQLite's signature, the application id, and the tables.
+    """Check a file's first page for three marks of a log file of the given kind.
 
-    A file with exactly two of the marks is treated as a file of this kind that was tampered with. A file with fewer
-    marks is treated as a file of another kind.
+    These are SQLite's signature, the application id, and the statements that create the tables.
+
+    A file with exactly two of the marks is assumed to be a file of this kind that was tampered with. A file with fewer
+    marks is assumed to be of another kind.
 
     Raises:
         InputError: The file cannot be read, or is of another kind.

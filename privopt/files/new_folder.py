@@ -215,7 +215,12 @@ def is_same_file(a: Path, b: Path) -> bool:
 
 
 def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
-    """Reject a file that must not be written. ``option`` names the file in messages, as in :func:`check_target`.
+    """Reject a file that must not be written.
+
+    Args:
+        target: The file to write.
+        force: Whether an existing file may be replaced.
+        option: The option that names the file, for messages, as in :func:`check_target`.
 
     Raises:
         UsageError: The file exists and ``force`` is False, it is not a regular file, or its folder cannot be created.
@@ -234,7 +239,10 @@ def check_files(
     read: Iterable[Path | None] = (),
     folders: Iterable[Path] = (),
 ) -> None:
-    """Reject target files that :func:`check_file` rejects, that the command also reads, or that clash with each other.
+    """Reject target files that must not be written.
+
+    In addition to the checks of :func:`check_file`, a target must not be one of the files that the command reads, must
+    not lie in a release folder, and must not be named by two different options.
 
     Args:
         targets: The files to write, keyed by the option that names them, with None for options that are not given.
@@ -243,7 +251,7 @@ def check_files(
         folders: Release folders. No target may lie in one of them, even if the release is damaged.
 
     Raises:
-        UsageError: A target must not be written, is also read, lies in a release folder, or is named by two options.
+        UsageError: A target fails one of the checks.
     """
     input_paths = [path for path in read if path is not None]
     option_by_path: dict[Path, str] = {}

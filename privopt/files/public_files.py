@@ -66,7 +66,9 @@ def read_public_parts(folder: Path) -> dict[str, bytes]:
 
 
 def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
-    """Yield the location and value of each part of a JSON document: an object's keys, whole lists, and single values.
+    """Yield the location and value of each part of a JSON document.
+
+    The parts are the list of keys of each object, each list as a whole, each of its elements, and each single value.
 
     Args:
         value: The document, or a part of it.
@@ -115,7 +117,11 @@ def _is_zip(contents: bytes) -> bool:
 
 
 def _archive_facts(contents: bytes) -> bytes:
-    """Return an archive's metadata as bytes: its members' order, dates, modes, comments and packing."""
+    """Return an archive's metadata as bytes.
+
+    The metadata include the archive's comment and, for each member in order, its name, date, mode, comment and
+    compression.
+    """
     with zipfile.ZipFile(io.BytesIO(contents)) as archive:
         rows = [[getattr(member, name) for name in NAMED + PACKED] for member in archive.infolist()]
         return repr((archive.comment, rows)).encode()

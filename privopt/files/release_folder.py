@@ -89,7 +89,7 @@ def jsonable(value: object) -> Json:
 
 
 def dump_json(value: object) -> str:
-    """Return a value as JSON text, without NaN or Infinity, that ends in a newline."""
+    """Return a value as JSON text that ends in a newline. The text never contains NaN or Infinity."""
     return json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -142,7 +142,9 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
 
 
 def sums_text(folder: Path, *, private: bool = False) -> str:
-    """Return the text of a folder's SHA256SUMS, with a line in the format of ``sha256sum`` for each covered file.
+    """Return the text of the SHA256SUMS file for a folder, with one line per file in the format of ``sha256sum``.
+
+    SHA256SUMS itself, the report and the signature of a release folder are not covered.
 
     Args:
         folder: A release folder or its ``private/``.
@@ -154,7 +156,7 @@ def sums_text(folder: Path, *, private: bool = False) -> str:
 
 
 def _sum_line(name: str, digest: str) -> str:
-    """Return a line in the format of sha256sum. Unusual names are escaped, so that no name can imitate a line."""
+    """Return a line in the format of sha256sum. Line breaks in names are escaped, so that no name can forge a line."""
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 

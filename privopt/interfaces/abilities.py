@@ -216,6 +216,9 @@ class Reopens(Protocol[D]):
             file: The name of the problem file, for error messages.
             folder: The release folder.
 
+        Returns:
+            The problem and the release.
+
         Raises:
             InputError: A file is missing or malformed, or two files contradict each other.
             DoesNotHoldError: The release cannot belong to the problem.
@@ -253,9 +256,9 @@ class ProvesBound(Protocol[P, R]):
 
 @runtime_checkable
 class StatesProof(Protocol):
-    """The ability of a mechanism to guarantee that the bound in result.json exactly equals the proved bound.
+    """The ability of a mechanism to guarantee that the bound in result.json and the proved bound are the same double.
 
-    The two are the same double. Without this ability, the bound in result.json may be weaker than the proved one.
+    Without this ability, the bound in result.json may be weaker than the proved one.
     """
 
     bound_is_proof: ClassVar[bool]
@@ -266,20 +269,24 @@ class StatesProof(Protocol):
 class BoundsChosen(Protocol[P]):
     """The ability of a mechanism to say which releases its bound covers (:attr:`Outcome.bound_over`).
 
-    The bound covers either only releases over the chosen outputs, or releases over all candidate outputs.
+    If the mechanism chooses the outputs of a release from candidates, the bound covers either only releases over the
+    chosen outputs, or releases over all candidates.
 
     Without this ability, ``objective.bound_over`` is omitted.
     """
 
     def bound_over(self, problem: P, folder: Path) -> str | None:
-        """Return ``objective.bound_over``, based on the release folder's files, or None if no outputs were chosen."""
+        """Return the value of ``objective.bound_over``, or None if no outputs were chosen.
+
+        The value is determined from the files in the release folder.
+        """
 
 
 @runtime_checkable
 class SolvesProgram(Protocol):
     """The ability of a mechanism to solve a program whose value differs from the objective in result.json.
 
-    An example of such an optimisation program is a relaxation. Without this ability, results with a program in
+    The program is an optimisation problem such as a relaxation. Without this ability, results with a program in
     ``details.lp`` are rejected.
     """
 
@@ -365,7 +372,7 @@ class Audits(Protocol[P, R]):
     """
 
     def audit(self, problem: P, release: R, result: Result) -> Mapping[str, Any]:
-        """Return the keys of ``privopt audit --json`` that apply to the release, with their values."""
+        """Return the fields of ``privopt audit --json`` that apply to the release, as a mapping from names to values."""
 
 
 @runtime_checkable

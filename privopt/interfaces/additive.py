@@ -87,8 +87,8 @@ def certify_noise(
             field ``scales`` is named ``variances`` if all calls are Gaussian, or ``scales_or_variances`` if only some
             are.
         checked: The number of values to which noise was added. The default is the number of calls.
-        rests_on: The assumption that cannot be checked from the release, in words. By default, it is that the noise was
-            drawn freshly at the given scales.
+        rests_on: The assumption that cannot be checked from the release, in words. The default is the assumption that
+            the noise was freshly drawn at the given scales.
 
     Raises:
         UsageError: The noise of a call is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.
@@ -168,8 +168,8 @@ class ScaledNoiseRelease(Protocol):
 class AdditiveNoise(PureDP[ScaledNoiseRelease]):
     """Pure differential privacy from Laplace noise, certified at the scales recorded in the release.
 
-    A mechanism whose noise calls have other distributions, shares of the budget or further conditions should call
-    :func:`certify_noise` itself.
+    A mechanism should call :func:`certify_noise` itself if its noise has other distributions, if its noise calls have
+    fixed shares of the budget, or if further conditions must be checked.
 
     Attributes:
         epsilon: The exact budget.

@@ -215,7 +215,9 @@ def cost_of_draw(
 
 
 def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
-    """Return a sentence about the protection if, for example, a ledger allows :data:`EXAMPLE_REPORTS` reports.
+    """Return a sentence about the protection that a subject has under an example limit.
+
+    The example is a limit of :data:`EXAMPLE_REPORTS` reports.
 
     Args:
         guarantee: The guarantee of one report.
@@ -265,7 +267,7 @@ def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> 
 
 
 def _format_factor(exponent: Fraction) -> str:
-    """Return a phrase with exp(exponent), rounded up.
+    """Return a phrase such as "a factor of at most 4,065" for the factor exp(exponent), rounded up.
 
     >>> _format_factor(Fraction("8.31")), _format_factor(Fraction(100))
     ('a factor of at most 4,065', 'a factor of at most 2.7e+43')

@@ -24,7 +24,9 @@ STATED_DELTA: Final = 1e-6
 
 
 def one_in(probability: float) -> str:
-    """Return a positive probability in the form "1 in N", rounded up.
+    """Return a positive probability in the form "1 in N".
+
+    N is rounded down, so that the probability is never understated.
 
     >>> one_in(1e-6), one_in(0.3), one_in(3e-20)
     ('1 in 1,000,000', '1 in 3', '1 in 10^19')
@@ -51,7 +53,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the rho that one addition of Gaussian or Laplace noise spends, as explained in the class docstring."""
+        """Return the rho that one addition of Gaussian or Laplace noise costs, as explained in the class docstring."""
         if shift.law == "gaussian":
             return shift.square / (2 * shift.scale)
         # Laplace noise is epsilon-DP with epsilon = change / scale.
@@ -64,7 +66,10 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return three pairs (epsilon, delta) implied by rho, rounded up, which the conformance kit attacks."""
+        """Return three pairs (epsilon, delta) that rho implies, rounded up.
+
+        The conformance kit searches for events that violate one of these pairs.
+        """
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always has a rho
         # These epsilons are somewhat above rho. The privacy loss of Gaussian noise has mean rho and variance 2 rho.
@@ -81,7 +86,10 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause with the rate of correct guesses, and the change in odds for an epsilon and a delta."""
+        """Return a clause that bounds how often an attacker guesses right, and how far the odds can change.
+
+        The change in the odds is stated for the pair (epsilon, delta) from :meth:`point`.
+        """
         # The guess comes first. The factor, which may only be exceeded with probability delta, is far larger than the
         # change in odds for most results.
         epsilon, delta = cls.point(guarantee)
@@ -97,9 +105,9 @@ class ZCDP(BoundedOdds[R_contra]):
     def guess(cls, guarantee: Guarantee) -> float:
         """Return an upper bound on the probability of a correct guess, derived from a KL divergence of at most rho.
 
-        The guess is right with probability at most (1 + TV) / 2, where TV is the total variation distance. It is at
-        most Pinsker's bound sqrt(KL / 2), and at most the bound sqrt(1 - exp(-KL)) of Bretagnolle and Huber (1979),
-        which is smaller if rho is above 1.6.
+        The guess is right with probability at most (1 + TV) / 2, where TV is the total variation distance. TV is at
+        most sqrt(KL / 2), by Pinsker's inequality, and at most sqrt(1 - exp(-KL)), by that of Bretagnolle and Huber
+        (1979). The latter bound is smaller if rho is above 1.6.
         """
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always has a rho
@@ -113,7 +121,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return a line about what was checked, and lines about what a single release cannot show, as two lists."""
+        """Return what was checked, and what a single release cannot show, as two lists of lines."""
         checked = ["The noise's variance against the squares of what one individual can change, in rationals."]
         unchecked_claim = "That the noise was really drawn at that variance: one release cannot show it."
         return checked, [AGAIN.replace("epsilon", "the budget"), unchecked_claim]
@@ -136,7 +144,7 @@ class ApproxDP(ZCDP[R_contra]):
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return a tuple that contains only the guarantee's (epsilon, delta), as doubles rounded up."""
+        """Return a tuple whose only pair is the guarantee's own (epsilon, delta), rounded up to doubles."""
         assert guarantee.epsilon is not None  # a guarantee of this kind always has epsilon and delta
         return ((float_up(guarantee.epsilon), float_up(Fraction(guarantee.extra["delta_text"]))),)
 

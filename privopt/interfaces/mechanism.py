@@ -14,11 +14,11 @@ R = TypeVar("R", bound=Release)
 
 
 class Mechanism(ABC, Generic[P, R]):
-    """A method from a paper, from problem to release. Plugins subclass it and name the subclass in a MechanismSpec.
+    """Base class for mechanisms, each of which implements a method from a paper, from the problem to the release.
 
-    A mechanism that releases an obfuscation matrix subclasses
-    :class:`privopt_metric_dp.mechanisms.base.MetricMechanism` instead, and implements only one method. Each optional
-    ability (to plan, warn, audit, prove a bound, ...) is an additional member, as described in
+    Plugins subclass it and name the subclass in a MechanismSpec. A mechanism that releases an obfuscation matrix
+    subclasses :class:`privopt_metric_dp.mechanisms.base.MetricMechanism` instead, and implements only one method. Each
+    optional ability (to plan, warn, audit, prove a bound, ...) is an additional member, as described in
     :mod:`privopt.interfaces.abilities`.
 
     ``P`` is the type of the loaded problem (:meth:`load`), and ``R`` is the type of the release.

@@ -62,7 +62,7 @@ def factor(epsilon: float) -> str:
 
 
 def in_100(share: float) -> str:
-    """Return a probability as a number of times in 100, in words, rounded up to one decimal place.
+    """Return a probability as text such as "52.7 times in 100", rounded up to one decimal place.
 
     >>> in_100(0.5264), in_100(0.622459), in_100(0.0001)
     ('52.7 times in 100', '62.3 times in 100', '0.1 times in 100')
@@ -100,7 +100,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause about how well one individual is hidden, depending on the rate of correct guesses."""
+        """Return a clause about how well one individual is hidden, depending on how likely a correct guess is."""
         if cls.guess(guarantee) <= HIDING_GUESS:
             return "One individual makes little difference"
         return "What one individual changes may show"
@@ -145,13 +145,16 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
 
 class _Additive(BoundedOdds[R_contra]):
-    """A notion achieved by adding noise, whose epsilon bounds the odds of every result, without exception."""
+    """A notion achieved by adding noise, whose epsilon bounds how far the odds of any result can change.
+
+    The bound holds for every result, without a small probability of exceptions (delta).
+    """
 
     odds: ClassVar[bool] = True
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return a line about what was checked, and lines about what a single release cannot show, as two lists."""
+        """Return what was checked, and what a single release cannot show, as two lists of lines."""
         checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]
         return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
 
@@ -240,14 +243,17 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence that says that no privacy is promised, and for what reason."""
+        """Return a sentence that says that no privacy is promised, and why."""
         # A class method has no access to ``reason``, so the reason is taken from the statement.
         reason_text = result.guarantee.statement.removeprefix(NO_GUARANTEE)
         return f"This result promises no privacy: {reason_text}" if reason_text else "This result promises no privacy."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return a line that says that nothing was checked, and one that says that everything is unchecked."""
+        """Return a line that says that nothing was checked, and a line that says that everything is unchecked.
+
+        Each line is in a list of its own.
+        """
         return ["Nothing: this method claims nothing."], ["Everything."]
 
     @property

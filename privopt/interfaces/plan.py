@@ -143,5 +143,5 @@ class Plan:
 
 
 def _shorten_name(name: str) -> str:
-    """Shorten a part's name to at most :data:`MAX_NAME_CHARACTERS` characters, using three dots."""
+    """Shorten a part's name to at most :data:`MAX_NAME_CHARACTERS` characters, ending in "..." if it was too long."""
     return name if len(name) <= MAX_NAME_CHARACTERS else name[: MAX_NAME_CHARACTERS - 3] + "..."

@@ -110,7 +110,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the budget that one addition of noise spends, or None if such noise cannot satisfy the notion.
+        """Return the budget that one addition of noise costs, or None if such noise cannot satisfy the notion.
 
         The costs of several additions add up.
 
@@ -153,12 +153,12 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def warnings(cls, result: Result) -> Sequence[str]:
-        """Return clauses that warn readers if a guarantee is valid but of little value."""
+        """Return clauses that warn readers of a guarantee that is valid but offers little protection."""
         return ()
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return the parts of the claim that were checked and those that were not, as two lists of lines."""
+        """Return the parts of the claim that were checked, and those that were not, as two lists of lines."""
         return [str(result.certificate.arithmetic)], [AGAIN]
 
     @classmethod
@@ -199,7 +199,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
 
 class UtilityLoss(ABC, Generic[R_contra]):
-    """A loss of utility, which defines the objective of a model and by which releases are evaluated.
+    """A loss of utility, which serves as the objective of models and as the measure for evaluating releases.
 
     Attributes:
         unit: The unit of the loss.

@@ -64,8 +64,8 @@ class Section:
 
     Attributes:
         title: The heading, as plain text.
-        html: The markup shown below the text, made by :func:`privopt.report.render` or by a function that calls it,
-            such as ``table``. Any other text is escaped, so that it is shown verbatim.
+        html: The markup shown below the text. It must be made by :func:`privopt.report.render` or by a function that
+            calls it, such as ``table``. Any other string is treated as plain text and escaped.
         lead: One or two sentences about what the section shows, as plain text.
         paragraphs: Further paragraphs below the lead, as plain text.
         commands: Commands for readers to copy, one per line, shown below everything else.
@@ -81,10 +81,10 @@ class Section:
 
 
 class Reporting(Generic[P, R]):
-    """Presents the releases of a mechanism. Plugins subclass it and name the subclass in :attr:`Mechanism.reporting`.
+    """Base class for presenting the releases of a mechanism in reports, figures and maps.
 
-    The subclass is imported only when a report is made, so that plotting libraries are not loaded during solving. All
-    methods are optional.
+    Plugins subclass it and name the subclass in :attr:`Mechanism.reporting`. The subclass is imported only when a
+    report is made, so that plotting libraries are not loaded during solving. All methods are optional.
 
     Attributes:
         mechanism: The mechanism whose releases are presented.

@@ -118,7 +118,7 @@ COUNTED: Final = {"locations": "protected", "photos": "deleted", "choices": "pub
 
 @frozen(kw_only=True)
 class Bounds:
-    """The objective value of a release, and a proved bound on that of any release.
+    """The objective value of a release, and a proved bound on the objective value of any release.
 
     Attributes:
         value: The value of the release.
@@ -152,7 +152,7 @@ class Bounds:
 
 @frozen(kw_only=True)
 class Objective(Bounds):
-    """The objective value of a release after repair, together with a bound and the gap.
+    """The objective value of a published release, together with a proved bound and the gap.
 
     Attributes:
         unit: The unit of value and bound.
@@ -263,10 +263,10 @@ class Details:
 
 @frozen(kw_only=True)
 class Result:
-    """The claims that a release folder makes about its release, which form the content of ``result.json``.
+    """The claims that a release folder makes about its release. They form the content of ``result.json``.
 
-    :meth:`to_json` writes it, and :func:`privopt.run.build_result.read_result` reads it back. ``verify`` recomputes
-    every value except :attr:`time`, :attr:`solver` and ``details.told``.
+    :meth:`to_json` converts them to JSON, and :func:`privopt.run.build_result.read_result` reads them back. ``verify``
+    recomputes every value except :attr:`time`, :attr:`solver` and ``details.told``.
 
     Attributes:
         mechanism, method: The names of the mechanism and of its method.
@@ -275,8 +275,9 @@ class Result:
         problem: The problem file.
         seed: The seed of the run, even if no noise was drawn from it, or None if no seed was given.
         asked: The options of the run.
-        guarantee, objective, certificate: The privacy guarantee that is claimed, the loss, and the record of what was
-            checked.
+        guarantee: The privacy guarantee that is claimed.
+        objective: The loss and its bound.
+        certificate: The record of what was checked.
         time: The seconds that each phase took.
         solver: The name and version of the solver, and statistics about the search.
         details: Additional values from the mechanism.
@@ -334,7 +335,10 @@ class Result:
 
     @property
     def status_in_words(self) -> str:
-        """The status in words, with the requested gap if that is coarse, or a note on a missing or unproved bound."""
+        """The status in words, for readers.
+
+        It includes the requested gap if that is coarse, or says that the bound is missing or not proved.
+        """
         if self.status == "optimal" and self.asked.gap > FINE_GAP:
             return f"optimal within the gap of {self.asked.gap:g} asked"
         if self.told_bound is not None and self.status == "feasible":

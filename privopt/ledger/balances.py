@@ -70,7 +70,9 @@ class _Balance:
 
 @define(kw_only=True, eq=False)
 class LedgerTransaction:
-    """Reads and adds ledger entries in a single transaction. Added entries are written by :meth:`close` at the latest.
+    """A transaction in which ledger entries are read and added.
+
+    Added entries are written by :meth:`close` at the latest.
 
     Attributes:
         connection: The database, in a transaction.
@@ -97,7 +99,7 @@ class LedgerTransaction:
     # --- reading entries ----------------------------------------------------------------------------------
 
     def _find_entry(self, where: str, *values: object) -> Entry | None:
-        """Return the first entry that meets a condition, or None if there is none, after checking its hash.
+        """Return the first entry that meets a condition, or None if there is none. The entry's hash is checked first.
 
         Args:
             where: The condition in SQL, with a question mark for each value.
@@ -240,7 +242,10 @@ class LedgerTransaction:
 
     @property
     def names(self) -> str:
-        """The label of the scheme for naming subjects (:attr:`.subject_names.Names.label`), or "" before any charge."""
+        """The label of the scheme by which subjects are named, or "" before the first charge.
+
+        See :attr:`.subject_names.Names.label`.
+        """
         # An entry of kind "names" stores the scheme's label as its purpose.
         terms = self._last_terms("names")
         return "" if terms is None else terms.purpose
@@ -322,7 +327,7 @@ class LedgerTransaction:
 
         Args:
             name: The subject, as the ledger names it.
-            period: The report's calendar period, or None for the current one. Must be None if the limit is not per
+            period: The report's calendar period, or None for the current one. It must be None if the limit is not per
                 calendar period.
             limit: The limit in force, or None if there is no limit.
             unit: The unit of the charge.
@@ -435,8 +440,8 @@ class LedgerTransaction:
     def charges_for(self, purpose: str) -> dict[AccountKey, list[tuple[int, Fraction]]]:
         """Return the time and amount (epsilon or rho) of each charge for a purpose, grouped by account, oldest first.
 
-        Removed entries are not detected here. If some were removed, the charges appear to add up to less, and the
-        difference is charged again.
+        Removed entries are not detected here. If an entry was removed, the charges add up to too little, and callers
+        charge the difference again.
 
         Raises:
             DoesNotHoldError: One of these entries was changed.

@@ -33,7 +33,7 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
 
 
 def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence about the joint guarantee for all independently drawn reports about one subject.
+    """Return a sentence about the joint guarantee for all reports about one subject, which are drawn independently.
 
     Args:
         cost: The cost of each report.
