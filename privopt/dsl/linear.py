@@ -139,8 +139,8 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
     """Read the index tuples that a family of rows or a sum is restricted to.
 
     Args:
-        indices: The indices that can be restricted. Unless ``where`` names the restricted indices, tuples with m
-            entries restrict the first m of these.
+        indices: The indices that can be restricted. If ``where`` does not name the restricted indices, tuples with m
+            entries restrict the first m of ``indices``.
         where: An integer array of positions in the sets, shape (P, m); a sequence of tuples of labels (or plain labels
             if m is 1); or a pair ``(indices, tuples)`` that names the restricted indices.
 
@@ -203,14 +203,14 @@ def _are_indices(value: object) -> bool:
 
 
 def total(expression: Expression, *, over: Index | Sequence[Index], where: Where | None = None) -> Total:
-    """Return the sum of an expression over all values of the given indices, or over given tuples of index values.
+    """Return the sum of an expression over all values of the given indices, or only over certain tuples of values.
 
     Args:
         expression: The expression to sum.
         over: The indices to sum over.
-        where: The tuples of index values to sum over, as labels or positions, or None for all. In the form ``((i, k),
-            tuples)``, some of the named indices may be indices of the rows instead of the sum. Each row then sums only
-            over the tuples that match its own values of those indices.
+        where: The tuples of index values to sum over, as labels or positions, or None for all. In the form
+            ``((i, k), tuples)``, the named indices may include indices of the rows in which the sum is used. Each row
+            then sums only over the tuples that match its own values of those indices.
 
     Raises:
         ModelError: An argument is invalid, or an index occurs twice in ``over``.

@@ -274,7 +274,7 @@ class Model:
         self._put_objective(formula, sense, terms, quadratic, replacer.epigraphs)
 
     def _adopt_epigraphs(self, where: str, epigraphs: Iterable[Epigraph]) -> None:
-        """Make this model own the epigraphs' variables. Raise an error if a line uses another model's variables."""
+        """Assign the epigraphs' variables to this model. Raise an error if a line uses another model's variables."""
         for epigraph in epigraphs:
             epigraph.variable.owner, epigraph.variable.start = self, 0  # compile() assigns the columns
             for lines in line_families(epigraph):

@@ -153,7 +153,7 @@ class IndexSet:
         return self.position(value)
 
     def same_as(self, other: IndexSet) -> bool:
-        """Return whether both sets have the same name and the same elements in the same order."""
+        """Return whether this set and ``other`` have the same name and the same elements in the same order."""
         return self is other or (self.name == other.name and self.labels == other.labels)
 
 

@@ -326,7 +326,11 @@ def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] 
 
 
 def _labels_at(index_set: IndexSet, places: Ints) -> list[Any]:
-    """Return the labels at given positions in a set, converted to strings unless all have the same simple type."""
+    """Return the labels at the given positions in a set.
+
+    The labels are converted to strings unless they all have the same type, and this is a type of strings, ints, floats
+    or dates.
+    """
     labels = [index_set.labels[place] for place in places.tolist()]
     is_simple = len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | date)
     return labels if is_simple else [str(label) for label in labels]

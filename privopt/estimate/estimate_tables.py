@@ -227,7 +227,7 @@ def estimate_of(
     Args:
         opened: The release.
         reports: A data frame with the column of reports, or a sequence of reports. If the release publishes noisy
-            counts, these counts instead.
+            counts, a sequence or an array of these counts.
         column: The column that contains the reports.
         subject: The column that names each report's subject, or None if there is no such column. Only a subject's first
             report counts.

@@ -247,11 +247,11 @@ def choose_rounds(
 ) -> int:
     """Return the number of rounds with the best held-out likelihood in two-fold cross-validation.
 
-    Trips are split at random into two halves, and flows are fitted to each half. After each round, they are scored on
-    the other half by two likelihoods: that of the reported cells, and that of the groups that the reports most likely
-    belong to. With many cells, the first likelihood alone would favour flows that are too even, although there are
-    enough trips per group to show differences. For each likelihood, the smallest number of rounds that is about as good
-    as the best is determined, and the larger of these two numbers is returned.
+    Trips are split at random into two halves, and flows are fitted to each half. After each round, the flows are scored
+    on the other half by two likelihoods: the likelihood of the reported cells, and the likelihood of the groups that
+    the reports most likely belong to. With many cells, the first likelihood alone would favour flows that are too even,
+    even if there are enough trips per group to show differences. For each likelihood, the smallest number of rounds
+    that is about as good as the best is determined, and the larger of these two numbers is returned.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.

@@ -74,7 +74,7 @@ class Flows:
         shares: Array of shape (G, G), the share of trips from each group (row) to each group (column). The shares sum
             to 1.
         low, high: Arrays of shape (G, G), the lower and upper ends of the shares' intervals. The intervals are meant to
-            hold simultaneously, which was measured but not proved.
+            hold simultaneously. This was tested empirically, but is not proved.
         n: The number of trips with both reports.
         skipped: The number of rows with a missing report.
         method: ``"maximum-likelihood"`` or ``"smooth-maximum-likelihood"``.

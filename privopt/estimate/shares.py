@@ -67,7 +67,7 @@ class EstimateOptions:
             (:mod:`privopt.estimate.smooth_intervals`).
         resolution: The resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance, or
             0 for shares that are not smooth. If None, shares are smooth only if the intervals are smooth or if there
-            are more than 300 records with distances, and the resolution is the finest that the reports support.
+            are more than 300 records with distances. The resolution is then the finest that the reports support.
     """
 
     confidence: float = 0.95

@@ -112,7 +112,10 @@ class _Dask(WorkerExecutor):
             self._scattered.pop(key, None)
 
     def _wait_for_answer(self, future: Any, name: str) -> bool:
-        """Wait for a task. Return False if its worker, or data that it needs, is lost before the task finishes."""
+        """Wait for a task to finish, and return True once it has.
+
+        If its worker, or data that it needs, is lost before that, return False.
+        """
         from distributed import KilledWorker
 
         # Keep asking the scheduler, because Dask lets a task that names a lost worker wait forever.

@@ -19,8 +19,8 @@ class DurableLog(LogFile):
     """An append-only file of strings that only its owner can read.
 
     Strings are added in a block of :meth:`adding`. When the block ends, its strings are either all on disk or all
-    dropped. Only one process at a time can be inside such a block. If a string must be drawn only once, look it up and
-    add it in the same block::
+    discarded. Only one process at a time can be inside such a block. To make sure that a string is generated only once,
+    look it up and add it in the same block::
 
         with DurableLog(Path("sent"), name="file of messages sent", mark=0x666C6D31) as log, log.adding():
             sent = {round_of(text): text for text in log.texts()}

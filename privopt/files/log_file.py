@@ -205,7 +205,7 @@ class LogFile:
             connection.execute("ROLLBACK")
 
     def _is_current(self) -> bool:
-        """Return whether the open file is still the one at the path. If that file was removed, the result is True."""
+        """Return whether the open file is still the one at the path. If nothing is at the path, the result is True."""
         try:
             status = self.path.stat()
         except OSError:

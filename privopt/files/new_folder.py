@@ -420,9 +420,9 @@ def new_folder(
 ) -> Iterator[Path]:
     """Yield a folder to write into, which becomes ``target`` if the block succeeds and is removed if the block fails.
 
-    Only the owner can enter the folder until the block ends. Its files then get mode 0644, or 0600 in ``private/``. If
-    the run is killed, ``target`` is unchanged, but a hidden folder may be left next to it. The next run that writes to
-    the same place removes it.
+    Only the owner can enter the folder until the block ends. Its files then get mode 0644, or 0600 if they are in
+    ``private/`` or if the whole folder is private. If the run is killed, ``target`` is unchanged, but a hidden folder
+    may be left next to it. The next run that writes to the same place removes it.
 
     Args:
         target: The folder to create.

@@ -145,8 +145,9 @@ class ChoosesNotion(Protocol[P]):
 class TakesKinds(Protocol):
     """The ability of a mechanism to accept only some of the registered kinds in problem files.
 
-    A kind is a way to fill a role, such as a distance. The command ``describe`` omits the kinds that are not accepted,
-    together with their keys. Without this ability, a problem file can name any registered kind.
+    Each kind is registered for a role. For the role ``"distance"``, for example, each kind is a different distance. The
+    command ``describe`` omits the kinds that are not accepted, together with their keys. Without this ability, a
+    problem file can name any registered kind.
     """
 
     def takes(self, role: str, name: str) -> bool:
@@ -372,7 +373,7 @@ class Audits(Protocol[P, R]):
     """
 
     def audit(self, problem: P, release: R, result: Result) -> Mapping[str, Any]:
-        """Return the fields of ``privopt audit --json`` that apply to the release, as a mapping from names to values."""
+        """Return the fields of ``privopt audit --json`` that apply to the release, as a mapping."""
 
 
 @runtime_checkable

@@ -24,9 +24,7 @@ STATED_DELTA: Final = 1e-6
 
 
 def one_in(probability: float) -> str:
-    """Return a positive probability in the form "1 in N".
-
-    N is rounded down, so that the probability is never understated.
+    """Return a positive probability in the form "1 in N", with the probability rounded up.
 
     >>> one_in(1e-6), one_in(0.3), one_in(3e-20)
     ('1 in 1,000,000', '1 in 3', '1 in 10^19')
