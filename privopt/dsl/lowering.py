@@ -95,7 +95,7 @@ def between(lower: Expression, expression: Expression, upper: Expression) -> Ran
 
 
 def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
-    """Return an indicator relation, which must hold if the binary is 1 and need not hold if it is 0.
+    """Return a relation that must hold if a binary variable is 1, and need not hold if it is 0.
 
     It is compiled to big-M rows, each with the smallest M that the variables' bounds allow. If a variable lacks a bound
     that M depends on, compiling the model raises an error that names the variable.

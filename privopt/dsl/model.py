@@ -320,7 +320,7 @@ class Model:
         self._insert_rows(family, replace)
 
     def _insert_rows(self, rows: Family | Block, replace: bool) -> None:
-        """Append rows, or replace the rows that have the same name."""
+        """Append a family of rows, or replace the family of the same name if ``replace`` is True."""
         if replace:
             self._families[self._family_number(rows.name)] = rows
         else:

@@ -328,8 +328,8 @@ def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] 
 def _labels_at(index_set: IndexSet, places: Ints) -> list[Any]:
     """Return the labels at the given positions in a set.
 
-    The labels are converted to strings unless they all have the same type, and this is a type of strings, ints, floats
-    or dates.
+    The labels are converted to strings unless all of them have the same type, and it is ``str``, ``int``, ``float``,
+    ``date`` or a subclass of one of these.
     """
     labels = [index_set.labels[place] for place in places.tolist()]
     is_simple = len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | date)

@@ -15,7 +15,7 @@ from privopt.errors import ModelError
 
 
 def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) -> tuple[dict[Index, Ints], Ints, int]:
-    """Repeat each entry once for every index tuple that a sum runs over.
+    """Expand matrix entries over a sum, by repeating each entry once for every index tuple that the sum runs over.
 
     Args:
         binding: The summed indices, and the tuples that they are restricted to, if any.

@@ -66,9 +66,9 @@ def find_links(
             likely one.
 
     Returns:
-        A list of arrays of shape (M, M). The first is the most likely mixture. If ``extremes`` is True, up to two
-        extreme mixtures follow: the one nearest to the identity (each trip ends where it began) and the one nearest to
-        independence of starts and ends that are still plausible according to the likelihood.
+        A list of arrays of shape (M, M), of which the first is the most likely mixture. If ``extremes`` is True, up to
+        two extreme mixtures follow: one as near to the identity (each trip ends where it began) as the likelihood
+        allows, and one as near to independence of starts and ends as it allows.
     """
     uniform = UNIFORM_PART / len(columns)
     starts, ends = ((1.0 - UNIFORM_PART) * shares + uniform for shares in (start_shares, end_shares))

@@ -170,7 +170,7 @@ class Estimate:
 
     @property
     def each_by_itself(self) -> bool:
-        """Whether each interval holds only individually, so that all of them need not hold simultaneously."""
+        """Whether the confidence level applies to each interval individually rather than to all simultaneously."""
         return self.intervals_by.endswith(EACH)
 
     @property

@@ -26,7 +26,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class RemoteError(NamedTuple):
-    """A description of an error, which a worker sends to the process that owns it.
+    """A picklable description of an error, sent by a worker to the process that owns it.
 
     The error itself is not pickled, because unpickling would call its class with ``args``, which some classes do not
     accept.

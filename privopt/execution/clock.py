@@ -102,7 +102,7 @@ class Clock:
         self.end = math.inf if seconds is None else self.now() + seconds
 
     def cancel(self) -> None:
-        """Make the scope expire now. Any thread may call this, for example because no more results are needed."""
+        """Make the scope expire immediately. Any thread may call this, for example when no more results are needed."""
         # Minus infinity is reserved for this, so that is_cancelled can distinguish it from a deadline that has passed.
         self.end = -math.inf
 

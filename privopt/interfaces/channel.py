@@ -51,7 +51,8 @@ class Channel:
         """Check that the probabilities have the right shape and that each row is a distribution.
 
         Raises:
-            UsageError: The table does not match the ids, or a row is not a probability distribution.
+            UsageError: The shape of the probabilities does not match the ids, or a row is not a probability
+                distribution.
         """
         shape, expected_shape = self.probabilities.shape, (len(self.inputs), len(self.outputs))
         if shape != expected_shape:

@@ -52,7 +52,10 @@ class Release(ABC):
 
     @classmethod
     def read_without_problem(cls, folder: Path) -> Release | None:
-        """Return the release in a verified folder, for drawing reports, or None if reading it requires its problem."""
+        """Read the release in a verified folder without loading its problem, so that reports can be drawn from it.
+
+        The result is None if the release cannot be read without its problem.
+        """
         return None
 
     def sample(self, input_id: str, count: int) -> list[str]:
@@ -64,7 +67,10 @@ class Release(ABC):
         raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
 
     def channel(self) -> Channel | NoisyCounts | None:
-        """Return the channel from secrets to reports, for estimates from reports, or None if no reports are drawn."""
+        """Return the channel from secrets to reports, which is the basis of estimates from reports.
+
+        The result is None if the release draws no reports.
+        """
         return None
 
 
