@@ -43,13 +43,21 @@ _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
 
 
 def _check_period(instance: object, attribute: object, value: Any) -> None:
-    """Raise UsageError unless a field's value is a key of :data:`PERIODS` (attrs validator)."""
+    """Check that a field's value is a known kind of period (attrs validator).
+
+    Raises:
+        UsageError: The value is not a key of :data:`PERIODS`.
+    """
     if not isinstance(value, str) or value not in PERIODS:  # a list, for example, cannot be looked up
         raise UsageError(f"per must be one of {', '.join(PERIODS)}, got {cut(repr(value))}")
 
 
 def _check_zone(instance: object, attribute: object, value: Any) -> None:
-    """Raise UsageError unless a field's value is a time zone that means the same on all machines (attrs validator)."""
+    """Check that a field's value names a time zone that is the same on every machine (attrs validator).
+
+    Raises:
+        UsageError: The time zone is unknown or is one of :data:`MACHINE_ZONES`.
+    """
     try:
         is_known = isinstance(value, str) and ZoneInfo(value).key not in MACHINE_ZONES
     except (OSError, ValueError, KeyError):  # KeyError: unknown name; the others: a name that is a path
@@ -60,7 +68,9 @@ def _check_zone(instance: object, attribute: object, value: Any) -> None:
 
 @frozen
 class Calendar:
-    """A division of time into days, weeks or months in a given time zone, used for limits per period.
+    """A kind of calendar period (day, week or month) and a time zone, which together define the periods.
+
+    A ledger uses calendars for limits that apply per period.
 
     >>> Calendar("week", "Europe/Rome").period_at(datetime(2026, 3, 29, 22, 30, tzinfo=UTC))
     '2026-W14'
@@ -78,7 +88,7 @@ class Calendar:
 
     @property
     def text(self) -> str:
-        """The calendar as written in a ledger entry that sets a limit, such as ``day Europe/Rome``."""
+        """The calendar in the form used by ledger entries that set a limit, such as ``day Europe/Rome``."""
         return f"{self.per} {self.zone}"
 
     @classmethod

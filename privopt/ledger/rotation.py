@@ -63,15 +63,15 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @frozen(kw_only=True)
 class Rotation:
-    """The outcome of a rotation.
+    """The outcome of archiving a ledger's file and starting a new one that continues it.
 
     Attributes:
         archive: The archived file.
         head: The number and hash of the archived ledger's last entry, as ``N:HASH``.
         entries: The number of entries that were archived.
         carried: The number of charges carried over to the new ledger.
-        closed: Maps each budget unit (such as ``epsilon``) with a limit per calendar period to the first period that
-            can still be charged.
+        closed: A mapping from each budget unit (such as ``epsilon``) that has a limit per calendar period to the first
+            period that can still be charged. All earlier periods are closed.
     """
 
     archive: Path
@@ -110,7 +110,7 @@ class _Carried(NamedTuple):
     Attributes:
         time: The entry's time in microseconds since 1970, UTC.
         key: The account to which the entry is charged, or None if the entry is not a charge.
-        terms: The terms of the entry.
+        terms: The rest of the entry, such as its kind, notion and amount.
     """
 
     time: int
@@ -134,13 +134,13 @@ def predecessor_of(transaction: LedgerTransaction) -> Predecessor | None:
 
 
 def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
-    """Yield the archived ledgers that a ledger continues, starting with the newest, each open for reading.
+    """Yield the archived ledgers that a ledger continues, from the newest to the oldest.
 
-    The iteration ends at the first missing archive. Each archive is checked to contain the last entry that its
-    successor names.
+    Each item is a pair: the archive as recorded by its successor, and the archive opened for reading. The iteration
+    ends at the first missing archive.
 
     Raises:
-        DoesNotHoldError: An archive is not the ledger that its successor continues.
+        DoesNotHoldError: The last entry that a ledger records for its archive is not in that archive.
     """
     predecessor = predecessor_of(transaction)
     with ExitStack() as archives:
@@ -157,8 +157,9 @@ def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[P
 def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool:
     """Return whether a ledger or any of its archives records a charge to a subject other than the given one.
 
-    A missing archive counts as charging other subjects, because it might: under a limit per calendar period, a rotation
-    leaves the subjects of closed periods in the archive only. ``form`` is the log-file format of ledgers.
+    If an archive is missing, the result is True, because the archive might record such charges. Under limits per
+    calendar period, a rotation does not carry over charges for closed periods, so some subjects may occur only in an
+    archive. ``form`` is the log-file format of ledgers.
     """
     if transaction.has_others(subject):
         return True
@@ -496,8 +497,8 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
         The number of archived ledgers.
 
     Raises:
-        DoesNotHoldError: An archive is missing or was changed, its successor does not begin with the entries carried
-            over, or an archive was charged after its rotation.
+        DoesNotHoldError: An archive is missing or was changed, an archive's successor does not begin with the entries
+            carried over from it, or entries were added to an archive after its rotation.
     """
     count, oldest, missing = 0, transaction.path, predecessor_of(transaction)
     for _, archived in _checked_archives(transaction, form, progress):

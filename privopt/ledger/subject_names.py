@@ -69,11 +69,11 @@ class Names:
 
 
 def derive_column_key(key: bytes) -> bytes:
-    """Derive the key that hashes names in published tables from the key in a key file.
+    """Derive the key for hashing names in published tables from the key in a key file.
 
-    A ledger can use the same key file to hash the names of its subjects. Because the derived key is a different one, a
-    person's hash in a published table differs from the person's name in the ledger, and only someone who has the key
-    can link the two.
+    The same key file may also be used to hash the names of a ledger's subjects. Because published tables use a derived
+    key, a person's hash in a table differs from the person's hash in the ledger, and only someone who has the key can
+    link the two.
     """
     # The text starts with U+0000, which no subject's name contains. Otherwise the ledger would list the derived key as
     # the name of a subject with this name, for all its readers to see.

@@ -35,13 +35,16 @@ _ARCSINE_TERMS = tuple(math.comb(2 * k, k) / (4.0**k * (2 * k + 1)) for k in ran
 
 
 def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
-    """Return the Euclidean distance over the last axis, rounded down. The other axes are broadcast.
+    """Return the Euclidean distances between points, rounded down.
 
     >>> float(euclidean([0.0, 0.0], [3.0, 4.0]))
     5.0
 
     Args:
-        a, b: (..., dim) coordinates in the same unit. The result, of shape (...), has that unit too.
+        a, b: (..., dim) coordinates in the same unit. All axes but the last are broadcast.
+
+    Returns:
+        The distances, of the broadcast shape (...), in the unit of the coordinates.
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     # Broadcast the points' indices rather than the points, so that no point is copied for each pair.
@@ -120,21 +123,25 @@ def _root_below(total: float, total_rest: float, size: float, error: float) -> f
 
 @jit(inline="always")
 def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
-    """Return whether the squares of ``dim`` columns are summed in plain doubles, without tracking rounding errors.
+    """Return whether to sum the squares of ``dim`` columns in plain doubles, without tracking rounding errors.
 
-    ``rests`` is the number of points for which rounding errors of the coordinates are given. If it is not 0, the result
-    is always False.
+    This is the case for 16 to 1,024 columns if all coordinates are exact.
+
+    Args:
+        dim: The number of columns.
+        rests: The number of points for which rounding errors of the coordinates are given, or 0 if all coordinates are
+            exact.
     """
     return rests == 0 and _WIDE[0] <= dim <= _WIDE[1]
 
 
 @jit(inline="always")
 def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compiled
-    """Return a lower bound on a square root, given the radicand as a sum of squares computed in plain doubles.
+    """Return a lower bound on the square root of a sum of squares that was computed in plain doubles.
 
     The sum is over ``dim`` columns, in blocks of 16. Each square has a relative error of at most 3 u, where u is 2^-53,
-    and the summation adds at most (15 + dim / 16) u. The square root halves this error. Rounding the root and the
-    product that reduces it adds 2 u.
+    and the summation adds at most (15 + dim / 16) u. Taking the square root halves this error. Rounding the root, and
+    its product with the factor below 1 that makes it a lower bound, adds 2 u.
     """
     return 0.0 if total < 1e-280 else math.sqrt(total) * (1.0 - (dim / 32.0 + 16.0) * 2.0**-53)
 
@@ -143,12 +150,14 @@ def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compi
 def _plain_roots_of_square(
     points: Floats, across: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Write the distances from rows ``start`` to ``stop - 1`` to all later rows, with squares summed in plain doubles.
+    """Compute the distances from each of the points ``start`` to ``stop - 1`` to all later points.
+
+    Squares are summed in plain doubles, without tracking rounding errors.
 
     Args:
         points: (N, dim) coordinates.
         across: (dim, N) transpose of ``points``, in which neighbouring points lie side by side in memory.
-        start, stop: The range of rows whose distances are written.
+        start, stop: The range of points whose distances are computed.
         table: (N, N) array to which the distances are written, on both sides of the diagonal.
     """
     n, dim = points.shape
@@ -179,11 +188,12 @@ def _plain_roots_of_square(
 def distances_of_pairs(
     a: Floats, b: Floats, a_rest: Floats, b_rest: Floats, i: Ints, j: Ints, out: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Set out[p] to the greatest double that is proved to be at most the distance between a[i[p]] and b[j[p]].
+    """For each p, write the greatest provable lower bound on the distance between a[i[p]] and b[j[p]] to out[p].
 
-    The sums keep track of their rounding errors, so the result is exact for integer coordinates. As this would be slow
-    for vectors of 16 to 1,024 columns, their squares are summed in plain doubles instead, and the largest possible
-    error is subtracted: a relative error of at most 6e-15 for 300 columns. Distances below 1e-140 become 0.
+    The sums keep track of their rounding errors, so the result is exact for integer coordinates. For exact vectors of
+    16 to 1,024 columns, this would be slow. Their squares are therefore summed in plain doubles, and the result is
+    lowered by the largest possible error. Its relative error is then at most 6e-15 for 300 columns. Distances below
+    1e-140 become 0.
 
     Args:
         a, b: (N, dim), (M, dim) coordinates.
@@ -224,7 +234,7 @@ def distances_of_pairs(
 def distances_of_block(
     points: Floats, across: Floats, rests: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover
-    """Write the distances between rows ``start`` to ``stop - 1`` of ``points``, and from these to all later rows.
+    """Compute the distances from each of the points ``start`` to ``stop - 1`` to all later points.
 
     The distances equal those of :func:`distances_of_pairs` bit for bit.
 
@@ -233,7 +243,7 @@ def distances_of_block(
         across: (dim, N) transpose of ``points``, in which neighbouring points lie side by side in memory.
         rests: (dim, N) rounding errors of the coordinates (exact values minus doubles), or an array of shape (dim, 0)
             if all coordinates are exact.
-        start, stop: The range of rows whose distances are written.
+        start, stop: The range of points whose distances are computed.
         table: (N, N) array to which the distances are written, on both sides of the diagonal.
     """
     n, dim = points.shape
@@ -318,31 +328,30 @@ def great_circle(
 ) -> Floats:
     """Return great-circle distances in km, rounded down so that they never exceed the exact distances.
 
-    The haversine formula is used. Exchanging a and b gives the same result bit for bit, because no step depends on
-    which is which.
+    The haversine formula is used. Exchanging a and b gives the same result bit for bit.
 
     Args:
-        lat_a, lon_a: Latitudes and longitudes of the points a in degrees. All arrays are broadcast.
-        cos_a: Cosines of these latitudes, as :func:`cosine_of_latitude` returns them.
+        lat_a, lon_a: The latitudes and longitudes of the points a, in degrees. All arrays are broadcast.
+        cos_a: The cosines of these latitudes, as returned by :func:`cosine_of_latitude`.
         lat_b, lon_b, cos_b: The same values for the points b.
         lat_rest, lon_rest: The rounding errors of the coordinates' differences a - b (exact values minus doubles), in
             degrees.
-        error: Bound on a further relative error of the product of cosines.
+        error: A bound on any further relative error of the product of cosines.
 
     Notes:
         The error analysis is as follows, for a distance d on a sphere of radius R, with u = 2^-53.
 
-        With their rounding errors included, the differences of latitude and longitude have relative errors of 2 u and
-        3 u, even across the meridian of 180 degrees. So h = sin(d / 2R)^2 has a relative error of at most 60 u plus
-        ``error``. Reduced by 64 u and ``error``, h is below its exact value. The later steps (halving the angle three
+        Once corrected for rounding, the differences of latitude and longitude have relative errors of 2 u and 3 u, even
+        across the meridian of 180 degrees. So h = sin(d / 2R)^2 has a relative error of at most 60 u plus ``error``.
+        After it is reduced by 64 u and ``error``, h is below its exact value. The later steps (halving the angle three
         times, the series and the products) have errors below 12 u, so a distance reduced by 16 u is also below its
         exact value.
 
-        Beyond a quarter of the circumference h is near 1, so small errors of h are large errors of d. There the
-        distance to the point opposite b is subtracted from half the circumference. For that point, cos(d / 2R)^2 takes
-        the place of h: it is computed from the sum of the latitudes, and from 180 degrees minus the difference of
-        longitudes. The rounding errors of these two angles are not corrected. The angles therefore have an error of
-        6 pi u in radians, and change the distance by no more than that. The formulas have an error of 53 u in the
+        Beyond a quarter of the circumference, h is near 1, so small errors in h cause large errors in d. In this case,
+        the distance to the point opposite b is computed and subtracted from half the circumference. For that point,
+        cos(d / 2R)^2 takes the place of h. It is computed from the sum of the latitudes, and from 180 degrees minus the
+        difference of longitudes. The rounding errors of these two angles are not corrected, so the angles have an error
+        of 6 pi u in radians, and change the distance by no more than that. The formulas have an error of 53 u in the
         square, and therefore of at most 40 u in an angle of pi / 2. Reduced by 90 u times the radius, the distance is
         below its exact value.
     """

@@ -259,7 +259,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     constants = _LN2_HEAD, _LN2_MID, _LN2_TAIL, _COEFFICIENTS, KERNEL_ERROR
 
     def fill_bounds(first: int, end: int) -> None:
-        """Compute the bounds for distances ``first`` to ``end - 1``, in one thread."""
+        """Compute the bounds for the distances ``first`` to ``end - 1``."""
         _exp_bounds(head, tail, d[first:end], *constants, lower[first:end], upper[first:end])
 
     in_threads(fill_bounds, d.size, min_span=100_000)
@@ -340,10 +340,11 @@ def ball_of(value: Fraction) -> arb:
 
 
 def sign_of(number: Ball) -> int | None:
-    """Return the sign of a real number as 1, 0 or -1, or None if no precision in :data:`PRECISIONS` decides it.
+    """Return the sign of a real number as 1, 0 or -1, or None if its sign could not be determined.
 
-    ``number`` is a function that returns a ball (an interval) that contains the real number. It is called with
-    increasing precision until the ball determines the sign.
+    Args:
+        number: A function that returns a ball (an interval) that contains the real number. It is called with each of
+            :data:`PRECISIONS` in turn, until the ball determines the sign.
     """
     import flint
 

@@ -33,10 +33,11 @@ _MIN_DELTA = Fraction(1, 1 << _SUBNORMAL_BITS)
 
 
 def _terms(variance: Fraction) -> tuple[int, int, int]:
-    """Return the compiled sampler's parameters: integers t, n, d with the least n such that variance <= t n / d.
+    """Return the parameters of the compiled sampler: integers t, n and d such that t n / d is at least ``variance``.
 
-    t is close to the standard deviation, and d is a power of 2. The product 2 t n d stays below 2**43, so multiplying
-    it by the step counter of a Bernoulli draw, which stays small, does not overflow 64 bits.
+    t is close to the standard deviation, d is a power of 2, and n is as small as possible. The product 2 t n d stays
+    below 2**43, so multiplying it by the step counter of a Bernoulli draw, which stays small, does not overflow 64
+    bits.
 
     Raises:
         UsageError: The variance is not above 0, or exceeds 2**40.
@@ -67,7 +68,7 @@ def variance_above(variance: Fraction) -> Fraction:
 
 @jit(few=lambda words, t, n, d, samples, _: samples.size <= FEW_DRAWS)
 def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples`` from index ``sample_count`` on with draws from the discrete Gaussian distribution.
+    """Fill ``samples``, starting at index ``sample_count``, with draws from the discrete Gaussian distribution.
 
     In Algorithm 3 of Canonne, Kamath and Steinke 2020, a draw y from the discrete Laplace distribution with scale t is
     accepted with probability ``exp(-(|y| - n/d)^2 / (2 t n/d))``, which equals ``exp(-(d |y| - n)^2 / (2 t n d))``.
@@ -124,8 +125,8 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
     """Return a delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up by ball arithmetic.
 
     For any a > 1, delta = exp((a - 1)(a rho - epsilon)) (1 - 1/a)^a / (a - 1) is such a delta (Canonne, Kamath and
-    Steinke 2020, Corollary 13). The best a is searched for in doubles. Their rounding errors are harmless, because the
-    bound holds for any a. The result is at least 2**-1074 and at most 1.
+    Steinke 2020, Corollary 13). The search for the best a uses floating-point numbers. Their rounding errors are
+    harmless, because the formula is valid for any a. The result is at least 2**-1074 and at most 1.
 
     Raises:
         UsageError: rho or epsilon is not above 0.
@@ -149,8 +150,8 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return a rho for which rho-zCDP provably implies (epsilon, delta)-DP, close to the largest such rho.
 
-    The implication is proved in ball arithmetic by :func:`delta_of`. The result is lowered to a few millionths below
-    the largest possible rho, so that machines whose floating-point results differ slightly can still confirm it.
+    The implication is proved in ball arithmetic by :func:`delta_of`. The result stays a few millionths below the
+    largest possible rho, so that machines with slightly different floating-point results can still confirm it.
 
     Raises:
         UsageError: epsilon is not above 0, or delta is not between 0 and 1.

@@ -82,7 +82,7 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
             False, the directions of the edges are ignored.
 
     Returns:
-        (nodes,) indices from 0, in the order in which the components first occur.
+        (nodes,) component indices. Components are numbered from 0 in the order of their first nodes.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -94,7 +94,7 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
 
 
 def rank_by_first_use(labels: NDArray[Any]) -> Ints:
-    """Return the number of each entry's label, where labels are numbered from 0 in order of first occurrence.
+    """Renumber labels from 0 in order of first occurrence, and return the new number of each entry.
 
     ``labels`` has shape (n,) and any sortable type.
     """

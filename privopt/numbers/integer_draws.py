@@ -45,7 +45,7 @@ def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
 
 
 def read_in_blocks(source: Source) -> Source:
-    """Return a source that yields the same bytes, but reads them in blocks to save system calls."""
+    """Return a source of the same random bytes that reads them from ``source`` in blocks, to save system calls."""
     block = b""
 
     def read(count: int) -> bytes:

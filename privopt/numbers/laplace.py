@@ -40,9 +40,10 @@ _ZERO = np.uint64(0)
 
 @jit()
 def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
-    """Return a uniform integer below ``bound`` and the offset of the next unused word.
+    """Draw a uniform integer below ``bound``, and return it and the offset of the next unused word.
 
-    ``words`` are random 64-bit words, used from ``offset`` on. The returned offset is -1 if they ran out.
+    ``words`` are random 64-bit words, which are used from index ``offset`` onwards. The returned offset is -1 if they
+    ran out.
     """
     # This is 2**64 modulo bound, in 64-bit arithmetic. Words below it are rejected. The number of the other words is a
     # multiple of bound, so their remainders are uniform.
@@ -57,9 +58,11 @@ def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
 
 @jit()
 def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
-    """Draw True with probability exp(-u / t), for 0 <= u <= t (Algorithm 1).
+    """Draw True with probability exp(-u / t), for 0 <= u <= t.
 
     Returns the draw and the offset of the next unused word, which is -1 if the random ``words`` ran out.
+
+    Source: Canonne, Kamath and Steinke 2020, Algorithm 1.
     """
     # Von Neumann's method: the first k for which a draw of probability u / (t k) fails is odd with probability
     # exp(-u / t).
@@ -95,10 +98,11 @@ def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-unt
 
 @jit()
 def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
-    """Draw m >= 0 with P(m) proportional to exp(-m s / t) (Algorithm 2 without the sign).
+    """Draw m >= 0 with P(m) proportional to exp(-m s / t).
 
-    The integers u < t and v are drawn with probabilities proportional to exp(-u / t) and exp(-v). Then u + t v is
-    geometric with parameter exp(-1 / t), and its quotient by s, rounded down, is geometric with parameter exp(-s / t).
+    This is Algorithm 2 of Canonne, Kamath and Steinke 2020 without the random sign. The integers u < t and v are drawn
+    with probabilities proportional to exp(-u / t) and exp(-v). Then u + t v is geometric with parameter exp(-1 / t).
+    Dividing it by s and rounding down gives a geometric variable with parameter exp(-s / t).
 
     Returns m and the offset of the next unused word, which is -1 if the random ``words`` ran out.
     """
@@ -125,9 +129,11 @@ def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
-    """Draw a discrete Laplace value with scale t / s (Algorithm 2).
+    """Draw a discrete Laplace value with scale t / s.
 
     Returns the value and the offset of the next unused word, which is -1 if the random ``words`` ran out.
+
+    Source: Canonne, Kamath and Steinke 2020, Algorithm 2.
     """
     while True:
         magnitude, offset = draw_geometric(words, offset, s, t)
@@ -145,7 +151,7 @@ def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit(few=lambda words, s, t, samples, _: samples.size <= FEW_DRAWS)
 def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples`` from index ``sample_count`` on with discrete Laplace draws of scale t / s.
+    """Fill ``samples``, starting at index ``sample_count``, with discrete Laplace draws of scale t / s.
 
     ``words`` are random 64-bit words, used in order. Returns the number of words used and the number of samples that
     are now filled.
@@ -190,7 +196,8 @@ def draw_in_bulk(
     Args:
         count: The number of draws.
         fill: Function ``(words, *terms, samples, sample_count) -> (used_words, sample_count)``. It fills ``samples``
-            with complete draws from index ``sample_count`` on, and returns the number of words used and the new count.
+            with complete draws, starting at index ``sample_count``, and returns the number of words used and the new
+            number of filled samples.
         terms: The parameters of the distribution.
         source: The source of random bytes. The default is the operating system's entropy.
     """
@@ -230,7 +237,10 @@ def draw_wide_laplace(count: int, scale_reciprocal: Fraction, *, source: Source 
 
 
 def _draw_wide_laplace(source: Source, s: int, t: int) -> int:
-    """Draw a discrete Laplace value with scale t / s from a source of random bytes (Algorithm 2)."""
+    """Draw a discrete Laplace value with scale t / s from a source of random bytes.
+
+    Source: Canonne, Kamath and Steinke 2020, Algorithm 2.
+    """
     while True:
         # u + t v is geometric with parameter exp(-1 / t), where u is its remainder modulo t and v its quotient.
         u = draw_below(t, source)

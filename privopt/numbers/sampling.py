@@ -149,7 +149,9 @@ class CumulatedRows:
         return samples
 
     def draw_each(self, rows: NDArray[np.int64], *, source: Source | None = None) -> NDArray[np.int64]:
-        """Draw an index for each entry of ``rows``: index k for row i with probability exactly weights[i, k] / 2**63.
+        """Draw one index for each entry of ``rows``.
+
+        An index k is drawn for row i with probability exactly ``weights[i, k] / 2**63``.
 
         Args:
             rows: (B,) row indices from 0 to N - 1, in any order.
@@ -204,9 +206,9 @@ class CumulatedRows:
     def _look_up(self, rows: NDArray[np.int64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
         """For each row, return the number of running sums that are at most the given integer.
 
-        All rows are searched at once by binary search, because every search takes the same number of steps. Each step
-        halves the range of possible indices. No search can leave its row, because a row's last sum, 2**63, is larger
-        than any of the integers.
+        A binary search is run on all rows at once, which is possible because it takes the same number of steps for
+        every row. Each step halves the range of possible indices. No search can leave its row, because the last running
+        sum of a row, 2**63, is larger than any of the integers.
 
         Args:
             rows: (B,) row indices.

@@ -41,7 +41,7 @@ def choose_unit(lower: float, upper: float, maximum: float = math.inf) -> float:
 
 
 def stated_below(number: float, unit: float) -> float:
-    """Round a number down to an odd multiple of half a unit, then to a double.
+    """Round a number down to an odd multiple of half a unit, and then down to a double.
 
     >>> stated_below(10.3, 1.0), stated_below(-10.3, 1.0)
     (9.5, -10.5)
@@ -50,7 +50,7 @@ def stated_below(number: float, unit: float) -> float:
 
 
 def stated_above(number: float, unit: float) -> float:
-    """Round a number up to an odd multiple of half a unit, then to a double.
+    """Round a number up to an odd multiple of half a unit, and then up to a double.
 
     >>> stated_above(10.3, 1.0), stated_above(-10.3, 1.0)
     (10.5, -9.5)

@@ -169,8 +169,8 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
 def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[EntryPoint, str, str]]:
     """Return the entry points in order of precedence, each with the name and version of its package.
 
-    If two packages register the same name, the one that comes first takes precedence, so plugins cannot replace parts
-    of the project.
+    The core comes first, then the project's other packages, then third-party ones. If two packages register an entry
+    under the same name, the later one is rejected, so plugins cannot replace parts of the project.
 
     Args:
         points: The entry points of plugins.
@@ -194,7 +194,8 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
     """Return a registry of the valid entries, and add the invalid ones to ``broken``.
 
     An entry is invalid if an earlier entry has the same category and name, if it is a kind whose role is not
-    registered, or if it is a mechanism that claims a notion that is not registered.
+    registered, or if it is a mechanism that claims a notion that is not registered. If two mechanisms have the same
+    name, the earlier one is left out as well, because it is unclear which of them a user means.
 
     Args:
         entries: All entries, in order of precedence.
@@ -230,9 +231,10 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
 
 
 def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> MechanismSpec:
-    """Return a mechanism's spec, with a method added for each registered decomposer if the mechanism can be decomposed.
+    """Return a mechanism's spec with the methods that decomposers add to it.
 
-    A decomposer is skipped if the mechanism already has a method of that name.
+    If the mechanism can be decomposed, there is a method for each registered decomposer. A decomposer is skipped if the
+    mechanism already has a method of that name.
     """
     if not spec.decomposes:
         return spec

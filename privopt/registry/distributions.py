@@ -37,9 +37,9 @@ class DamagedDistribution:
     """A distribution whose entry points cannot be read.
 
     Attributes:
-        name: The distribution's name, taken from the name of its metadata folder. If the folder does not have the usual
-            form of name, this is the folder's full name.
-        reason: The reason, as a single line that begins with the path.
+        name: The distribution's name, taken from the name of its metadata folder. If the folder's name does not have
+            the usual form, this is the full name of the folder.
+        reason: A one-line explanation.
     """
 
     name: str
@@ -61,7 +61,7 @@ class InstalledEntryPoints:
 
 @cache
 def installed_entry_points() -> InstalledEntryPoints:
-    """Return the entry points of every distribution on the path. They are read only once per process."""
+    """Return the entry points of all distributions in the environment. They are read only once per process."""
     points: list[EntryPoint] = []
     damaged: list[DamagedDistribution] = []
     visited: set[str] = set()
@@ -162,7 +162,10 @@ def _path_of(distribution: Distribution) -> str:
 
 
 def _folder_name(distribution: Distribution) -> str:
-    """Return a distribution's name, taken from the name of its metadata folder, so that damaged files do not matter."""
+    """Return a distribution's name, taken from the name of its metadata folder.
+
+    No file in the folder is read, so this works even if the metadata is damaged.
+    """
     folder = PurePath(_path_of(distribution)).name
     match = _FOLDER.fullmatch(folder)
     return folder if match is None else match["name"].replace("_", "-")

@@ -103,7 +103,7 @@ class Entry(Generic[S]):
 
     @property
     def origin(self) -> str:
-        """The package, its version and the spec's target, as text for messages."""
+        """The package, its version and the spec's target in one line, for use in messages."""
         spec = cast("Spec", self.spec)
         if isinstance(spec, TemplateSpec):
             target = spec.package
@@ -128,7 +128,12 @@ class Entry(Generic[S]):
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
 
     def as_broken(self, reason: str, clash: tuple[str, str] | None = None) -> Broken:
-        """Return a record that this entry is left out of the registry because of a mistake by the plugin's author."""
+        """Return a record stating that this entry was left out of the registry.
+
+        Args:
+            reason: The mistake by the plugin's author, in one line.
+            clash: The category and name that two packages claim, or None if the mistake is a different one.
+        """
         return Broken(plugin=self.plugin, version=self.version, reason=reason, fatal=True, clash=clash)
 
 
@@ -218,8 +223,8 @@ class Registry:
         entries: The entries by category and name, with the core's entries first. The categories are ``"mechanism"``,
             the roles that kinds fill (``"notion"``, ``"solver"`` and so on), ``"role"``, ``"command"``, ``"name"`` (an
             object in the ``privopt`` package), ``"template"`` (for ``privopt new``), ``"trait"`` and ``"check"`` (for
-            the conformance kit), and ``"check of each ROLE"``.
-        broken: The plugins that could not be loaded, and the single entries that were left out.
+            the conformance kit), and ``"check of each ROLE"`` (a check of the kinds that fill a role).
+        broken: The plugins that could not be loaded, and the individual entries that were left out.
         observers: The implementations of the ``privopt_released`` hook.
         handle_hook: pluggy's caller for the ``privopt_handle`` hook, or None if no plugins are loaded.
     """
@@ -243,7 +248,7 @@ class Registry:
         return cast("Registered", self.find(MechanismSpec.category, name))
 
     def names(self, role: str) -> tuple[str, ...]:
-        """Return the names of the kinds that can fill a role, starting with the core's."""
+        """Return the names of the kinds that can fill a role, with the core's kinds first."""
         return tuple(self.of(role))
 
     def kind(self, role: str, name: str) -> Kind:
@@ -285,7 +290,7 @@ class Registry:
         raise UsageError("; ".join([str(error), *absences]))
 
     def describe_absences(self) -> list[str]:
-        """Return possible reasons for a missing name: plugins that failed to load and packages not installed."""
+        """Return possible reasons why a name is missing: plugins that failed to load, and missing packages."""
         failures = [f"{broken.plugin} could not be loaded: {broken.reason}" for broken in self.broken]
         return [*failures, *describe_missing_distributions()]
 

@@ -20,15 +20,20 @@ _REQUIREMENT: Final = re.compile(r"([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w.-]+)['
 
 
 def project_distributions() -> tuple[str, ...]:
-    """Return the names of the project's packages other than the core, or () if the core's metadata is damaged."""
+    """Return the names of the project's packages other than the core.
+
+    The result is empty if the core's metadata is missing or damaged.
+    """
     return tuple(name for name, extra in _optional_requirements() if extra == EXTRA)
 
 
 def describe_missing_library(error: ModuleNotFoundError) -> str | None:
-    """Return a sentence with the command that installs a missing library, or None if no extra of the core requires it.
+    """Return a sentence with the command that installs a missing library.
+
+    Returns None if the library is not an optional requirement of the core.
 
     Args:
-        error: The error that was raised by importing the library.
+        error: The error that was raised when the library was imported.
     """
     module = (error.name or "").partition(".")[0]
     extras = [extra for name, extra in _optional_requirements() if name == module and extra != EXTRA]
@@ -47,7 +52,10 @@ def _optional_requirements() -> tuple[tuple[str, str], ...]:
 
 
 def describe_missing_distributions() -> list[str]:
-    """Return a list with a sentence that names the project's missing packages, or an empty list if none is missing."""
+    """Return a sentence about the project's packages that are not installed, as a list with one item.
+
+    The list is empty if none is missing.
+    """
     missing = [name for name in project_distributions() if not _is_installed(name)]
     if not missing:
         return []
