@@ -52,13 +52,16 @@ def short_name(name: str) -> str:
 
 
 def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float = 0.3) -> tuple[Figure, Axes, Ints]:
-    """Create a figure with one row per name, from top to bottom, and return it, its axes and the rows' y positions.
+    """Create a figure with one row per name, from top to bottom.
 
     Args:
         names: The rows' names.
         label: The label of the x axis, which gives the name and unit of the values.
         width: The figure's width in inches.
         row: The height of each row in inches.
+
+    Returns:
+        The figure, its axes, and the y positions of the rows.
     """
     # The x axis and its label take 1.1 inches.
     figure, axes = axes_of(width, 1.1 + row * len(names))
@@ -109,7 +112,7 @@ def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, 
 
     Returns:
         The positions, (N, 2), as (x, y) or (longitude, latitude); the labels of both axes; and the mean latitude in
-        degrees, or None if the positions are lengths.
+        degrees, or None if the positions are in a unit of length.
     """
     if unit:
         return coordinates, (f"x ({unit})", f"y ({unit})"), None
@@ -195,7 +198,7 @@ def draw_maps(
 
 
 def use_logarithmic_scales(axes: Axes) -> None:
-    """Make both axes logarithmic, and label as many ticks as fit with plain numbers."""
+    """Make both axes logarithmic, and label as many ticks as there is room for, using plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_xscale("log")

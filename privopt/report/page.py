@@ -150,9 +150,9 @@ def table(
 
 
 def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the CSS class that makes report.css turn a table's rows into lists on screens too narrow for the table.
+    """Return the CSS class for a table that is too wide for some screens, or an empty string if it fits on all.
 
-    For a table that fits on every screen, this is an empty string.
+    On those screens, report.css shows the rows of a table with this class as lists.
     """
     # A column is at least as wide as its longest word, plus a gap of two characters.
     widths = [
@@ -171,7 +171,7 @@ def _words(text: str) -> list[str]:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a number, so that tables align it to the right."""
+    """Return whether a value is a number. Tables align numbers to the right."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)  # True is an int in Python
 
 
@@ -343,7 +343,10 @@ def _format_commands(result: Result) -> str:
 
 
 def _is_fact(value: object) -> bool:
-    """Return whether a value from ``solver`` in result.json fits on one line: not None, a mapping, a list or blank."""
+    """Return whether a value from ``solver`` in result.json can be shown on one line.
+
+    This excludes None, mappings, lists and blank strings.
+    """
     return value is not None and not isinstance(value, (dict, list)) and str(value).strip() != ""
 
 

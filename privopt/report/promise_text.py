@@ -33,6 +33,6 @@ def exposed_to(result: Result) -> str:
 
 
 def limits(result: Result) -> tuple[list[str], list[str]]:
-    """Return one-line descriptions of what was checked about the guarantee and of what was not, as two lists."""
+    """Return two lists of one-line descriptions: what was checked about the guarantee, and what was not."""
     lines: tuple[list[str], list[str]] = registry().kind("notion", result.guarantee.kind).load().limits(result)
     return lines

@@ -234,7 +234,7 @@ def make_narrow(figure: Figure) -> Figure:
 
 
 def use_whole_ticks(axis: Axis) -> None:
-    """Restrict an axis's ticks to integers, as for counts."""
+    """Restrict an axis's ticks to integers, for example for an axis of counts."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(nbins=MOST_TICKS, integer=True))

@@ -101,10 +101,10 @@ def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tupl
 
 
 def _budget_of(opened: OpenedFolder) -> list[Section]:
-    """Return a list with a section about the privacy budget that a noisy release spends, if it spends any itself.
+    """Return a list with a section about the privacy budget that a noisy release spends.
 
-    The list is empty if reports can be drawn from the release, because then each report spends budget. It is also empty
-    if a ledger cannot count the release's kind of guarantee.
+    The list is empty if reports can be drawn from the release, because then each report spends budget and the release
+    itself does not. It is also empty if a ledger cannot count the release's kind of guarantee.
     """
     result, release = opened.result, opened.release
     relation = opened.mechanism.privacy(opened.problem, result.method).relation
@@ -124,7 +124,8 @@ def _budget_of(opened: OpenedFolder) -> list[Section]:
 def write_figures(folder: Path, target: Path, *, progress: Progress | None = None) -> list[Path]:
     """Write all of a report's figures as SVG and PNG into the folder ``target``.
 
-    No file gets its name before all of them are complete. If a file cannot be renamed, the ones before it stay.
+    The files are renamed to their final names only once all of them are complete. If renaming one of them fails, those
+    that have already been renamed are kept.
 
     Args:
         folder: The release folder DIR, which is verified first.

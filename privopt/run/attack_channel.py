@@ -115,8 +115,9 @@ def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats
 def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple[float, tuple[int, int]]:
     """Return the largest log ratio per unit of distance, and the row indices of the two secrets that attain it.
 
-    The ratio is that between the probabilities of the same report for two secrets. It is infinite if a report is
-    possible for only one of the two secrets, or if two secrets at distance 0 have different probabilities.
+    A log ratio compares the probabilities of the same report for two secrets. It is infinite if the report is possible
+    for only one of them. The ratio per unit of distance is also infinite if two secrets at distance 0 have different
+    probabilities.
 
     Args:
         channel: The channel, which provides the distances.
@@ -146,7 +147,7 @@ def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple
 def _attack_by_sampling(
     channel: Channel, release: Release, pair: tuple[int, int], *, per_distance: bool
 ) -> dict[str, Any] | None:
-    """Attack two secrets with sampled reports, and return the audit's ``statistical`` entry.
+    """Draw reports for two secrets, and return the audit's ``statistical`` entry, a lower bound on epsilon.
 
     Returns None if reports cannot be drawn from the release.
 
@@ -171,7 +172,7 @@ def _attack_by_sampling(
 
 
 def attack_two(reports_by_secret: Sequence[Ints], names: Sequence[str], distance: float) -> dict[str, Any]:
-    """Return a lower bound on epsilon from samples drawn for two secrets, as the audit's ``statistical`` entry.
+    """Return the audit's ``statistical`` entry: a lower bound on epsilon from reports drawn for two secrets.
 
     Args:
         reports_by_secret: The reports drawn for each of the two secrets, as output indices. Both arrays have the same

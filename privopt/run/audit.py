@@ -30,8 +30,8 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
 
     Args:
         folder: The release folder.
-        over_time: The largest number of reports about the same place in attacks over time. If None, or if the mechanism
-            has no such attacks, the key ``over_time`` is left out.
+        over_time: The largest number of reports about the same place that an attack over time observes. If None, or if
+            the mechanism has no such attacks, the key ``over_time`` is left out.
         progress: Called with the name of each step.
 
     Returns:
@@ -118,7 +118,10 @@ def _format_lines(value: object, *, split: bool = False) -> list[str]:
 
 
 def _format_value(value: object) -> str:
-    """Return a value as text: floats with six significant digits, mappings in parentheses, and lists item by item."""
+    """Return a value as text, with floats to six significant digits and mappings in parentheses.
+
+    The items of a list are separated by spaces, or by "and" if there are exactly two.
+    """
     if value is None:
         return "unknown"
     if isinstance(value, float):
@@ -131,5 +134,5 @@ def _format_value(value: object) -> str:
 
 
 def _format_pairs(value: Mapping[str, Any]) -> str:
-    """Return a mapping as text, with each value after its name and commas in between."""
+    """Return a mapping as text: each name followed by its value, separated by commas."""
     return ", ".join(f"{inner.replace('_', ' ')} {_format_value(item)}" for inner, item in value.items())

@@ -67,9 +67,9 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
         options: The options of the run.
 
     Raises:
-        CertificationError: The release failed its certificate, its guarantee was not measured or is of another kind
-            than registered, its objective is not a number, its bound contradicts the objective, or the mechanism
-            reports a linear program that it does not declare.
+        CertificationError: The release could not be certified, its guarantee was not measured or is not of the
+            registered kind, its objective is not a number, its bound contradicts the objective, or the mechanism
+            reports a linear program although it does not declare that it solves one.
         Exception: Any other error that was raised while the objective was evaluated.
     """
     registered, method, mechanism = task.registered, task.method, task.mechanism
@@ -137,7 +137,7 @@ def _program_bounds(program: Mapping[str, Any]) -> Bounds:
 
 
 def _check_certificate(task: Task, measurement: Measurement) -> None:
-    """Check that a release passes its certificate, and that its guarantee was measured and is of the registered kind.
+    """Check that a release's certificate holds, and that its guarantee was measured and is of the registered kind.
 
     Args:
         task: The mechanism and its method, which are named in error messages.
@@ -165,7 +165,9 @@ def problem_reference(copy: ProblemCopy) -> ProblemFile:
 
 
 def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
-    """Return a bound on the optimum, or the objective's value if the bound lies beyond it by no more than rounding.
+    """Check that a bound on the optimum does not contradict the objective's value, and return the bound.
+
+    If the bound lies beyond the value by no more than a rounding error, the value is returned instead.
 
     Args:
         bound: A lower bound, or an upper bound if ``maximise``.

@@ -21,7 +21,7 @@ folder."""
 
 
 def find_kernel() -> Path:
-    """Return the path of the formally verified checker, found next to the Python interpreter or else on ``PATH``.
+    """Find the formally verified checker, next to the Python interpreter or else on ``PATH``, and return its path.
 
     Raises:
         UsageError: The checker is not installed.

@@ -118,8 +118,8 @@ class ProblemCopy:
     def write(self, work: Path) -> None:
         """Write the public files to ``problem/``, and the secret files to ``private/``.
 
-        Public replacements for secret files go to ``problem/`` as well. Of public tables, only those columns that were
-        read are written.
+        Public replacements for secret files go to ``problem/`` as well. Columns of public tables that were never read
+        are left out.
 
         Args:
             work: The release folder that is being written.
@@ -190,13 +190,16 @@ def _in_one_form(file: File) -> bytes:
 
 
 def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
-    """Choose unique names that end in ``.csv`` for files that were converted to CSV, and return them by old name.
+    """Choose unique names that end in ``.csv`` for files that were converted to CSV.
 
     A name that already ends in ``.csv`` stays the same.
 
     Args:
         names: The current names of the files.
         used_names: Names that must not be given to another file.
+
+    Returns:
+        The new name of each file, keyed by its current name.
     """
     renamed: dict[str, str] = {}
     for name in sorted(names):
@@ -228,10 +231,10 @@ def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
 
 
 def _file_identity(file: File) -> tuple[int, int] | str:
-    """Return a key that is equal for all names of the same file, even if some of them are links.
+    """Return a value that identifies a file, even if the file has several names or is reached through links.
 
-    Comparing names would not be enough, because a file that one key declares secret could be published under another
-    name. The key consists of the device and inode numbers. For a file in memory, it is the name.
+    This is the pair of its device and inode numbers or, for a file in memory, its name. Comparing names would not be
+    enough, because a file that is declared secret under one name could then be published under another.
     """
     if file.path is None:
         return file.name
@@ -252,11 +255,14 @@ def _is_inside(name: str) -> bool:
 
 
 def _choose_names(names: list[str], used_names: set[str]) -> dict[str, str]:
-    """Choose unique names in a separate folder for files outside the problem's folder, and return them by old name.
+    """Choose unique names, in a separate folder, for files outside the problem's folder.
 
     Args:
         names: The paths of the files, as written in the problem file.
         used_names: The names of the problem's other files.
+
+    Returns:
+        The new name of each file, keyed by its path in the problem file.
     """
     # Find a folder name that no other file of the problem uses.
     folder = "external"

@@ -41,7 +41,9 @@ __all__ = ["Copies", "Run", "SolveOutcome", "new_copies", "publish_release", "re
 
 @define(kw_only=True)
 class Copies:
-    """A mechanism's clean copies of files (``--copy-to``), in a hidden folder that is renamed at the end.
+    """The clean copies of files that a mechanism makes (``--copy-to``), such as photos without metadata.
+
+    The copies are written to a hidden folder, which is renamed at the end of the run.
 
     Attributes:
         target: The final folder, or None if no copies are made.
@@ -75,11 +77,11 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
     Args:
         target: The final folder, which must be missing or empty unless ``force`` is True. If None, no copies are made.
         out: The release folder DIR, whose result lists the copies.
-        force: Whether ``target`` may be replaced, provided that it contains exactly the copies that an earlier DIR
-            lists.
+        force: Whether ``target`` may be replaced, provided that it contains exactly the copies listed in an earlier
+            release folder at ``out``.
 
     Raises:
-        UsageError: ``target`` contains anything else, or cannot be created.
+        UsageError: ``target`` contains anything else, is not a folder, lies in DIR, or cannot be created.
         StoppedError: ``target`` could not be written.
     """
     if target is None:
@@ -161,8 +163,8 @@ class Run:
         out: The folder to write.
         start_time: The start of the run on the monotonic clock, in seconds.
         context: The context that is passed to the mechanism.
-        workspace: Creates the hidden folder and turns it into the release folder.
-        copies: The hidden folder of clean copies, if any.
+        workspace: The object that creates a hidden folder and turns it into the release folder.
+        copies: The clean copies of files that the mechanism makes, if any.
         add_note: A function that adds a sentence to any error raised later in the run.
     """
 
@@ -272,7 +274,7 @@ def _phase_times(task: Task, run: Run) -> Times:
     about them.
 
     Args:
-        task: The problem, which has the list of secret files.
+        task: The task, whose problem lists the secret files.
         run: The run, whose context measured the phases.
     """
     times = {phase: run.context.times.get(phase, 0.0) for phase in ("build", "solve", "repair", "verify")}

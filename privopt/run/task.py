@@ -266,9 +266,9 @@ def read_problem(
 def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
     """Add a hint to a fault about an unknown key that says where the key is accepted. Return other faults unchanged.
 
-    The key may belong to another kind of the same table, to other tables of the mechanism, or to the same table of
-    other mechanisms in the same package. These are tried in this order, and the hint names the first that accepts the
-    key.
+    The key may be valid in the same table with another ``kind``, in other tables of the mechanism, or in the same table
+    of other mechanisms in the same package. These are tried in this order, and the hint names the first that accepts
+    the key.
 
     Args:
         mechanism: The mechanism that does not accept the key.

@@ -118,9 +118,10 @@ def _verdict_file(folder: Path) -> Path:
 
 
 def _cache_folder() -> Path:
-    """Return the cache folder for verdicts: the value of the environment variable, or else the user's cache folder.
+    """Return the folder in which verdicts are cached.
 
-    The variable's name is :data:`CACHE`.
+    This is the value of the environment variable named by :data:`CACHE` or, if that is not set, the user's cache
+    folder.
     """
     folder = os.environ.get(CACHE)
     if folder:
@@ -395,8 +396,9 @@ def _verify_once(folder: Path, progress: Progress | None) -> Word:
 def _collect_errors(lines: list[str], where: str, but: type[PrivoptError] = StoppedError) -> Iterator[None]:
     """Append any error raised in the ``with`` block to ``lines``, as a line that begins with ``where``.
 
-    Files that ``solve`` did not write may cause any kind of exception. Errors of the class ``but`` are not caught, nor
-    are errors about limits (:class:`StoppedError`), which say nothing about the folder.
+    This is used for files that ``solve`` may not have written, because they can cause any kind of exception. Exceptions
+    of the class ``but`` are not caught, nor is :class:`StoppedError`, which only means that a limit was reached and
+    says nothing about the folder.
     """
     try:
         yield
@@ -464,7 +466,10 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
 
 
 def _find_bound_over(opened: OpenedFolder) -> str | None:
-    """Return which outputs the lower bound covers, ``"all"`` or ``"chosen"``, or None if no outputs were chosen."""
+    """Return which outputs the lower bound covers (:attr:`Objective.bound_over`).
+
+    This is ``"all"`` or ``"chosen"``, or None if the mechanism did not choose outputs for this problem.
+    """
     mechanism = opened.mechanism
     return mechanism.bound_over(opened.problem, opened.folder) if isinstance(mechanism, BoundsChosen) else None
 

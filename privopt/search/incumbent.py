@@ -97,7 +97,8 @@ class Answer(Generic[R]):
         offers: The number of offers that this method made.
         path: The steps of the search, in words.
         stopped: Whether a time limit or an interrupt ended the search early.
-        trajectory: The values and bounds that solvers had reported over time, as tuples (seconds, bound, value).
+        trajectory: The best bound and value known after each improvement, as tuples (seconds, bound, value). They may
+            have been reported by solvers without having been checked.
         details: Statistics that the methods reported, by name.
     """
 
@@ -116,12 +117,12 @@ class Answer(Generic[R]):
 class Incumbent(Offers[C, P], Generic[C, P, R]):
     """The best offer from each method, the best certified release and the best proved bound.
 
-    Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time. The
-    lock on the stored offers is never held while solvers' code (in a :class:`~privopt.search.offers.Later`) or the
-    certifier runs, so offers and queries do not wait for them. Privacy does not depend on the locks: if a solver
+    The methods of this class can be called from any thread. Certifying and proving run in the caller's thread, one at a
+    time. The lock on the stored offers is never held while solvers' code (in a :class:`~privopt.search.offers.Later`)
+    or the certifier runs, so offers and queries do not wait for them. Privacy does not depend on the locks: if a solver
     modifies a matrix in the meantime, the modified matrix is repaired and certified like any other.
 
-    A promised value or bound is one that a solver reports and nobody has checked yet.
+    A promised value or bound is one that a solver has reported and that has not been checked yet.
 
     Attributes:
         certifier: The object that certifies candidates and proves bounds.
@@ -129,9 +130,9 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         scope: The time scope in which the incumbent was created. Certification is not interrupted before this scope
             ends.
         closing_time: The time scope for proofs, inside ``scope``. :meth:`begin_closing` sets its end.
-        step_seconds: The longest duration of "certify" and "prove" so far in this run. A duration that includes
+        step_seconds: The longest duration of each of the steps "certify" and "prove" so far. A duration that includes
             compilation may be a few seconds too long, so it is replaced once the step has run without compilation.
-        cold_steps: The steps that have run only with compilation so far.
+        cold_steps: The steps that have included compilation every time they have run so far.
         ended_steps: The steps that were interrupted because their time scope ended. They are not started again.
         changed: An event that is set by every offer.
         best_certified: The best certified release. Its value is infinite until a release has been certified.
@@ -255,7 +256,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether the best value and bound, certified or only promised by solvers, are within the gap."""
+        """Whether the best value and the best bound are within the gap, even if only promised by solvers."""
         return is_within_gap(self.promised_value, self.promised_bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
@@ -336,8 +337,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def _closing_turn(self) -> Iterator[bool]:
         """Wait until no other thread is certifying or proving, and yield whether it is this thread's turn.
 
-        If a release has already been certified, the wait ends with :attr:`closing_time`, because the other thread's
-        result is not needed.
+        If a release has already been certified, the thread waits no longer than :attr:`closing_time` allows, because
+        the other thread's result is not needed.
         """
         has_release = self.best_certified.release is not None
         seconds = min(self.closing_time.left, threading.TIMEOUT_MAX) if has_release else threading.TIMEOUT_MAX
@@ -459,14 +460,14 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def has_unproved_bound(self, min_gain: float) -> bool:
-        """Return whether proving the highest promised bound would close more than a given part of the remaining gap.
+        """Return whether proving the highest promised bound would narrow the remaining gap by enough.
 
         If no bound has been proved yet, any promised bound qualifies. The result is False as long as nothing is
         certified or nothing is promised.
 
         Args:
-            min_gain: The required part, as a fraction of the difference between the best certified value and the best
-                proved bound.
+            min_gain: The fraction of the remaining gap that the bound must close. The gap is the difference between the
+                best certified value and the best proved bound.
         """
         with self._lock:
             value, proved, promised = self.best_certified.value, self.best_proved.bound, self.promised_bound
@@ -475,7 +476,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return proved == -math.inf or promised > proved + min_gain * max(0.0, value - proved)
 
     def prove_late(self, seconds: float) -> bool:
-        """Call :meth:`prove` with a new time limit of ``seconds``, even if the time for proofs had already run out."""
+        """Call :meth:`prove` with a new time limit of ``seconds``, even if the limit for proofs has already expired."""
         self.begin_closing(seconds)
         self.ended_steps.discard("prove")
         return self.prove()

@@ -77,7 +77,7 @@ class Offer(Generic[C, P]):
 
     @property
     def firm_part(self) -> Offer[C, P]:
-        """This offer, without its candidate if the candidate is not firm (if repairing it may change its value)."""
+        """This offer without its candidate, or the whole offer if repairing the candidate does not change its value."""
         return self if self.firm else evolve(self, candidate=None)
 
 
@@ -124,7 +124,7 @@ class Offers(Generic[C, P]):
     offer_count: int = 0
 
     def __init__(self, gap: float, *, progress: Callable[[str, int, float | None, float | None], object] | None = None):
-        """Create a search without offers.
+        """Create a search that has not received any offers yet.
 
         Args:
             gap: The relative gap to reach.

@@ -47,9 +47,9 @@ def run_search(
 ) -> Answer[R]:
     """Run a search until it ends, or until the remaining time is needed for certifying, proving and writing.
 
-    Certification may continue after the search's time is up, but proofs end with the time reserved for closing. If
-    there is no limit, nothing is certified during the search, so that runs are exactly reproducible. The first
-    interrupt ends the search, and the second ends certification.
+    Certification may continue after the search's time is up, but proofs must finish within the time reserved for these
+    closing steps. If there is no time limit, nothing is certified during the search, so that runs are exactly
+    reproducible. The first interrupt ends the search, and the second ends certification.
 
     Args:
         search: A function that makes offers to the incumbent. If it does not return when its time is up, its thread is
@@ -115,9 +115,10 @@ def _certify_during(
     has_limit: bool,
     earlier_holds: int | None,
 ) -> None:
-    """Wait for a search. If it has a time limit, spend about a tenth of the time on certifying and proving its offers.
+    """Wait for a search to end, and certify and prove its offers in the meantime if it has a time limit.
 
-    A hold marks work for which the caller waits even if the search's time is up.
+    Certifying and proving take about a tenth of the time. A hold marks work for which the caller waits even if the
+    search's time is up.
 
     Args:
         call: The running search.
@@ -171,7 +172,7 @@ def _certify_during(
 
 
 def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bool) -> bool:
-    """Certify the best offer, then certify and prove others while time is left. Return whether there was enough time.
+    """Certify the best offer, then certify and prove others while time is left.
 
     At least one candidate is certified even if the time is up, because there would be no release otherwise.
 
@@ -180,6 +181,9 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
         search_time: The time scope of the search, whose remaining time is used for certifying and proving.
         begins_held: Whether the search began with work that is known to be short. If so, the proof is short too, and is
             given more time in case the machine is busy.
+
+    Returns:
+        Whether there was enough time.
     """
     incumbent.begin_closing(max(search_time.left, incumbent.closing_seconds, MIN_CLOSING_SECONDS))
 

@@ -53,7 +53,11 @@ class Statement:
     values: Mapping[str, str]
 
     def __attrs_post_init__(self) -> None:
-        """Raise ModelError if the claim is not one that the catalogue explains."""
+        """Check the claim.
+
+        Raises:
+            ModelError: The claim is not one of those explained in the catalogue.
+        """
         if self.claim not in CLAIMS:
             raise ModelError(f"claim must be one of {', '.join(CLAIMS)}, got {self.claim!r}")
 
@@ -399,9 +403,9 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
 
 def _format_up(value: float | None, limit: float | None) -> str:
-    """Format a number with four significant digits, rounded up. None and infinity become words.
+    """Format a number with four significant digits, rounded up. None and infinity are replaced by words.
 
-    If the number is at most ``limit``, so is the rounded number.
+    A number that is at most ``limit`` is not rounded to a value above ``limit``.
 
     >>> _format_up(1.53348, 2.0), _format_up(0.0999977, 0.1), _format_up(None, 1.0)
     ('1.534', '0.1', 'unknown')
