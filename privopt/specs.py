@@ -127,8 +127,8 @@ class MechanismSpec:
         summary: A one-line description for ``privopt list``.
         source: The paper that describes the mechanism.
         methods: The methods for solving the mechanism's problems, at least one. The first is the default.
-        decomposes: Whether the mechanism can be solved by decomposition. If so, each registered decomposer's name is a
-            method as well.
+        decomposes: Whether the mechanism's problems can be solved by decomposition. If so, every registered decomposer
+            can be used as a method under its own name.
     """
 
     category: ClassVar[str] = "mechanism"
@@ -161,7 +161,7 @@ class MechanismSpec:
         return self.kind_of(method) != NOTHING
 
     def asks(self, method: MethodSpec) -> bool:
-        """Return whether a method claims no privacy and therefore needs the user's consent (``--allow-unsafe``)."""
+        """Return whether a method needs the user's consent (``--allow-unsafe``) because it claims no privacy."""
         return method.consent and not self.promises(method)
 
 
@@ -259,10 +259,12 @@ class NameSpec:
 
 @frozen(kw_only=True)
 class TraitSpec:
-    """The spec of a trait of releases, which the conformance kit uses to select the checks that apply to a release.
+    """The spec of a trait of releases.
+
+    The conformance kit runs a check only on releases that have all the traits that the check requires.
 
     Attributes:
-        name: The trait's name, by which checks require it.
+        name: The trait's name, as used in the requirements of checks.
         missing: A clause that says why a check that requires the trait does not apply to releases without it.
         target: The function as ``"package.module:function"``. It takes a release class and returns whether its releases
             have the trait.
@@ -292,7 +294,10 @@ class CheckSpec:
 
     @property
     def category(self) -> str:
-        """The category in which the check's name must be unique. Each role has one, and mechanisms have another."""
+        """The category in which the check's name must be unique.
+
+        The checks for mechanisms form one category, and the checks for each role form another.
+        """
         return "check" if self.role is None else f"check of each {self.role}"
 
 
@@ -372,4 +377,7 @@ class Hooks:
     @staticmethod
     @hookspec
     def privopt_released(release: object, problem: object) -> None:
-        """React to a certified release, whose verified folder is already in its final place. Errors become warnings."""
+        """React to a certified release, after its folder has been verified and moved into place.
+
+        An error that this hook raises does not undo the release, but is reported as a warning.
+        """

@@ -215,7 +215,7 @@ def _has_hash(transaction: LedgerTransaction, number: int, digest: str) -> bool:
 
 
 def _previous_period(limit: Limit, now: int) -> str:
-    """Return the calendar period before the current one, which a rotation keeps open for rows that arrive late.
+    """Return the name of the previous calendar period, which a rotation keeps open for rows that arrive late.
 
     Args:
         limit: A limit per calendar period.
@@ -498,7 +498,8 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
 
     Raises:
         DoesNotHoldError: An archive is missing or was changed, an archive's successor does not begin with the entries
-            carried over from it, or entries were added to an archive after its rotation.
+            carried over from it, or an archive received entries after its rotation (other than the one that marks it as
+            archived).
     """
     count, oldest, missing = 0, transaction.path, predecessor_of(transaction)
     for _, archived in _checked_archives(transaction, form, progress):

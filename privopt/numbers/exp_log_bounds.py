@@ -244,8 +244,8 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
     Returns:
         ``lower`` and ``upper``, (P,) neighbouring doubles with lower <= exp(epsilon d) <= upper. Where epsilon d
-        exceeds 45, ``lower`` is only a lower bound on exp(45) and ``upper`` is infinite, because no ratio of weights is
-        that large.
+        exceeds 45, ``lower`` is only a lower bound on exp(45) and ``upper`` is infinite. This is sufficient, because no
+        ratio of two weights in a release is as large as exp(45).
     """
     d = np.ascontiguousarray(distances, dtype=np.float64)
     lower, upper = np.empty_like(d), np.empty_like(d)

@@ -113,10 +113,11 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
 
 
 class CumulatedRows:
-    """Rows of integer weights and their running sums, which are computed when a row is first drawn from.
+    """A sampler for rows of integer weights.
 
-    To draw from a row, a uniform 63-bit integer is looked up among its running sums. The number of integers that map to
-    an index equals the index's weight, so the draws are exact. Several threads may draw at once.
+    The running sums of a row are computed when the first draw is made from it. For each draw, a uniform 63-bit integer
+    is looked up among these sums. The number of integers that map to an index equals the index's weight, so the draws
+    are exact. Several threads may draw at once.
 
     Attributes:
         _weights: (N, K) integer weights.

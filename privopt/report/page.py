@@ -56,7 +56,10 @@ WHOLE_NUMBER: Final = re.compile(r"(?<![\w.,])\d{4,15}(?![\w,]|\.\d)", re.ASCII)
 def figure_section(
     title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None, for_experts: bool = False
 ) -> Section:
-    """Return a section with a title, a lead sentence and a figure. If ``narrow`` is given, phones show it instead."""
+    """Return a section with a title, a lead sentence and a figure.
+
+    On phones, ``narrow`` is shown instead of the figure if it is given.
+    """
     return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow), for_experts=for_experts)
 
 
@@ -164,7 +167,7 @@ def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Split a string where a line may break, and truncate each part to 24 characters."""
+    """Split a string into the parts between which a line may break, each truncated to 24 characters."""
     # A position such as (x 0.3 km, y 0 km) counts as one word. Words with more than 24 characters, such as paths, can
     # break anywhere.
     return [word[:24] for word in re.findall(r"\([^()]*\d[^()]*\)|\S+", text)]
@@ -176,7 +179,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _judge(result: Result) -> tuple[str, str]:
-    """Return the text and CSS class of the badge that says how far the guarantee is proved."""
+    """Return the text and CSS class of the badge that says to what extent the guarantee is proved."""
     # The mark takes precedence, because noise from a seed is not private, whatever was proved.
     if result.mark:
         return result.mark, "bad"

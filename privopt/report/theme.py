@@ -368,7 +368,7 @@ def _lay_out(figure: Figure) -> None:
 
 
 def _colour_variable(colour: str) -> str:
-    """Return the CSS variable for a colour, with the colour itself as a fallback, or just the colour if it has none.
+    """Return a colour's CSS variable, with the colour as a fallback, or just the colour if it has no variable.
 
     The fallback is used if the SVG is shown outside a page.
     """

@@ -526,14 +526,15 @@ def _compare_claims(stated: Mapping[str, Any], recomputed: Result) -> list[str]:
 
 
 def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind: str) -> list[str]:
-    """Check some further claims in result.json, and return a line for each that contradicts another file or claim.
-
-    These are the claims about names, the problem's checksum, the method, the kind of guarantee and the seed.
+    """Check the claims about names, the problem's checksum, the method, the kind of guarantee and the seed.
 
     Args:
         opened: The contents of the release folder.
         recomputed: The recomputed result.
         registered_kind: The only kind of guarantee that the method may claim (:class:`Measurement`).
+
+    Returns:
+        A line for each claim in result.json that contradicts another file or claim.
     """
     result, registered = opened.result, opened.registered
     lines = []

@@ -43,7 +43,7 @@ def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
 
     Args:
         draw: Hypothesis's draw function.
-        integers: Whether some of the columns may have to be integer.
+        integers: Whether any of the columns may be required to be integer.
     """
     # At most four rows, of any kind, and at most four columns. Every coefficient may differ from 0.
     return draw_feasible_program(
@@ -54,14 +54,14 @@ def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
 def draw_feasible_program(
     draw: st.DrawFn, may_be_nonzero: NDArray[np.bool_], kinds: str, integers: bool = False
 ) -> StandardForm:
-    """Draw a program that is feasible by construction, because an integer point within its bounds satisfies all rows.
+    """Draw a program that is feasible by construction: an integer point within its bounds satisfies all rows.
 
     Args:
         draw: Hypothesis's draw function.
         may_be_nonzero: Boolean array of shape (rows, columns), True for each coefficient that may differ from 0.
         kinds: The permitted kinds of rows, as a string of letters: L (at most), G (at least), E (equation) and R
             (range).
-        integers: Whether some of the columns may have to be integer.
+        integers: Whether any of the columns may be required to be integer.
     """
     # The point is integer, so the program is feasible even if columns must be integer. The box contains the point and
     # makes the program bounded.

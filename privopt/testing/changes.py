@@ -33,19 +33,18 @@ def changes(
 ) -> Iterator[str]:
     """Yield a sentence for each place where two objects differ, in attrs fields, mappings, sequences or arrays.
 
-    A list equals a tuple with equal parts. Attributes and keys that only one object has are not reported as
-    differences. Neither are values that were None in the first object, because they may have been cached in the
-    meantime.
+    A list and a tuple with equal elements count as equal. Attributes and keys that only one object has are not
+    reported. Nor are values that were None in the first object, because they may have been cached in the meantime.
 
     Args:
         first: The object before the solve, or as it was written.
         second: The object after the solve, or as it was read back.
         path: The object's name in the sentences, such as ``"problem"``, to which the names of parts are appended.
-        through_files: Whether the second object was read from files that the first one wrote. If so, paths are compared
-            only by their file names, and parts that are None in the second object are not differences, because they
+        through_files: Whether the second object was read from files that the first one wrote. If so, only the file
+            names of paths are compared, and parts that are None in the second object are not reported, because they
             were not stored.
-        compared_pairs: The pairs of objects compared so far, by the objects' ids, or None in the outermost call. The
-            pairs are stored to prevent Python from reusing their ids.
+        compared_pairs: The pairs of objects compared so far, keyed by the objects' ids, or None in the outermost call.
+            The objects are stored so that Python cannot reuse their ids.
     """
     # A FileUse records which parts of a file were read, which may change during a solve.
     if first is second or second is _MISSING or isinstance(first, FileUse):

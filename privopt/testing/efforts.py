@@ -25,9 +25,9 @@ class Effort:
     Attributes:
         name: quick, ci or full.
         examples: The largest number of problems that each check draws.
-        seconds: The CPU seconds for all checks of all of a mechanism's methods, not counting each check's first
-            example. Each check has an equal share. A check that has used up its share stops as soon as it has drawn its
-            minimum number of problems.
+        seconds: The CPU seconds available for all checks of all methods of a mechanism, not counting each check's first
+            example. The time is divided equally among the checks. A check that has used up its share stops as soon as
+            it has drawn its minimum number of problems.
         shrinking: The time limit, in seconds, for finding a smaller example of a failure.
         draws: The number of samples for statistical checks. Some checks use a multiple of it.
     """
@@ -41,7 +41,8 @@ class Effort:
     def settings(self) -> hypothesis.settings:
         """Return the Hypothesis settings for this effort.
 
-        Deadlines are turned off, because the kit has its own time limits, and so is the database of earlier failures.
+        Hypothesis's deadlines are turned off, because the kit has its own time limits. The database of earlier failures
+        is turned off as well.
         """
         # Suppress the health checks, because solving a problem takes longer than Hypothesis expects of an example.
         return hypothesis.settings(

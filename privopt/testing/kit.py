@@ -89,12 +89,12 @@ def conformance(
 
 
 def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[Any]:
-    """Return a test's pytest marks: a strict xfail mark if the test is expected to fail, or none otherwise.
+    """Return the pytest marks of a test: a strict xfail mark if it is expected to fail, or none otherwise.
 
     Args:
         method: The method under test.
         check: The name of the check.
-        failures: The reasons for expected failures, by ``"check"`` or ``"method:check"``, the second of which takes
+        failures: The reasons for expected failures, keyed by ``"check"`` or ``"method:check"``. The latter take
             precedence.
 
     Raises:

@@ -207,9 +207,10 @@ def _state_strength(opened: OpenedFolder, trust_key: str, *, private: bool) -> I
 def _find_trust_key(opened: OpenedFolder) -> str:
     """Return a key that says who must be trusted with the secrets: "local", "drawn", "central" or "named".
 
-    In the local model, only the sender must be trusted ("local"). If the release is a channel, whoever draws reports
-    from it must be trusted ("drawn"). Otherwise, if the notion bounds an attacker's odds, the maker of the release must
-    be trusted ("central"). Other notions imply no trust model ("named").
+    In the local model, only the sender must be trusted ("local"). If the release is a channel, which gives the
+    probability of each report for each secret, whoever draws reports from it must be trusted ("drawn"). Otherwise, if
+    the notion bounds an attacker's odds, the maker of the release must be trusted ("central"). Other notions do not say
+    who must be trusted ("named").
     """
     if opened.result.guarantee.kind == LOCAL:
         return "local"

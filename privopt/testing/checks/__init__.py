@@ -28,7 +28,9 @@ for _name in ORDER:
 
 
 def check_names() -> list[str]:
-    """Return the names of all checks, without importing the plugins' modules, because that can take a second.
+    """Return the names of all checks.
+
+    The plugins' modules are not imported, because that can take a second.
 
     Raises:
         RegistryError: Two checks have the same name. The message names the packages.

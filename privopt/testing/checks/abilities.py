@@ -51,11 +51,11 @@ REPORTS_OVER_TIME: Final = 2
 
 @check("abilities", needs=default_method_only, share=0.04, min_examples=1)
 def abilities(trial: Trial) -> None:
-    """Check that the abilities that ``solve`` does not use raise no errors and return what the commands expect.
+    """Check that the abilities that ``solve`` does not use raise no errors and return what other commands expect.
 
     An ability is an optional interface of a mechanism. The ones checked here serve the commands ``plan``, ``audit``,
-    ``curve``, ``describe``, ``init`` and ``solve --copy-to``. The privacy notion's descriptions of the release are
-    checked as well.
+    ``curve``, ``describe``, ``init`` and ``solve --copy-to``. The descriptions of the release that come from the
+    privacy notion are checked as well.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -119,7 +119,9 @@ def _find_wrong_method(trial: Trial, name: object) -> str | None:
 
 
 def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: Any) -> str | None:
-    """Return a complaint unless ``at_epsilon``, given half of a problem's epsilon, returns a problem with that epsilon.
+    """Return a complaint if ``at_epsilon`` does not return a problem with the requested epsilon, or None if it does.
+
+    The requested value is half of the given problem's epsilon.
 
     Args:
         trial: A single run of the check.

@@ -134,14 +134,14 @@ def epsilon_attack(trial: Trial) -> None:
 
 
 def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
-    """Draw reports for all secrets from a release, and fail if two secrets differ by more than the claim allows.
+    """Draw reports for all secrets, and fail if those for two secrets differ by more than the claim allows.
 
-    Each secret is compared with those partners for which a difference is easiest to detect
+    Each secret is compared with those secrets for which a difference is easiest to detect
     (:func:`_most_telling_pairs`).
 
     Args:
         trial: A single run of the check.
-        problem: The problem to solve.
+        problem: The problem to solve, whose release the reports are drawn from.
     """
     run, subject = trial.run(problem), trial.subject
     names, pairs, distances = required_pairs(subject, run)
@@ -162,7 +162,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     draws = min(SAMPLER_DRAW_FACTOR * trial.effort.draws, MAX_DRAWS)
 
     def sample_many(name: str, count: int) -> list[Any]:
-        """Draw ``count`` reports for a secret, each as a tuple that includes its numbers (:func:`_attach_numbers`)."""
+        """Draw ``count`` reports for a secret, each as a tuple of the report and the numbers that occur in it."""
         return [_attach_numbers(str(output)) for output in run.release.sample(name, count)]
 
     judge_claim = partial(judge, None, list(partners), partners.__getitem__, subject.kind, many=sample_many)
@@ -351,7 +351,7 @@ def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
     Args:
         trial: A single run of the check.
         loaded: The loaded problem.
-        problem: The same problem before loading, which the message shows.
+        problem: The same problem before loading, to show in the message.
     """
     draws, second_draws = (draw_outcomes(trial, loaded, FRESH_DRAWS) for _ in range(2))
     _, counts = np.unique(draws, axis=0, return_counts=True)

@@ -46,7 +46,7 @@ class CheckFailedError(AssertionError):
 
 
 class Elsewhere(str):
-    """A reason for skipping a check because it does not apply to a mechanism, not because it could not be run."""
+    """A reason for skipping a check that does not apply to a mechanism, rather than one that could not be run."""
 
 
 class LeftOut(str):
@@ -126,12 +126,15 @@ class Check:
 
 
 def at_epsilon_one(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a copy of a problem with epsilon set to 1, or rho to 1/2, where an attack needs the fewest draws."""
+    """Return a copy of a problem with epsilon set to 1, or rho to 1/2.
+
+    These are the values at which an attack needs the fewest draws.
+    """
     return _set_epsilon(problem, Decimal(1))
 
 
 def at_tiny_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a copy of a problem with epsilon or rho set close to 0, so that noise hides nearly every difference."""
+    """Return a copy of a problem with epsilon or rho set close to 0, so that noise hides nearly all differences."""
     return _set_epsilon(problem, TINY_EPSILON)
 
 

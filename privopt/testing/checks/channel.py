@@ -73,7 +73,7 @@ def _check_stated_odds(
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
-        problem: The problem, which messages show.
+        problem: The problem to show in messages.
         run: The run of the pipeline that produced the release.
         stated_channel: The release's channel.
         must_be_alike: The pairs of inputs that the guarantee must make hard to distinguish, with their distances.
@@ -108,7 +108,7 @@ def _check_draws(trial: Trial, problem: GeneratedProblem, release: Release, stat
 
     Args:
         trial: A single run of the check.
-        problem: The problem, which messages show and which determines the choice of the input.
+        problem: The problem to show in messages. It also determines the random choice of the input.
         release: The release to draw reports from.
         stated_channel: The release's channel.
     """

@@ -93,7 +93,7 @@ def check_noticed(trial: Trial, problem: GeneratedProblem, run: Run, forgery: Fo
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
-        problem: The problem, which the message shows.
+        problem: The problem to show in the message.
         run: The run whose folder is forged.
         forgery: The forgery.
     """
@@ -206,9 +206,9 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
 
 
 def _make_long_numbers(run: Run) -> Iterator[Forgery]:
-    """Yield forgeries of a run's files in which a rational number from the release is replaced by a very long one.
+    """Yield forgeries of a run's files in which a rational number from the release is replaced by :data:`LONG_NUMBER`.
 
-    That number has millions of digits, but takes only a few characters to write (:data:`LONG_NUMBER`).
+    The replacement has millions of digits, but takes only a few characters to write.
     """
     values = attrs.asdict(run.release, recurse=False).values()
     listed = chain.from_iterable(value if isinstance(value, (list, tuple)) else (value,) for value in values)

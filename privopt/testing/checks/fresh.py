@@ -36,8 +36,8 @@ def fresh_samples(trial: Trial) -> None:
     """Check that repeated calls to ``sample`` are independent, in one process and across processes.
 
     Samples drawn one at a time must also have the same frequencies as samples drawn all at once. An input that nearly
-    always gives the same output cannot reveal a repetition, so the check tries again with epsilon 1 if all inputs are
-    of this kind.
+    always gives the same output cannot reveal a repetition. If this is true of all inputs, the check is repeated with
+    epsilon 1.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -85,7 +85,7 @@ def fresh_samples(trial: Trial) -> None:
 def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
     """Return an input whose samples vary enough to reveal a repetition, together with its samples.
 
-    If none of the inputs that were tried is like this, the one whose samples vary most is returned.
+    If no such input is found after several attempts, the one whose samples vary most is returned.
 
     Args:
         trial: A single run of the check, which is discarded if the release has no inputs.

@@ -78,8 +78,8 @@ def bad_input(trial: Trial) -> None:
 def _select_cases(cases: Sequence[FaultyProblem]) -> list[FaultyProblem]:
     """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread evenly over keys and files.
 
-    The first case for each key comes before the second case for any key. For each file, the first three cases come
-    before the second case for any key, because there are far more keys than files.
+    Every key gets a first case before any key gets a second one. There are far more keys than files, so each file may
+    get up to three cases before any key gets its second.
     """
     counts_by_name: Counter[str] = Counter()
     turns: list[tuple[int, int]] = []

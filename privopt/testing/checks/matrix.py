@@ -22,13 +22,14 @@ from privopt.testing.under_trial import Run
 
 
 def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[int]]]:
-    """Draw a problem, solve it, and return the problem, its run, and the release's weights as Python integers.
+    """Draw a problem and solve it, giving a release with two-dimensional weights.
 
     Args:
         trial: A single run of the check, which fails if the release has no two-dimensional weights.
 
     Returns:
-        The problem, its run, and the weights, as a list for each record with a weight for each output.
+        The problem, its run, and the weights as Python integers: a list for each record, with one weight for each
+        output.
     """
     problem, run = trial.draw_run()
     weights = getattr(run.release, "weights", None)
@@ -212,8 +213,8 @@ def channel_of_weights(trial: Trial) -> None:
 def verify_catches_rows(trial: Trial) -> None:
     """Check that ``privopt verify`` rejects a matrix in which a record's row was changed to give a single output.
 
-    The row of another record, from which the first must be hard to distinguish, stays as it was, so the two rows
-    violate the privacy constraint.
+    The row of a second record, which the guarantee requires to be hard to distinguish from the first, is left
+    unchanged. The two rows therefore violate the privacy constraint.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

@@ -138,9 +138,10 @@ def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float)
 
 
 def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: NDArray[np.float64]) -> float:
-    """Return the smallest multiple of epsilon that the test would detect with probability 0.9.
+    """Return the smallest multiple of epsilon at which draws would be found not to match the distribution.
 
-    Only the multiples in :data:`FACTORS` are considered. If the test would detect none of them, the result is infinity.
+    Only the multiples in :data:`FACTORS` are considered. The result is the first that the test would detect with
+    probability 0.9, or infinity if it would detect none of them.
 
     Args:
         trial: A single run of the check, whose effort determines the number of draws.

@@ -62,7 +62,7 @@ def solves(trial: Trial) -> None:
 def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
     """Return whether a valid problem was solved.
 
-    Fail on any error other than infeasibility or a failed certification.
+    The check fails on any error, unless the error says that the problem is infeasible or that certification failed.
 
     Args:
         trial: A single run of the check.
@@ -399,7 +399,7 @@ def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> Non
 
     Args:
         trial: A single run of the check.
-        problem: The problem, which the message shows.
+        problem: The problem to show in the message.
         run: A successful run on the problem.
     """
     certificate = run.stated.certificate

@@ -71,7 +71,7 @@ def states_direction(subject: Subject) -> str | None:
 
 
 def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) -> str | None:
-    """Return a sentence about an outcome that is too frequent or too rare, or None if there is no such outcome.
+    """Return a sentence about an outcome that occurs too often or too rarely, or None if there is no such outcome.
 
     Args:
         outcomes: The outcomes of independent draws.
@@ -86,7 +86,9 @@ def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) 
 
 
 def is_plausible_count(hits: int, count: int, probability: float, tests: int = 1) -> bool:
-    """Return whether a number of hits lies in its two-sided binomial interval at :data:`CONFIDENCE`.
+    """Return whether the number of times that an outcome occurred is consistent with its supposed probability.
+
+    This is the case if the number lies in the two-sided binomial interval with confidence :data:`CONFIDENCE`.
 
     Args:
         hits: The number of draws with the outcome.

@@ -59,7 +59,7 @@ Parts = dict[str, bytes]
 
 
 class _Observation(NamedTuple):
-    """The data published by a run on an input.
+    """The data that a run published, and the true values to which it added noise.
 
     Attributes:
         released: The contents of the files that make up the release itself (the artefact), by name.
@@ -250,7 +250,7 @@ def order_leak(trial: Trial) -> None:
 
 
 def _observe(trial: Trial, problem: GeneratedProblem, number: int, answer: Answer | None) -> _Observation | None:
-    """Run the pipeline on an input, and return the published data, or None if the run fails.
+    """Run the pipeline on an input, and return an observation of the run, or None if the run fails.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

@@ -46,7 +46,7 @@ def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, erro
 
 
 def visible_factor(limit: float, likely: float, draws: int, error: float, delta: float = 0.0) -> float | None:
-    """Return the smallest multiple of the claimed epsilon that a test would detect with probability :data:`MIN_POWER`.
+    """Return the smallest true epsilon that a test would probably detect, as a multiple of the claimed epsilon.
 
     Args:
         limit: The log odds that the claim allows, above 0.
@@ -56,8 +56,8 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
         delta: The claimed delta.
 
     Returns:
-        The multiple, which is at least 1, or None if the test would not detect even a multiple of
-        :data:`MAX_CLAIM_FACTOR`.
+        The smallest multiple that the test would detect with probability :data:`MIN_POWER`, which is at least 1, or
+        None if the test would not detect even a multiple of :data:`MAX_CLAIM_FACTOR`.
     """
     if likely <= delta:
         return None
@@ -76,7 +76,7 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
 
 
 def rarest_visible(draws: int, limit: float, error: float) -> float:
-    """Return the lowest probability at which a test would detect an output that only one of two inputs can produce.
+    """Return how likely an output must be for a test to detect that only one of two inputs can produce it.
 
     Args:
         draws: The number of draws for each input.

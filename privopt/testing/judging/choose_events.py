@@ -109,7 +109,7 @@ def _split_in_halves(table: Table) -> tuple[Table, Table]:
 def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[NDArray[np.bool_], float]:
     """Return the event with the greatest rough lower bound on its log odds.
 
-    Only events that consist of the first few cells in ``rank``, for any number of cells, are considered.
+    The events that are compared consist of the first n cells in ``rank``, for every n.
 
     Args:
         rank: The indices of the cells, starting with the most promising.

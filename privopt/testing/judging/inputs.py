@@ -120,7 +120,7 @@ def pairs_of(
 
 
 def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[tuple[Any, Any]]:
-    """Yield pairs of inputs at different positions, in random order if there are more than :data:`MOST_PAIRS` pairs.
+    """Yield all pairs of inputs at different positions, in random order if there are more than :data:`MOST_PAIRS`.
 
     If there are more than ``50 * MOST_PAIRS`` pairs, only the first ``50 * MOST_PAIRS`` of them are considered.
     """

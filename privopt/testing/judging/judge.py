@@ -155,9 +155,10 @@ def judge(
 ) -> Verdict:
     """Test, from draws alone, whether a function satisfies the guarantee that it claims.
 
-    Each round uses four times as many draws per input as the previous one. It searches pairs of inputs for promising
-    events, and tests the best events with fresh draws. The error probability is split among all tests in all rounds,
-    and the last planned round gets half of it. The test ends when a violation is found or the draws are used up.
+    Each round searches pairs of inputs for promising events, and tests the best events with fresh draws. Every round
+    except the last uses four times as many draws per input as the one before. The error probability is split among all
+    tests in all rounds, and the last planned round gets half of it. The test ends when a violation is found or the
+    draws are used up.
 
     >>> def answer(truth, rng):  # tells the truth in three of four cases: epsilon log 3
     ...     return truth if rng.random() < 0.75 else not truth
@@ -294,7 +295,7 @@ def _plan_rounds(draws: int) -> list[_SearchRound]:
 
 @define(eq=False)
 class _Trial:
-    """The state of a trial, that is, of a statistical test in several rounds.
+    """The state of a statistical test that proceeds in several rounds.
 
     Attributes:
         notion: The registered name of the claimed notion.
@@ -306,11 +307,11 @@ class _Trial:
         best: The greatest lower bound on epsilon with its evidence: the pair, the test, the test's hits under both
             inputs, and the number of draws for each input. None before the first test.
         tested: The quantities from which the power is computed: the allowed log odds per unit of epsilon, the event's
-            frequency, the number of draws, and the error probability. Among the tests with the most draws, they
-            describe the one with the most frequent event. None before the first test.
+            frequency, the number of draws, and the error probability. They belong to the test with the most frequent
+            event among those with the most draws. None before the first test.
         pairs: The number of pairs that were examined.
         uncompared: The largest share of a pair's outputs that could not be compared.
-        stopped: The reason why the trial ended early, or "" if it did not.
+        stopped: The reason why the test ended early, or "" if it did not.
     """
 
     notion: str
@@ -363,7 +364,7 @@ class _Trial:
                 return
 
     def _search_pair(self, candidate: _Candidate, size: int) -> _Candidate:
-        """Return a copy of a candidate with the tests suggested by ``size`` fresh draws for each of its two inputs."""
+        """Draw ``size`` fresh outputs for each input of a pair, and return the pair with the tests they suggest."""
         first_table, second_table = self._draw_tables(candidate, size)
         self.uncompared = max(self.uncompared, uncompared_share(first_table, second_table))
         # At distance 0, the allowed log odds are 0. They are kept above 0, because scores are divided by them.
