@@ -176,11 +176,11 @@ def find_closed_head(
 ) -> Path | None:
     """Search the archives for an entry, and return the path of the archive that contains it.
 
-    Returns None if the entry is in the open ledger, or if it is in no file and no archive is missing.
+    Returns None if the entry is in the open ledger, or if it was not found although no archive is missing.
 
-    Archives are checked from the newest back to the one that contains the entry. For each archive, this confirms that
-    its successor begins with the entries carried over from it. Without this check, a forged ledger that names a genuine
-    archive would go unnoticed.
+    Archives are checked from the newest back to the one that contains the entry. Each archive's successor must begin
+    with the entries carried over from that archive. Without this check, a forged ledger that names a genuine archive
+    would go unnoticed.
 
     Args:
         transaction: The open ledger.
@@ -334,19 +334,19 @@ def rotate_file(
     progress: Progress | None = None,
     step: Callable[[str], object] = lambda name: None,
 ) -> Rotation:
-    """Archive a ledger's file and start a new ledger with the same name that continues it.
+    """Archive a ledger's file, and start a new ledger under the same name that continues the archived one.
 
     Args:
         path: The ledger's file.
         form: The log-file format of ledgers.
-        clock: A function that returns the nanoseconds since 1970, UTC.
+        clock: A function that returns the current time in nanoseconds since 1970, UTC.
         progress: Called with the number of entries checked so far.
         step: Called with the name of each step before the step runs, so that tests can simulate crashes.
 
     Raises:
         DoesNotHoldError: The ledger was changed.
         StoppedError: Another process is using the ledger, or an I/O error occurred.
-        UsageError: Nothing was ever charged to the ledger, or the path is a symbolic link.
+        UsageError: Nothing has ever been charged to the ledger, or the path is a symbolic link.
     """
     if path.is_symlink():
         # The new ledger would replace the link, and the old one would stay in use under its own name.

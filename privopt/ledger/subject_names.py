@@ -43,7 +43,7 @@ def subject_name(subject: str) -> str:
 
 @frozen
 class Names:
-    """A scheme for naming subjects in a ledger: by their normalised names, or by a keyed hash of them.
+    """A scheme for naming subjects in a ledger, either by normalised name or by a keyed hash of that name.
 
     >>> Names().of("anna"), len(Names(key=bytes(32)).of("anna"))
     ('anna', 64)

@@ -18,14 +18,14 @@ __all__ = ["Event", "binomial_quantile", "clopper_pearson", "epsilon_lower"]
 
 
 def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.95, *, delta: float = 0.0) -> float:
-    """Return a lower bound on the privacy loss between two inputs, computed from draws alone.
+    """Return a lower bound on a mechanism's privacy loss between two inputs, using only samples of its outputs.
 
     For each of the two directions, half of the draws are used to choose an event (a set of outputs) that is likely
     under one input and unlikely under the other. The event is either a half-line or the set of all observed values
-    above some likelihood ratio. The other half is used to bound the event's probability with Clopper-Pearson bounds,
-    from below under one input and from above under the other. The error probability 1 - ``confidence`` is divided among
-    two directions with two bounds each, so the mechanism's privacy loss is at least the returned value with probability
-    at least ``confidence``.
+    above some likelihood ratio. The other half of the draws is used to bound the event's probability with
+    Clopper-Pearson bounds, from below under the first of these inputs and from above under the second. The error
+    probability 1 - ``confidence`` is divided among two directions with two bounds each, so the mechanism's privacy loss
+    is at least the returned value with probability at least ``confidence``.
 
     Args:
         draws_a: (n,) outputs under one input, integers or reals.

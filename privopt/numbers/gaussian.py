@@ -52,7 +52,7 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
 
 
 def variance_above(variance: Fraction) -> Fraction:
-    """Return the smallest variance that the sampler supports and that is at least ``variance``.
+    """Return the smallest supported variance that is at least ``variance``.
 
     The result exceeds ``variance`` by less than 0.1 % if ``variance`` is at least 1.
 
@@ -104,9 +104,10 @@ def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def
 
 
 def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
-    """Return ``count`` independent draws with P(v) proportional to exp(-v^2 / (2 V)), V = ``variance_above(variance)``.
+    """Return ``count`` independent draws from a discrete Gaussian distribution.
 
-    The sampler uses only integers and rejection (Canonne, Kamath and Steinke 2020, Algorithms 1 to 3). A product could
+    An integer v has a probability proportional to exp(-v^2 / (2 V)), where V is ``variance_above(variance)``. The
+    sampler uses only integers and rejection (Canonne, Kamath and Steinke 2020, Algorithms 1 to 3). A product could
     exceed 64 bits only if a Laplace draw were more than a thousand scales away from 0.
 
     Args:

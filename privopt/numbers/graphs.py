@@ -31,7 +31,10 @@ def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
 
 
 def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = False) -> csr_array:
-    """Return the (nodes, nodes) CSR matrix of edge lengths, with the shortest of parallel edges and no self-loops.
+    """Return the (nodes, nodes) CSR matrix of edge lengths.
+
+    Self-loops are omitted. If several edges join the same two nodes in the same direction, the matrix contains the
+    length of the shortest one.
 
     Args:
         nodes: Number of nodes.

@@ -130,7 +130,11 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
 
 
 def _program_bounds(program: Mapping[str, Any]) -> Bounds:
-    """Return the value and any lower bound of the linear program that a mechanism reports among its facts."""
+    """Return the value and the lower bound that a mechanism reports for its linear program.
+
+    Args:
+        program: A mapping with the key ``"value"`` and, if a bound is known, the key ``"lower_bound"``.
+    """
     # If the program was solved to optimality, rounding can put its bound slightly above its value.
     bound = program.get("lower_bound")
     return Bounds.of(program["value"], bound if bound is None else min(bound, program["value"]))

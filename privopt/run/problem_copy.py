@@ -40,7 +40,7 @@ _TOKEN: Final = re.compile(
 
 @frozen(kw_only=True)
 class ProblemCopy:
-    """A problem file and the files that it names, in the form in which they are written to the release folder (DIR).
+    """A problem file and the files that it names, as they are written to the release folder (DIR).
 
     A file outside the problem's folder is copied to ``external/``, and its path in the copied problem file is changed
     accordingly.
@@ -52,7 +52,7 @@ class ProblemCopy:
         contents: The contents of the copied problem file.
         files: The files that the problem file names.
         public: The public contents that replace some secret files in ``problem/``.
-        renamed: The new names of those replacements whose names change.
+        renamed: The new names of those replacements that are stored under a different name than the original file.
     """
 
     name: str

@@ -326,9 +326,10 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 
 
 def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
-    """Return the smallest ratio of a number's magnitude to the scale of its noise, over all numbers in a result.
+    """Return how far a problem's results are from 0, relative to the scale of their noise.
 
-    A number is estimated by the median of a few draws, and the scale of its noise by their interquartile range.
+    Each number in a result is estimated by the median of a few draws, and the scale of its noise by their interquartile
+    range. The smallest ratio of a number's magnitude to its scale is returned.
 
     Args:
         trial: A single run of the check.
