@@ -14,10 +14,10 @@ __all__ = ["privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the spec of ``bd-mdp``, which offers Benders decomposition and the methods of ``optimal-lp``.
+    """Return the specification of the ``bd-mdp`` mechanism.
 
-    The first method is the default. Since ``decomposes`` is set, the registry adds one more method for each registered
-    decomposer.
+    Its methods are Benders decomposition, which is the default, and the methods of ``optimal-lp``. Because
+    ``decomposes`` is set, the registry adds one more method for each registered decomposer.
     """
     return [
         MechanismSpec(

@@ -56,7 +56,7 @@ class PMO:
         keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
 
         def length(a: Ints, b: Ints) -> Floats:
-            """Return the log-ratio allowed by each required pair, given its two records in either order."""
+            """Return the log-ratio allowed for each required pair of records ``a`` and ``b``, in either order."""
             # Each pair is stored once, with the smaller record first.
             low, high = np.minimum(a, b), np.maximum(a, b)
             pair_lengths: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
@@ -77,10 +77,7 @@ class PMO:
         return cls(instance=instance, form=model.compile())
 
     def columns_of(self, records: Ints) -> Ints:
-        """Return the indices of the columns that hold the given records' matrix entries.
-
-        They are ordered by record and then by output.
-        """
+        """Return the column indices of the given records' matrix entries, ordered by record and then by output."""
         k = self.instance.outputs
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 
@@ -135,19 +132,19 @@ class PMO:
 
 
 class PathRows:
-    """Separator that finds violated path cuts ``z_ik <= exp(D_ij) z_jk`` of the master problem (Property 3.2).
+    """A separator that finds violated path cuts ``z_ik <= exp(D_ij) z_jk`` in the master problem (Property 3.2).
 
-    Here ``i`` and ``j`` are boundary records, and ``D_ij`` is the length of a shortest path between them. Each cut is a
-    non-negative combination of the privacy constraints along the path, and the coefficients of this combination prove
-    that the cut is valid.
+    Here ``i`` and ``j`` are boundary records, ``k`` is an output and ``D_ij`` is the length of a shortest path from
+    ``i`` to ``j``. Each cut is a non-negative combination of the privacy constraints along the path. The coefficients
+    of this combination prove that the cut is valid.
 
     Attributes:
-        pmo: The compiled program.
+        pmo: The compiled linear program.
         boundary: (B,) The indices of the boundary records, in ascending order.
         _before: (B, N) The predecessor of each record on a shortest path from each boundary record.
-        _number: (N, N) The index of each directed pair in the order of :meth:`PMO.of`, or -1 if the pair is not
+        _number: (N, N) The index of each directed pair in the order used by :meth:`PMO.of`, or -1 if the pair is not
             required.
-        _from, _to: (C,) The two ends of each path that can yield a cut, as positions in ``boundary``.
+        _from, _to: (C,) The first and last record of each path that can yield a cut, as positions in ``boundary``.
         _length: (C,) The length D_ij of each of these paths.
     """
 
@@ -184,15 +181,16 @@ class PathRows:
         self._from, self._to, self._length = a, b, between[a, b]
 
     def __call__(self, z: Floats) -> ValidRows | None:
-        """Return the path cuts that a solution of the master problem violates, or None if it violates none.
+        """Return the path cuts violated by a solution of the master problem, or None if none is violated.
 
-        At most :attr:`MOST_ROWS` cuts are returned, the most violated ones first.
+        At most :attr:`MOST_ROWS` cuts are returned, starting with the most violated ones.
 
         Args:
-            z: (B K,) The matrix entries of the B boundary records, ordered by record and then by output.
+            z: (B * K,) The matrix entries of the B boundary records for the K outputs, ordered by record and then by
+                output.
 
         Returns:
-            The cuts ``matrix @ z <= 0``, each with its proof.
+            The cuts in the form ``matrix @ z <= 0``, each with a proof of its validity.
         """
         outputs = self.pmo.instance.outputs
         table = np.maximum(z.reshape(len(self.boundary), outputs), 0.0)
@@ -216,10 +214,10 @@ class PathRows:
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
     def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
-        """Return a proof of each cut, i.e. the multipliers with which the program's rows add up to the cut.
+        """Return a proof of each cut: the multipliers with which the program's rows add up to that cut.
 
-        The ``geo-ind`` row of each pair along the path is multiplied by the exponential of the path's length up to that
-        pair. The matrix entries of all intermediate records then cancel.
+        The ``geo-ind`` row of each pair along the path is multiplied by the exponential of the length of the path up to
+        that pair. As a result, the matrix entries of all intermediate records cancel.
 
         Args:
             path: (C,) The index of each cut's path in ``self._from`` and ``self._to``.
@@ -227,8 +225,8 @@ class PathRows:
             half: (C,) The factor by which each cut is scaled.
 
         Returns:
-            A sparse matrix with one row per cut and one column per row of the program. Like the dual values of ``<= 0``
-            constraints, its non-zero entries are negative.
+            A sparse matrix with one row per cut and one column per row of the program. Its non-zero entries are
+            negative, following the sign convention for dual values of ``<= 0`` constraints.
         """
         form, instance = self.pmo.form, self.pmo.instance
         start = form.family("geo-ind").start
@@ -247,9 +245,9 @@ class PathRows:
         return sparse.csr_matrix((values, columns, row_ends), shape=(len(path), form.shape[0]))
 
     def _trace_steps(self, p: int) -> tuple[list[int], list[float]]:
-        """Return the index of each directed pair along a path, together with the multiplier for its row.
+        """Return the indices of the directed pairs along a path and the multipliers of their rows.
 
-        The multiplier is the exponential of the path's length up to the pair.
+        The multiplier of a pair is the exponential of the length of the path up to that pair.
 
         Args:
             p: The index of the path in ``self._from`` and ``self._to``.

@@ -76,7 +76,7 @@ def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
 def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
     """Return an (N,) mask of a small vertex cover, which contains at least one end of every edge.
 
-    The smaller the cover, the fewer variables the master problem has. If the graph is bipartite, the cover is a minimum
+    A smaller cover leads to fewer variables in the master problem. If the graph is bipartite, the cover is a minimum
     vertex cover (König's theorem). Otherwise it is built greedily by degree, and redundant nodes are removed
     afterwards.
 
@@ -133,15 +133,16 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
 
 
 def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partition:
-    """Divide a graph into a boundary and blocks, given the subset of each node.
+    """Divide a graph into a boundary and blocks, based on a division of its nodes into subsets.
 
-    If there are at least two nodes, one or more are kept off the boundary, so that there is at least one block.
+    If every node of a graph with two or more nodes would be on the boundary, the first node is taken off it so that
+    there is at least one block.
 
     Args:
         subset: (N,) An integer label for each node's subset.
         edges: (E, 2) The edges of the graph, each listed once.
-        cover: Whether the boundary is a vertex cover of the edges between subsets. If False, it contains both ends of
-            each of these edges, as in the paper.
+        cover: Whether to use a vertex cover of the edges between subsets as the boundary. If False, the boundary
+            contains both ends of each of these edges, as in the paper.
     """
     # Partitioners may skip labels, so the labels are renumbered to 0, 1, 2, ...
     subset = np.unique(np.asarray(subset), return_inverse=True)[1].astype(np.int64)

@@ -128,8 +128,8 @@ def _cluster_spectrally(records: Records, count: int) -> Ints:
 def _partition_by_metis(records: Records, count: int) -> Ints:
     """Return the (N,) labels of a METIS partition of the graph into ``count`` parts with a small boundary.
 
-    Parts may be up to a fifth larger than average. If all had to be equally large, records on a grid would have a
-    boundary nearly twice as large.
+    Parts may be up to 20 % larger than average. Requiring them to be of equal size would nearly double the boundary for
+    records on a grid.
     """
     import pymetis
 

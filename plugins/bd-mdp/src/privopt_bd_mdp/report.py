@@ -26,18 +26,18 @@ COLUMNS = {
 
 
 class BDmDPReporting(MetricReporting):
-    """The report of a metric mechanism, extended by a section on the decomposition."""
+    """The report of a metric mechanism with an additional section on the decomposition."""
 
     def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """Return the sections that all metric mechanisms have, followed by the section on the decomposition."""
+        """Return the standard sections for a metric mechanism, followed by the section on the decomposition."""
         return [*super().report(problem, release, result), *sections(result)]
 
 
 def sections(result: Result) -> Sequence[Section]:
     """Return a section with a table of the decomposed parts, or an empty tuple if no part was decomposed.
 
-    A part is a connected component of the graph of required pairs. It is not decomposed if a closed form solves it, or
-    if the run's method is not a decomposition.
+    A part is a connected component of the graph of required pairs. Parts that are solved by a closed form are not
+    decomposed, and no part is decomposed if the run's method is not a decomposition.
     """
     # `told` holds what the solver reported about itself. `verify` does not check it, and the lead says so.
     solver_figures = result.details.told

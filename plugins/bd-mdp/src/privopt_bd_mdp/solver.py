@@ -70,19 +70,19 @@ def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Pa
 
 
 def decompose(instance: Instance, options: Decomposition, context: SolveContext) -> Solution:
-    """Solve an instance in floating point to the optimality gap ``context.gap``.
+    """Solve an instance in floating point to within the optimality gap ``context.gap``.
 
-    Records at distance 0 from one another are merged, implied pairs are dropped, and connected components are solved
-    one by one (Property 3.1).
+    Records at distance 0 from one another are merged, implied pairs are dropped, and each connected component is solved
+    separately (Property 3.1).
 
     Args:
-        instance: The records, costs, required pairs and epsilon.
+        instance: The instance to solve.
         options: The ``[bd-mdp]`` table of the problem file.
         context: The method, optimality gap and limits of the run.
 
     Returns:
-        The solution. Its details contain ``parts``, the statistics of each decomposed component, and ``path``, the
-        solvers that ran.
+        The solution. Its details contain ``parts``, the statistics of each decomposed component, and ``path``, which
+        names the solvers that ran.
 
     Raises:
         SolverError: A solver failed.
@@ -100,7 +100,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
 
 
 class Parts:
-    """A callable that chooses the sequence of solvers for each part of an instance.
+    """A callable that chooses which solvers to run on each part of an instance.
 
     A part is a connected component of the graph whose edges are the required pairs. Parts can be solved independently.
 
@@ -264,13 +264,13 @@ class _Rounds:
     def _run_benders(self, pmo: PMO, blocks: list[Ints], offers: PartOffers, improve: Improve) -> Decomposed:
         """Run Benders decomposition, starting from the best matrix and multipliers found by earlier solvers.
 
-        The multipliers are used only if ``options.start`` is not ``"cold"``.
+        If ``options.start`` is ``"cold"``, the multipliers are not used.
 
         Args:
             pmo: The part's linear program.
             blocks: The indices of the program's columns in each block.
             offers: The best results so far and the optimality gap to reach.
-            improve: The function to call with each iteration's dual solution and primal solution.
+            improve: The function to call after each iteration with its dual solution and its primal solution.
 
         Raises:
             SolverError: A solver failed on the master problem or on a block.

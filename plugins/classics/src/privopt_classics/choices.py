@@ -43,11 +43,11 @@ class Choices:
 
     @property
     def rate(self) -> Fraction:
-        """The rate per unit of score that the mechanism may use.
+        """The rate per unit of score at which the mechanism may draw.
 
-        The larger the rate, the more strongly high scores are favoured. It is epsilon if scores are monotone. Otherwise
-        it is epsilon / 2, because one person may then raise one score by 1 and lower another by 1, which changes their
-        difference by 2.
+        A higher rate favours high scores more strongly. If scores are monotone, i.e. no person can raise one score and
+        lower another, the rate is epsilon. Otherwise it is epsilon / 2, because one person may raise one score by 1 and
+        lower another by 1, which changes their difference by 2.
         """
         return self.privacy.epsilon if self.monotone else self.privacy.epsilon / 2
 
@@ -84,10 +84,10 @@ class Winner(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: Choices) -> Self:
-        """Read the rate and the choice from the first and second line of the file in a release folder.
+        """Read the rate and the choice from the first two lines of the file in a release folder.
 
         Raises:
-            InputError: The rate is not a positive rational number, or the problem has no such choice.
+            InputError: The rate is not a positive rational number, or the choice is not one of the problem's choices.
         """
         rate, _, choice = (folder / _FILE).read_text("utf-8").removesuffix("\n").partition("\n")
         if choice not in problem.choices:
@@ -100,10 +100,10 @@ class Winner(Release):
 
 @frozen(kw_only=True)
 class ChoiceNotion(PureDP[Winner]):
-    """Pure DP for a choice that is drawn at a known rate per unit of score.
+    """The requirement that a published choice satisfies pure DP with a given epsilon.
 
-    Such a choice satisfies pure DP with an epsilon of ``shift`` times the rate. The proof is in the docstring of each
-    mechanism's module.
+    A choice drawn at a given rate per unit of score satisfies pure DP with an epsilon of ``shift`` times the rate. The
+    proof is in the docstring of each mechanism's module.
 
     Attributes:
         epsilon: The exact budget per person.
@@ -152,7 +152,10 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
     @classmethod
     @abstractmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability that each choice is published, with which tests compare the actual draws."""
+        """Return the probability that each choice is published.
+
+        Tests compare actual draws with these probabilities.
+        """
 
     @abstractmethod
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:

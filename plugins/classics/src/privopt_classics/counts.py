@@ -72,5 +72,5 @@ class CountLaw(ReportLaw):
         return np.maximum(table, FLOOR)
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw ``count`` independent reports, each the number ``index`` plus noise, clamped to [0, n]."""
+        """Draw ``count`` independent reports. Each is the number ``index`` plus noise, clamped to [0, n]."""
         return [str(min(max(index + noise, 0), self.problem.largest)) for noise in self.draw_noise(count)]

@@ -29,12 +29,12 @@ from privopt_classics.questions import AnswerLaw, Question
 def find_sign(index: int, report: int, order: int) -> int:
     """Return 1, -1 or 0, depending on how a report relates to the secret answer x.
 
-    The sign is 1 if the report is in C_x, the set of reports that are likely for x. It is -1 if the report is in x's
-    block but not in C_x, and 0 if it is in another block.
+    The sign is 1 if the report is in C_x, the set of reports that are most likely for x. It is -1 if the report is in
+    the same block as x but not in C_x, and 0 if it is in a different block.
 
     Args:
         index: The index of the secret answer x.
-        report: The index of the report, which is its block times ``order`` plus its column.
+        report: The index of the report, i.e. the index of its block times ``order`` plus its column within the block.
         order: The order b of the Hadamard matrix.
     """
     block, row = divmod(index, order - 1)
@@ -56,15 +56,15 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
 
     The variance depends on the senders' true answers, so it is averaged over all answers other than the rare one.
 
-    To estimate the share, the mean of the reports' signs for the rare answer (see :func:`find_sign`) is multiplied by Z
-    / (s (r - 1)). Here Z is the law's denominator, and s is half the order of the Hadamard matrix. The mean square of a
-    sign is the probability that the report lies in the rare answer's block. This is s (r + 1) / Z if the sender's
-    answer is in the same block, and 2 s / Z if it is not.
+    The share is estimated by taking the sign of each report for the rare answer (see :func:`find_sign`) and multiplying
+    the mean of these signs by Z / (s (r - 1)), where Z is the law's denominator and s is half the order of the Hadamard
+    matrix. The mean square of a sign is the probability that the report lies in the rare answer's block. This is s (r +
+    1) / Z if the sender's answer is in the same block, and 2 s / Z if it is not.
 
     Args:
         size: The number k of answers.
         blocks: The number B of blocks.
-        odds: The largest ratio r between the probabilities of a report.
+        odds: The largest ratio r between the probabilities of a report under two answers.
     """
     order = compute_order(size, blocks)
     likely = order // 2
@@ -83,7 +83,11 @@ class HadamardLaw(AnswerLaw):
 
     @property
     def blocks(self) -> int:
-        """The number B of blocks: the power of two, at most min(r, 2 k), with the smallest expected loss."""
+        """The number B of blocks.
+
+        It is the power of two that minimises the expected loss, among those that are at most min(r, 2 k) for k answers
+        and the law's parameter r.
+        """
         largest = int(min(self.parameter, Fraction(2 * self.size)))
         return min(
             (1 << power for power in range(largest.bit_length())),
@@ -97,7 +101,10 @@ class HadamardLaw(AnswerLaw):
 
     @property
     def denominator(self) -> Fraction:
-        """The common denominator of all probabilities, s r + B b - s in the notation of the module docstring."""
+        """The common denominator of all probabilities, s r + B b - s.
+
+        Here r is the law's parameter, B the number of blocks, b the order of the Hadamard matrix and s = b / 2.
+        """
         return self.order // 2 * (self.parameter - 1) + self.count_outputs()
 
     def count_outputs(self) -> int:
@@ -111,8 +118,8 @@ class HadamardLaw(AnswerLaw):
     def probabilities(self) -> Floats:
         """Return a (k, B b) array with the probability of each report (column) for each answer (row).
 
-        The probability is r divided by :attr:`denominator` if the report is in the answer's set C_x of likely reports,
-        and 1 divided by it if not. Here r is the law's parameter.
+        The probability is r / Z if the report is in the answer's set C_x of likely reports, and 1 / Z otherwise, where
+        r is the law's parameter and Z is :attr:`denominator`.
         """
         reports, order = range(self.count_outputs()), self.order
         is_likely = np.array(
@@ -123,9 +130,9 @@ class HadamardLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        A random event first decides whether the report is in the answer's set C_x of likely reports. Candidates are
-        then drawn uniformly until one of them agrees with this decision. They are drawn from the answer's block if the
-        report must be in C_x, and from all reports otherwise.
+        For each report, a random event first decides whether it is in the answer's set C_x of likely reports.
+        Candidates are then drawn uniformly until one agrees with this decision. They are drawn from the answer's block
+        if the report must be in C_x, and from all reports otherwise.
         """
         order, output_count = self.order, self.count_outputs()
         set_probability, block = order // 2 * self.parameter / self.denominator, index // (order - 1)

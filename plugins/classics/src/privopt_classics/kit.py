@@ -52,7 +52,7 @@ def _make_numbers(sizes: dict[str, int], epsilon: float) -> GeneratedProblem:
 
 
 def _alike_numbers(problem: Any) -> Iterator[tuple[str, str, float]]:
-    """Yield every pair of numbers from 0 to ``largest``, as strings, and the distance between them.
+    """Yield every pair of numbers from 0 to ``largest``, formatted as strings, with the distance between them.
 
     The distance is the smallest number of people who can jointly change one number into the other.
     """
@@ -98,13 +98,13 @@ def _make_choices(scores: Sequence[int], epsilon: float, monotone: bool) -> Gene
 def _with_rows(
     names: Sequence[str], rows: Sequence[tuple[str, int]], epsilon: float, monotone: bool
 ) -> GeneratedProblem:
-    """Return a problem with the given choices and the given rows in its score file.
+    """Return a problem with the given choices and a score file with the given rows.
 
     Args:
         names: The choices in their public order.
         rows: The (choice, score) rows of the score file.
         epsilon: The budget per person.
-        monotone: Whether one person changes all scores in the same direction or not at all.
+        monotone: Whether all scores that one person changes move in the same direction.
     """
     keys = {"choices": names, "scores": "scores.csv", "monotone": monotone, "privacy": {"epsilon": epsilon}}
     return GeneratedProblem(
@@ -118,9 +118,9 @@ def _with_rows(
 
 
 def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbouring problems, in which each score differs by at most 1.
+    """Yield every problem in which at least one score differs from the given problem, each by at most 1.
 
-    If scores are monotone, all changes in one neighbour have the same direction.
+    If scores are monotone, all changed scores move in the same direction.
     """
     names, rows, monotone = (problem.facts[name] for name in ("names", "rows", "monotone"))
     for changes in product((0, 1, -1), repeat=len(rows)):

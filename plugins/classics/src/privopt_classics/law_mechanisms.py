@@ -86,7 +86,7 @@ class OddsBound(LocalDP[ReportLaw]):
 
 @frozen(kw_only=True)
 class RateBound(PureDP[ReportLaw]):
-    """Pure DP for a law that adds noise to a number. It requires the rate of the noise to be at most epsilon.
+    """Pure DP for a law that adds noise to a number, which holds if the rate of the noise is at most epsilon.
 
     Attributes:
         epsilon: The claimed epsilon, as an exact number.
@@ -169,5 +169,5 @@ class CountMechanism(_LawMechanism[P]):
         return RateBound(epsilon=problem.privacy.epsilon)
 
     def parameter(self, problem: Any) -> Fraction:
-        """Return the law's parameter. It is the rate of the noise and equals epsilon."""
+        """Return the law's parameter, which is the rate of the noise and equals epsilon."""
         return Fraction(problem.privacy.epsilon)

@@ -49,9 +49,9 @@ class ReportLaw(Release):
 
     Attributes:
         problem: The public problem.
-        parameter: In a local mechanism, the largest ratio r between a report's probabilities under two secrets, which
-            is at most exp(epsilon). In a mechanism that adds noise to a number, the rate of the noise, which is at most
-            epsilon.
+        parameter: The rational number. For a local mechanism, it is the largest ratio r between a report's
+            probabilities under two secrets, which is at most exp(epsilon). For a mechanism that adds noise to a number,
+            it is the rate of the noise, which is at most epsilon.
     """
 
     problem: Any

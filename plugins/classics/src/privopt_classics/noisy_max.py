@@ -40,8 +40,8 @@ class NoisyMax(ChoiceMechanism):
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
         """Return the probability that each choice is published, computed as the sum in the module docstring.
 
-        Terms below about exp(-50) are omitted. To shorten the sum, scores far below the highest one are raised. A
-        choice with such a score has a probability below about exp(-350) with or without this change.
+        Terms below about exp(-50) are omitted. Scores far below the highest one are raised to shorten the sum. The
+        effect is negligible, because choices with such scores have a probability below about exp(-350) either way.
 
         Args:
             scores: The secret score of each choice.

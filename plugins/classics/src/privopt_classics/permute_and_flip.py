@@ -30,8 +30,8 @@ from privopt_classics.exact import draw_exp_event
 class PermuteAndFlip(ChoiceMechanism):
     """A mechanism that flips a biased coin for each choice and publishes the first choice whose coin comes up heads.
 
-    The coins are flipped in random order. The higher a choice's score, the more likely its coin is to come up heads.
-    The coins are flipped with exactly the intended probabilities.
+    The coins are flipped in random order. The higher the score of a choice, the more likely its coin is to come up
+    heads. These probabilities are sampled exactly.
     """
 
     kit = "privopt_classics.kit:PERMUTE_AND_FLIP"
@@ -40,8 +40,8 @@ class PermuteAndFlip(ChoiceMechanism):
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
         """Return the probability that each choice is published, computed as the integral in the module docstring.
 
-        The integration variable t is the position of choice i in the random order, as a fraction from 0 to 1. Each
-        other choice precedes i with probability t.
+        The integration variable t is the position of the choice in the random order, as a fraction from 0 to 1. Each of
+        the other choices comes before it with probability t.
 
         Args:
             scores: The secret score of each choice.

@@ -51,7 +51,7 @@ class PiecewiseLaw(ReportLaw):
 
     @property
     def slope(self) -> Fraction:
-        """The slope A of the mean report index E(j | i), which is linear in the secret's index i."""
+        """The slope A of the mean report index E(j | i) as a linear function of the secret's index i."""
         r, w = self.parameter, self.window
         return (r - 1) * w / (r * w + self.problem.steps)
 
@@ -62,7 +62,7 @@ class PiecewiseLaw(ReportLaw):
         return tuple(f"{(2 * i - n) / n:g}" for i in range(n + 1))
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports: n + w for n grid steps and w likely reports per secret."""
+        """Return the number n + w of possible reports, for n grid steps and w likely reports per secret."""
         return self.problem.steps + self.window
 
     def values(self) -> Floats:
@@ -78,8 +78,8 @@ class PiecewiseLaw(ReportLaw):
     def probabilities(self) -> Floats:
         """Return an (n + 1, n + w) array with the probability of each report j (column) for each secret i (row).
 
-        All probabilities have the same denominator. The numerator is the law's parameter r for the w likely reports i,
-        ..., i + w - 1, and 1 for all others.
+        All probabilities have the same denominator. The numerator is the law's parameter r if j is one of the w likely
+        reports i, ..., i + w - 1, and 1 otherwise.
         """
         n, w, r = self.problem.steps, self.window, self.parameter
         offsets = np.subtract.outer(np.arange(n + w), np.arange(n + 1)).T
@@ -118,7 +118,7 @@ class PiecewiseLaw(ReportLaw):
         return float(mean_square - Fraction(2 * index - n, n) ** 2)
 
     def expected_loss(self) -> float:
-        """Return the largest variance of a report over all secrets, which occurs at -1 and 1."""
+        """Return the largest variance of the reported number over all secrets. It is attained at -1 and 1."""
         return self.variance(0)
 
 

@@ -47,10 +47,10 @@ class StaircaseLaw(CountLaw):
     problem: BoundedSum
 
     def absolute_noise(self, step_width: Ints) -> Floats:
-        """Return the expected absolute value of the noise before clamping, for each width s of the steps' upper part.
+        """Return the expected absolute value of the noise before clamping, for each width s of a step's upper part.
 
         Args:
-            step_width: An array of widths s between 1 and the sensitivity.
+            step_width: The widths s to evaluate, as an array of integers between 1 and the sensitivity.
         """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, step_width
@@ -63,7 +63,7 @@ class StaircaseLaw(CountLaw):
 
     @property
     def step_width(self) -> int:
-        """The width s of the steps' upper part for which the expected absolute noise is smallest."""
+        """The width s of each step's upper part, chosen to minimise the expected absolute noise."""
         return int(self.absolute_noise(np.arange(1, self.problem.sensitivity + 1)).argmin()) + 1
 
     def _height(self, s: Ints | int) -> Floats:
@@ -84,9 +84,10 @@ class StaircaseLaw(CountLaw):
     def tail(self, distances: Ints) -> Floats:
         """Return P(noise >= d) for each distance d >= 0.
 
-        The result is the probability of d and the values after it on the same step, plus that of all later steps. Step
-        k has the probability c b**k (s + b (D - s)), so the later steps form a geometric series. Here c is the
-        probability of the value 0, b is exp(-epsilon), D is the sensitivity and s the width of the steps' upper part.
+        The result is the total probability of d and the larger values on the same step, plus that of all later steps.
+        Step k has the probability c b**k (s + b (D - s)), so the later steps form a geometric series. Here c is the
+        probability of the value 0, b is exp(-epsilon), D is the sensitivity and s is the width of each step's upper
+        part.
         """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, self.step_width

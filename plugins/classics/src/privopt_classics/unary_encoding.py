@@ -55,7 +55,7 @@ class UnaryLaw(AnswerLaw):
         return table
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw ``count`` reports for the answer at ``index``, drawing each bit independently."""
+        """Draw ``count`` reports for the answer at ``index``, drawing each bit of a report independently."""
         q = self.background
         return [
             "".join(str(draw_below(2) if position == index else int(draw_event(q))) for position in range(self.size))

@@ -9,7 +9,7 @@ from privopt.specs import CommandSpec, hookimpl
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Return the spec of the ``privopt export`` command, which turns a release into a client for browsers."""
+    """Return the spec of the ``privopt export`` command, which turns a release into a browser client."""
     return [
         CommandSpec(
             name="export",

@@ -171,12 +171,12 @@ class Predictive:
     prediction: Prediction
 
     def to_bytes(self) -> bytes:
-        """Serialise the rows, followed by the parameters of the test.
+        """Serialise the rows, followed by the parameters of the private test.
 
         The first parameter is a threshold: the largest distance, in steps, at which the last report still counts as
-        accurate. It is followed by the rates of the noise added to this threshold and, in each test, to the distance.
-        Each rate is stored as a numerator and a denominator. The section ends with the distances, in steps, from each
-        record to each output, capped at 2^32 - 1 so that they fit into 32 bits.
+        accurate. Two noise rates follow, each stored as a numerator and a denominator. The first is for the noise added
+        to the threshold, and the second for the noise added to the distance in each test. Last come the distances, in
+        steps, from each record to each output, capped at 2^32 - 1 so that they fit into 32 bits.
         """
         test = self.prediction
         rates = (*test.threshold.as_integer_ratio(), *test.test.as_integer_ratio())
@@ -186,7 +186,7 @@ class Predictive:
 
 @frozen(kw_only=True, eq=False)
 class Everywhere:
-    """A mechanism for any point in a region, which stores a row for each vertex and mixes these rows at other points.
+    """A mechanism that covers every point in a region by storing a row for each vertex and mixing these rows elsewhere.
 
     Attributes:
         kind: The code that identifies this kind of mechanism in the artefact.
@@ -202,8 +202,8 @@ class Everywhere:
     def to_bytes(self) -> bytes:
         """Serialise the rows of the vertices, followed by the region.
 
-        The share of a vertex is the weight of its row in the mixture at a position. Along a street, shares are either
-        linear or S-shaped functions of the position. The region is stored in this order:
+        At any position, the rows of nearby vertices are mixed, and each vertex has a share in the mixture. Along a
+        street, shares are either linear or S-shaped functions of the position. The region is stored in this order:
 
         - the number of corners of a simplex, 3 for triangles and 2 for streets;
         - the number of linear pieces that make up each half of an S-shaped share, or 0 for linear shares;

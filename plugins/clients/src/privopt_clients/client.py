@@ -54,7 +54,7 @@ class Places:
 
     Attributes:
         ids: The id of each place.
-        kind: 0 for ids without positions, 1 for degrees, or 2 for a plane.
+        kind: 0 for ids without positions, 1 for positions in degrees, or 2 for positions in a plane.
         points: The latitude and longitude of each place in 1e-7 degrees, or x and y in mm. Empty if the places have
             only ids.
         cosines: The cosine of each place's latitude in units of 2^-16. Empty unless points are in degrees.
@@ -277,8 +277,9 @@ class Client:
         proof: The SHA-256 of the release's file proof.npz, or ``""`` if it has none.
         _records, _outputs: The secret places and the places that can be reported.
         _mechanism: The mechanism's rows, or the data from which they are computed.
-        _reach: The distance from the nearest record or from the region beyond which a position is rejected. It is in
-            the stored unit of the places (1e-7 degrees or mm), or in mm for a region.
+        _reach: The distance beyond which a position is rejected, measured from the region if there is one and otherwise
+            from the nearest record. It is in mm for a region, and otherwise in the unit in which the places are stored
+            (1e-7 degrees or mm).
         _number: The row index of each record, keyed by the record's id.
     """
 
@@ -342,7 +343,7 @@ class Client:
         return self._mechanism.entropy
 
     def covers(self, secret: str | Sequence[float]) -> bool:
-        """Return whether :meth:`report` accepts a secret, which is either a record's id or a position."""
+        """Return whether :meth:`report` accepts a secret, given as a record's id or a position."""
         try:
             self._find_rows(secret)
         except ValueError:  # including its subclass OutsideRegionError

@@ -86,7 +86,7 @@ class Columns:
         return head + edges.astype("<u4").tobytes() + self.weights.astype("<u4").tobytes()
 
     def probabilities(self) -> Floats:
-        """Return an (N, N) array with the probability of each report (column) for each record (row), as doubles."""
+        """Return an (N, N) array of doubles with the probability of each report (column) for each record (row)."""
         table = np.array(_falling_table(self.factor, self.top, self.longest), dtype=np.float64)
         probabilities: Floats = table[self.step_counts] * self.weights
         probabilities /= probabilities.sum(axis=1, keepdims=True)
@@ -95,9 +95,9 @@ class Columns:
     def holds(self, pairs: Ints, distances: Floats, epsilon: Fraction) -> bool:
         """Return whether exact arithmetic proves that the rows satisfy metric DP for all given pairs.
 
-        The inequality to prove is ``(2^64 / q)^D_ij S_j / S_i <= exp(epsilon d_ij)`` (see the module docstring). It
-        does not depend on the output. Of the two directions of a pair, only the one with the larger sum in the
-        numerator is checked, because it implies the other.
+        The inequality to prove is ``(2^64 / q)^D_ij S_j / S_i <= exp(epsilon d_ij)`` (see the module docstring). It is
+        the same for all outputs. For each pair, only the direction with the larger row sum in the numerator is checked,
+        because it implies the other direction.
 
         Args:
             pairs: (P, 2) The pairs of records.
@@ -155,7 +155,7 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     step_counts = np.rint(dijkstra(step_graph, directed=False)).astype(np.int64)
 
     def at_share(epsilon_share: float) -> Columns | None:
-        """Return the column weights that use the given share of epsilon, or None if they cannot be certified."""
+        """Return column weights that use the given share of epsilon, or None if they cannot be certified."""
         columns = _make_columns(float(epsilon) * step * epsilon_share, pairs, steps, step_counts)
         return columns if columns is not None and columns.holds(pairs, distances, epsilon) else None
 
@@ -258,7 +258,7 @@ def _falling_table(factor: int, top: int, longest: int) -> list[int]:
     """Return the table T, computed exactly as in every client.
 
     Args:
-        factor: The integer q in T[n + 1] = ceil(T[n] q / 2^64).
+        factor: The integer q in the recurrence T[n + 1] = ceil(T[n] q / 2^64).
         top: The first entry T[0].
         longest: The index of the last entry.
     """

@@ -27,18 +27,19 @@ _MIN_REACH_KM: Final = 1.0
 def reach_of(data: MetricData, grid: Grid | None) -> float:
     """Return the default distance, in km, beyond which a client rejects a position.
 
-    It is measured from the nearest record, or from the region if the release protects every point in a region.
+    The distance is measured from the nearest record, or from the region if the release protects every point in a
+    region.
 
     - For a grid, it is half the diagonal of a cell, so that all cells are covered.
     - For a mesh, it is an upper bound on the distance from any point in a triangle to the nearest corner. If the
-      release protects every point, it is only a tolerance for rounding errors.
-    - For points and streets, it is the diagonal of the bounding box, but at least 1 km. ``privopt apply`` warns about
-      positions beyond the same distance.
+    release protects every point, it is only a tolerance for rounding errors.
+    - For points and streets, it is the diagonal of the bounding box, but at least 1 km. This is also the distance
+    beyond which ``privopt apply`` warns about a position.
     - If no record has a position, it is 0.
 
     Args:
         data: The records and the region.
-        grid: The grid from which the records were made, or None if they were declared in another way.
+        grid: The grid from which the records were made, or None if they were not made from a grid.
     """
     points, is_geographic = data.records.on_map, data.records.kind == "geographic"
     if isinstance(data.region, Streets):
@@ -70,13 +71,13 @@ def _half_diagonal(cell_km: float, latitudes: Floats) -> float:
 
 
 def _flatten(degrees: Floats) -> Floats:
-    """Project points to a plane in which no two points are closer to each other than on the sphere.
+    """Project points onto a plane in such a way that no two points are closer together than on the sphere.
 
     Args:
         degrees: (N, 2) The latitude and longitude of each point in degrees.
 
     Returns:
-        An (N, 2) array of coordinates in km, first to the north and then to the east.
+        An (N, 2) array of planar coordinates in km. The first coordinate points north and the second east.
     """
     # Longitudes are taken relative to the first point, from -180 to 180 degrees, so that points can lie on both sides
     # of the date line.

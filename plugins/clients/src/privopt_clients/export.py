@@ -191,7 +191,7 @@ def export(
 
 
 def export_modules(out: Path | str, *, force: bool = False) -> None:
-    """Write the JavaScript modules without a release, together with a demo page that shows a world map.
+    """Write the JavaScript modules, without a release, and a demo page that shows a world map.
 
     The modules' function ``fromEpsilon`` can draw reports for any position on Earth. The page, ``anywhere.html``, works
     offline.
@@ -260,10 +260,10 @@ def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
 
 
 def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
-    """Return an error message that suggests what to do about a form that is too large or has too large a loss.
+    """Return an error message for a release that cannot be exported in the requested form.
 
-    If the release's rows do not fit into ``max_bytes``, the message lists ways to make them fit. Otherwise, the
-    requested form increases the loss too much, and the message says that this needs explicit permission and that the
+    If the release's rows do not fit into ``max_bytes``, the message lists ways to make an export fit. Otherwise, the
+    requested form increases the loss too much. The message then says that this must be allowed explicitly, and that the
     rows would fit.
 
     Args:
@@ -326,10 +326,11 @@ def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, ma
 
 
 def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm | None:
-    """Return column weights on the graph formed by the certificate's pairs, or None if this form is not applicable.
+    """Return column weights on the graph formed by the release's pairs, or None if this form is not possible.
 
-    The outputs must be the records. The pairs must also be few, because clients search the graph for each report, and
-    each edge takes 12 bytes in the artefact. Releases for regions and traces are always stored as rows.
+    The outputs must be the same places as the records. The number of pairs is limited, because clients search the graph
+    for each report and each edge takes 12 bytes in the artefact. The weights must also pass certification. Releases for
+    regions and traces are always stored as rows.
 
     Args:
         release: The release, whose pairs imply all required pairs.
@@ -428,7 +429,7 @@ def _hash_file(path: Path) -> str:
 
 
 def _write_artefact(folder: Path, contents: bytes) -> None:
-    """Write the artefact to mechanism.bin, and test vectors that every client must reproduce to vectors.json."""
+    """Write the artefact to mechanism.bin, and the test vectors that every client must reproduce to vectors.json."""
     (folder / "mechanism.bin").write_bytes(contents)
     vectors = json.dumps(list(_iter_vectors(open_artefact(contents), contents)), indent=1, ensure_ascii=False)
     (folder / "vectors.json").write_text(vectors + "\n", "utf-8")
@@ -457,7 +458,7 @@ def _inline_modules(page: str) -> str:
 
 
 def _iter_vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
-    """Yield test vectors, each consisting of an input, entropy, and the report that every client must draw from them.
+    """Yield test vectors, each with an input, the entropy to use and the report that every client must draw from them.
 
     Args:
         client: The reference client for the artefact.

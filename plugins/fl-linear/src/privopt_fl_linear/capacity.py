@@ -44,10 +44,10 @@ def assign_within_bounds(
         costs: The non-negative costs of serving C locations from F facilities, infinite for pairs that are not allowed.
         opening: (F,) The non-negative cost of opening each facility.
         weight: (C,) The non-negative amount of capacity that each location takes up, in clients.
-        capacity: (F,) The capacity of each facility in clients, negative if it cannot be opened and infinite if it is
-            unbounded.
-        relaxed: The solution without capacities, which is returned as is if it respects them. Its lower bound is valid
-            in any case.
+        capacity: (F,) The capacity of each facility in clients. It is negative if the facility cannot be opened, and
+            infinite if its capacity is unbounded.
+        relaxed: The solution of the problem without capacities. It is returned unchanged if it respects the capacities.
+            Its lower bound is valid either way.
         max_facilities: The maximum number of open facilities, or None for no limit.
         context: The solver, the relative gap at which it may stop, and the time limit.
 
@@ -57,8 +57,8 @@ def assign_within_bounds(
     Raises:
         InfeasibleError: No assignment respects the capacities. If comparing the weights and capacities reveals why, the
             message gives the reason.
-        StoppedError: No assignment was found within the time limit, or none exists among the cheapest pairs, to which a
-            large problem is restricted.
+        StoppedError: No assignment was found within the time limit. Also raised if a problem is so large that only the
+            cheapest pairs were considered and these allow no assignment.
     """
     facilities, locations = costs.shape
     max_facilities = facilities if max_facilities is None else min(max_facilities, facilities)
@@ -112,10 +112,10 @@ def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
 
 
 def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
-    """Return a reason why no assignment can exist, or None if simple comparisons reveal none.
+    """Return a reason why no assignment can exist, or None if simple comparisons do not reveal one.
 
-    The total weight of all locations is compared with the sum of the ``max_facilities`` largest capacities, and the
-    largest weight of any location with the largest capacity of any facility.
+    Two comparisons are made: the total weight of all locations is compared with the sum of the ``max_facilities``
+    largest capacities, and the largest weight of any location with the largest capacity of any facility.
 
     Args:
         weight: (C,) The capacity that each location takes up, in clients.

@@ -72,7 +72,7 @@ def _replace_rows(problem: GeneratedProblem, header: list[str], rows: Iterable[l
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield the neighbouring problems, in which one location has one client more or less."""
+    """Yield the neighbouring problems, in which a single location has one more or one fewer client."""
     header, *rows = problem.rows(POINTS)
     for row_number, row in enumerate(rows):
         for step in (1, -1):
@@ -129,8 +129,9 @@ def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant |
 def _draw_reports(problem: Any, method: str, count: int) -> Any:
     """Draw ``count`` independent reports for each of the n locations, as a (count, n) array.
 
-    The kit attacks these reports, because they are the only part of the release that depends directly on the secret
-    counts. ``method`` is not used, because reports have the same distribution for every private method.
+    The conformance kit uses these reports for its statistical attacks, because no other part of the release depends
+    directly on the secret counts. ``method`` is not used, because reports have the same distribution for every private
+    method.
     """
     clients = np.tile(problem.data.clients, (count, 1))
     return noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]
@@ -139,7 +140,7 @@ def _draw_reports(problem: Any, method: str, count: int) -> Any:
 def _sum_distribution(epsilon: float, k: int) -> Any:
     """Return the distribution of the sum of k discrete Laplace draws of rate ``epsilon``, computed by convolution.
 
-    The result is an array of probabilities whose middle entry belongs to the value 0 and its neighbours to -1 and 1.
+    The result is an array with the probabilities of consecutive integers. Its middle entry is the probability of 0.
     """
     # A draw exceeds 40 / epsilon only with probability e**-40. The factor tanh(epsilon / 2) normalises the
     # distribution.

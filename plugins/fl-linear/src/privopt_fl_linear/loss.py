@@ -13,7 +13,7 @@ __all__ = ["CostAtCounts"]
 
 @frozen(kw_only=True, eq=False)
 class CostAtCounts(UtilityLoss[FLRelease]):
-    """The total cost of a plan (capacity, connections and opened facilities) at the counts in its release.
+    """The total cost of a plan (capacity, connections and opened facilities), computed for the counts in its release.
 
     Attributes:
         site: The locations with their distances and costs, which are public.
@@ -24,9 +24,9 @@ class CostAtCounts(UtilityLoss[FLRelease]):
     unit: str = "cost"
 
     def evaluate(self, release: FLRelease) -> float | None:
-        """Return the plan's total cost at the released counts, or None if the release contains no counts.
+        """Return the plan's total cost for the released counts, or None if the release contains no counts.
 
-        The latter is the case for a release of the method ``optimal`` that was read from files.
+        A release of the method ``optimal`` that was read from files contains no counts.
         """
         if release.counts is None:
             return None

@@ -44,7 +44,7 @@ def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> F
 
 @lru_cache(maxsize=10_000)
 def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: Noise) -> float:
-    """Return the upper quantile of the total excess, i.e. the smallest w with P(total excess > w) <= level.
+    """Return the smallest w for which the total excess exceeds w with probability at most ``level``.
 
     The total excess is the sum of max(0, S_v - slope) over n independent noise draws S_v. The result is rounded up, and
     for discrete noise it is an integer.
@@ -55,7 +55,7 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
 
     Args:
         n: The number of draws of Laplace(1/epsilon) noise, one per location.
-        slope: The margin per location, in clients. Only the part of a draw above it counts.
+        slope: The margin per location, in clients.
         level: The maximum probability that the total excess exceeds w.
         epsilon, noise: The rate (the reciprocal of the scale) and the kind of the noise.
 
@@ -110,7 +110,7 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
 
 @frozen(kw_only=True)
 class MarginRule:
-    """The rule by which the margins to add to noisy counts are computed.
+    """A rule for computing the margins that are added to noisy counts.
 
     >>> import numpy as np
     >>> rule = MarginRule(n=1000, epsilon=0.1, noise="continuous")
@@ -119,7 +119,7 @@ class MarginRule:
 
     Attributes:
         n: The number of locations.
-        epsilon: The privacy budget for one location's report. Its noise has the scale 1 / epsilon.
+        epsilon: The privacy budget for one location's report, whose noise has the scale 1 / epsilon.
         kind: ``"exact"`` to use quantiles of the noise, or ``"paper"`` to use the paper's formula (`paper_margin`).
         noise: The kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
     """
@@ -143,10 +143,11 @@ class MarginRule:
         return upper_quantiles(sizes, sizes / self.n * alpha, self.epsilon, self.noise)
 
     def any_set(self, facilities: int, alpha: float) -> AnySet:
-        """Return margins that are valid for all sets of locations at once, with the slope that minimises their sum.
+        """Return margins that are valid for all sets of locations at once.
 
-        The slope is the margin per location. Any slope gives valid margins, provided that it is computed from public
-        data alone.
+        The margin of a set is a constant plus a slope times the number of its locations. The slope is chosen to
+        minimise the sum of the facilities' margins. Any other slope would give valid margins too, provided that it is
+        computed from public data alone.
 
         Args:
             facilities: The number of facilities for which the sum of the margins is minimised. It must be public,

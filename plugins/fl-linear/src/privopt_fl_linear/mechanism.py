@@ -66,7 +66,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def privacy(self, problem: FLInstance, method: str) -> PrivacyConstraint[FLRelease]:
         """Return the privacy constraint of a method.
 
-        This is local DP through noise at each location, except for ``optimal``, which has no guarantee.
+        For ``optimal``, it guarantees nothing. For all other methods, it is local DP, achieved by adding noise to each
+        location's count.
         """
         if method == "optimal":
             return NoGuarantee(reason="capacities are sums of the true counts")
@@ -81,7 +82,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
 
     def utility(self, problem: FLInstance, method: str) -> CostAtCounts:
-        """Return the utility loss: the cost of the plan at the counts in the release."""
+        """Return the utility loss, which is the cost of the plan for the counts in the release."""
         return CostAtCounts(site=problem.data.site)
 
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
@@ -200,8 +201,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             problem: The problem. When a release is verified, this is the published problem.
             release: The release.
             method: The method that was run.
-            recorded: ``details.told`` of the result, which records how the plan was chosen. This cannot be seen from
-                the release's files.
+            recorded: ``details.told`` of the result, which records how the plan was chosen. This information cannot be
+                recovered from the release's files.
 
         Raises:
             InputError: The release was read from files, and its problem has no noisy counts.
@@ -221,7 +222,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def verify(self, problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
         """Check the published files, repeat the server's computation, and compare the resulting plan with the release.
 
-        For the method ``optimal``, only what follows from public data is checked.
+        For the method ``optimal``, only properties that follow from public data are checked.
 
         Args:
             problem: The published problem.
@@ -252,21 +253,21 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return _verify_plan(problem, release, result)
 
     def proved_bound(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
-        """Return a lower bound on the loss for the method ``optimal``, or None if the published files do not prove one.
+        """Return a proved lower bound on the loss, or None if the published files do not prove one.
 
-        If it is optimal for any counts to serve every location from its cheapest facility, and the release does so, the
-        bound is the loss itself, rounded down.
+        A bound is proved only for the method ``optimal``, if serving every location from its cheapest facility is
+        optimal for any counts and the release does so. The bound is then the loss itself, rounded down.
         """
         is_optimal = result.method == "optimal" and problem.is_nearest_best
         return _round_down(result.objective.value) if is_optimal and not _verify_openly(problem, release) else None
 
     def audit(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Any]:
-        """Return the claimed epsilon, the epsilon that an attacker can achieve, and a statistical lower bound on it.
+        """Return the claimed epsilon, the epsilon that an attacker can achieve, and the result of a statistical attack.
 
         An attacker can achieve the full epsilon, because neighbouring counts shift the noise by 1. The entry
-        ``statistical`` contains a lower bound on epsilon, which is measured by attacking fresh reports drawn for the
-        counts 0 and 1. It is None if the noise was not drawn by `solve`. For the method ``optimal``, no epsilon is
-        claimed and the achieved one is infinite.
+        ``statistical`` contains a lower bound on epsilon, obtained by attacking fresh reports drawn for the counts 0
+        and 1. It is None if the noise was not drawn by `solve`. For the method ``optimal``, no epsilon is claimed and
+        the achieved one is infinite.
 
         Args:
             problem: The problem, with epsilon and the kind of noise.
@@ -294,7 +295,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return facts
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Return a warning if the facilities were chosen from noisy counts alone for lack of a public mean count.
+        """Return a warning if, for lack of a public mean count, the facilities were chosen from noisy counts.
 
         The warning says that stating a public mean might allow smaller margins. ``result`` provides the method and what
         `solve` recorded about the reports.
@@ -338,10 +339,10 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
 
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
-    """Check the connections in a release of the method ``optimal``, provided that they follow from public data alone.
+    """Check the connections in a release of the method ``optimal``, as far as they can be checked from public data.
 
-    They do if connecting every location to its cheapest facility is optimal for any counts. Otherwise nothing is
-    checked. Capacities are never checked, because they are sums of the true counts, which are not published.
+    If connecting every location to its cheapest facility is optimal for any counts, the release must do so. Otherwise
+    nothing is checked. Capacities are never checked, because they are sums of the true counts, which are not published.
 
     Returns:
         A list with a sentence about the difference. It is empty if there is none.
@@ -352,7 +353,7 @@ def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
 
 
 def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
-    """Return the entries of result.json on a plan's sizes, costs, margins and failure probability.
+    """Return the entries of result.json that describe a plan's sizes, costs, margins and failure probability.
 
     All of them are functions of noisy counts and public data, so they may be published.
 
@@ -443,8 +444,8 @@ def _round_down(value: float) -> float:
 def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> Plan:
     """Compute the plan for the method ``optimal`` from the true counts, without noise or margins.
 
-    By default, this is Algorithm 1. If the facilities to open have to be chosen or capacities are bounded, a facility
-    location problem is solved instead. The plan's ``recorded`` then contains the proved ``lower_bound`` and the number
+    Algorithm 1 is used unless the facilities to open have to be chosen or capacities are bounded. In these cases, a
+    facility location problem is solved, and the plan's ``recorded`` contains the proved ``lower_bound`` and the number
     of ``nodes``.
 
     Args:

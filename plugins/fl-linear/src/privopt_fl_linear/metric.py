@@ -42,7 +42,7 @@ class Metric(ABC):
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return an (n,) array with the centre within ``radius`` of each location, or -1 where there is none.
+        """Return, for each of the n locations, the centre within ``radius`` of it, or -1 if there is none.
 
         ``centres`` and the result are location indices. The centres must be more than twice the radius apart, so that
         no location is within the radius of two of them. The radius is in the metric's unit.
@@ -50,7 +50,7 @@ class Metric(ABC):
 
     @abstractmethod
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """Return a function that finds the locations in ``among`` within ``radius`` of a location.
+        """Return a function that finds which locations in ``among`` lie within ``radius`` of a given location.
 
         The function takes a location index and returns positions in the array ``among``, not location indices.
         """
@@ -228,7 +228,7 @@ class _PointSet(Metric):
         return answer
 
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """Return a function that finds the locations in ``among`` within ``radius`` of a location.
+        """Return a function that finds which locations in ``among`` lie within ``radius`` of a given location.
 
         The function takes a location index and returns positions in the array ``among``. Each call searches a tree that
         contains the locations in ``among``.
@@ -243,7 +243,7 @@ class _PointSet(Metric):
         return find_neighbours
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return an (n,) array with the centre within ``radius`` of each location, or -1 where there is none.
+        """Return, for each of the n locations, the centre within ``radius`` of it, or -1 if there is none.
 
         ``centres`` and the result are location indices. The centres must be more than twice the radius apart, so that
         only the nearest one to each location needs to be checked.
@@ -368,8 +368,8 @@ class Matrix(Metric):
     def _shortest_detour(self) -> tuple[int, int, int]:
         """Return the locations i, k, j that maximise d(i, j) - d(i, k) - d(k, j).
 
-        They violate the triangle inequality most, if it is violated at all. With more than 400 locations, only two
-        million random triples are compared.
+        If the triangle inequality is violated at all, this is its largest violation. With more than 400 locations, only
+        two million random triples are compared.
         """
         d, n = self.distances, len(self.distances)
         if n > 400:
@@ -393,14 +393,14 @@ class Matrix(Metric):
         return float(self.distances.max(initial=0.0)) / 2.0
 
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """Return a function that finds the locations in ``among`` within ``radius`` of a location.
+        """Return a function that finds which locations in ``among`` lie within ``radius`` of a given location.
 
         The function takes a location index and returns positions in the array ``among``.
         """
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return an (n,) array with the centre within ``radius`` of each location, or -1 where there is none.
+        """Return, for each of the n locations, the centre within ``radius`` of it, or -1 if there is none.
 
         ``centres`` and the result are location indices. The centres must be more than twice the radius apart.
         """

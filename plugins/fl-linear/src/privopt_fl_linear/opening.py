@@ -85,9 +85,10 @@ class Facilities:
 
 
 def min_pairs(facilities: int, clients: int) -> int:
-    """Return the initial number of listed (facility, client) pairs.
+    """Return the number of (facility, client) pairs that the search initially considers explicitly.
 
-    These are all pairs if there are at most `ALL_PAIRS`, and otherwise each client's `FIRST_PAIRS` cheapest ones.
+    This is the number of all pairs if there are at most `ALL_PAIRS` of them. Otherwise only the `FIRST_PAIRS` cheapest
+    pairs of each client are considered.
     """
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
@@ -159,10 +160,10 @@ class _Search:
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
     def rounds_at_once(self, max_rounds: int) -> int:
-        """Return the number of rounds, at most ``max_rounds``, to run between two checks of the clock.
+        """Return the number of rounds to run between two checks of the clock, at most ``max_rounds``.
 
-        Since a round processes every listed pair, fewer rounds are run if many pairs are listed, but at least 5 unless
-        ``max_rounds`` is smaller.
+        A round processes every listed pair, so the more pairs are listed, the fewer rounds are run. The result is at
+        least 5 unless ``max_rounds`` is smaller.
         """
         return int(min(max_rounds, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
@@ -199,10 +200,10 @@ class _Search:
                 return
 
     def choose_target(self, lower: float) -> float:
-        """Return the target for Polyak's step length, which is the bound that would end the search, up to a cap.
+        """Return the target for Polyak's step length.
 
-        The cap is about twice ``lower``, the best bound so far. It prevents overly long steps while the incumbent is
-        still far from optimal.
+        The target is slightly above the bound that would end the search, but is capped at about twice ``lower``, the
+        best bound so far. The cap prevents overly long steps while the incumbent is still far from optimal.
         """
         # Adding the largest opening cost keeps the target above 0 even if the bound is 0. The factor 1 + 1e-9 lets the
         # ascent pass the goal in spite of rounding errors.
@@ -307,8 +308,8 @@ def open_facilities(
         opening: (F,) The non-negative cost of opening each facility, which is 0 for existing facilities.
         max_facilities: The maximum number of open facilities, or None for no limit.
         gap: The relative gap at which the search stops.
-        seconds: The time limit for the search in seconds, counted from when the first set has been evaluated, or None
-            for no limit.
+        seconds: The time limit for the search in seconds, or None for no limit. The clock starts once a first set of
+            facilities has been evaluated.
         report: The callback for progress (`Report`).
         pairs_per_client: The initial number of listed pairs per client. By default, all pairs are listed if there are
             at most `ALL_PAIRS`, and otherwise `FIRST_PAIRS` per client.
@@ -362,10 +363,11 @@ def open_facilities(
 
 
 def _search_tree(search: _Search, first_prices: Floats) -> None:
-    """Run branch and bound in best-bound order, and store the results in ``search``.
+    """Run branch and bound, always exploring the node with the lowest bound, and store the results in ``search``.
 
-    The search ends when the gap is reached or no node remains, and then sets ``search.is_done``. If the time limit
-    expires first, ``search.is_done`` remains False. The ascent at the root starts from ``first_prices`` (C,).
+    The search ends when the gap is reached or no node remains, and ``search.is_done`` is then set to True. It remains
+    False if the time limit expires first. The subgradient ascent at the root starts from the client prices
+    ``first_prices`` (C,).
     """
     state = np.zeros(len(search.opening), dtype=np.int64)
     bound, price, open_counts = search.bound_node(state, first_prices, rounds=ROOT_ROUNDS, scale=1.5)

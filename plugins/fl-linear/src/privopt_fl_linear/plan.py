@@ -56,7 +56,7 @@ class Plan:
 
 
 def add_margins(counts: Floats, margins: Floats) -> Floats:
-    """Return the capacities max(0, counts + margins), never rounding below the exact sum.
+    """Return the capacities max(0, counts + margins), none of which is below its exact value.
 
     A sum that was rounded down is replaced by the next larger double, so that rounding never reduces a margin. All
     arrays have shape (m,) and are in clients.
@@ -117,7 +117,7 @@ class Server:
 
     @property
     def has_reports(self) -> bool:
-        """Whether a plan may be made whose facilities are chosen from the noisy counts."""
+        """Whether a plan may choose its facilities based on the noisy counts."""
         return self.site.capacity is not None or (self.chooses_sites and self.sites == "reports")
 
     @property
@@ -133,7 +133,7 @@ class Server:
     def reports_level(self) -> float:
         """The share of alpha allotted to the reports' plan, whose facilities are chosen from noisy counts.
 
-        It is what `prior_level` leaves of alpha.
+        It is the part of alpha that is not allotted to the other plan (`prior_level`).
         """
         return self.alpha - self.prior_level
 
@@ -158,8 +158,8 @@ class Server:
         """Return margins that are valid for all sets of locations at once, computed from public data.
 
         Args:
-            prior: A public assignment, by default that of Algorithm 1. The sum of the margins is minimised for its
-                number of facilities, or for the maximum number of open facilities if that is smaller.
+            prior: A public assignment, by default that of Algorithm 1. The margins minimise the sum over as many
+                facilities as this assignment opens, or over the maximum number of open facilities if that is smaller.
         """
         if prior is None:
             prior = self.site.connect()
@@ -171,7 +171,7 @@ class Server:
     def reports_plan(self, noisy: Counts, assignment: Assignment, any_set: AnySet) -> Plan:
         """Return the plan for an assignment that was chosen from the noisy counts (n,).
 
-        The margins ``any_set`` are valid for every set of locations, and hence for whatever assignment was chosen.
+        The margins ``any_set`` are valid for every set of locations, and therefore for any assignment.
         """
         # The sets depend on the noise that the margins must cover, so margins for all sets at once are needed.
         margins = any_set.margins(assignment.sizes)

@@ -63,9 +63,12 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
     def measure(self, release: FLRelease) -> Certificate:
         """Certify in exact rational arithmetic that sensitivity / scale <= epsilon for the noise at each location.
 
-        The release depends on the true counts only through the noisy reports. The certified scale is the one that
-        epsilon prescribes, or that of the noise drawn in this run if it is smaller. If locations drew their own noise,
-        its scale cannot be checked.
+        The release depends on the true counts only through the noisy reports. The scale used is the one that epsilon
+        prescribes or, if smaller, the scale of the noise drawn in this run. If the locations drew their noise
+        themselves, its scale cannot be checked.
+
+        Args:
+            release: The release, which states the scale of the noise if it was drawn in this run.
         """
         scale = 1 / compute_noise_budget(self.epsilon)
         # The smaller scale is certified, because it spends more budget.

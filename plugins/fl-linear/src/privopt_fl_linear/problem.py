@@ -225,7 +225,7 @@ class FLInstance:
 
 
 def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
-    """Read the table of locations, and the matrix if there is one, and sort them by id.
+    """Read the table of locations and, if there is one, the matrix of distances, and sort both by id.
 
     Args:
         table: The ``[locations]`` table, which names the files.
@@ -313,7 +313,7 @@ def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) ->
 def _read_metric(
     table: LocationTable, columns: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
-    """Return the metric between the locations, based on the matrix of distances or else on the coordinates.
+    """Return the metric between the locations, based on the matrix of distances or, without one, on coordinates.
 
     Columns x and y give the metric of the plane, and columns lat and lon that of the sphere.
 
@@ -323,8 +323,8 @@ def _read_metric(
         order: (n,) The indices of the file's rows, sorted by id. The results are in this order.
 
     Returns:
-        The metric and the coordinates. The latter are the names of the two columns and their (n, 2) values, in which
-        -0.0 is replaced by 0.0. They are None if there is a matrix.
+        The metric and the coordinates. The coordinates are given by the names of the two columns and their (n, 2)
+        values, in which -0.0 is replaced by 0.0. They are None if there is a matrix.
 
     Raises:
         InputError: The matrix is not a metric. The message does not quote its values.

@@ -172,8 +172,8 @@ class _WrappedTail:
 def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error: float) -> float:
     """Return the smallest t at which the computed tail of a sum of k draws is at most beta - error, by bisection.
 
-    ``epsilon`` is the rate of one draw, and ``error`` the maximum absolute error of a computed tail, so the true tail
-    at t is at most beta. For discrete noise, t is an integer. For continuous noise, t has a relative precision of
+    Computed tails have an absolute error of at most ``error``, so the true tail at t is at most beta. ``epsilon`` is
+    the rate of one draw. For discrete noise, t is an integer. For continuous noise, t has a relative precision of
     1e-10.
     """
     wrapped = _WrappedTail.of(discrete, epsilon, k, error)

@@ -95,25 +95,23 @@ def grid(extent: float) -> tuple[float, ...]:
 
 
 def level_cut_short(alpha: float) -> float:
-    """Return a failure probability for the margins at which they remain valid for any radius of the public grid.
+    """Return a failure probability at which margins remain valid whichever radius of the public grid is used.
 
-    It is alpha divided by the number of radii. By the union bound, the total failure probability is then at most alpha,
-    however the radius is chosen. It is used if the time limit expires before all radii have been tried.
+    This is alpha divided by the number of radii. By the union bound, the total failure probability is then at most
+    alpha, however the radius is chosen. It is used if the time limit expires before all radii have been tried.
     """
     return alpha / (GRID_RADII + 1)
 
 
 @frozen(eq=False)
 class Candidate:
-    """A reconnection radius, with the cost of its plan as a linear function of the mean count.
-
-    The cost is offset + slope * mean.
+    """A reconnection radius and the resulting plan, whose cost is offset + slope * mean for a given mean count.
 
     Attributes:
         delta: The radius, which is 0 if nothing is reconnected (Algorithm 2).
         assignment: The facility that serves each location.
-        slope: The cost of one client at every location, i.e. the sum of the facility cost f_h(v) and the distance d(v,
-            h(v)) over all locations v, where h(v) is the facility of v.
+        slope: The cost of one client at every location, excluding margins. This is the sum of the facility cost f_h(v)
+            and the distance d(v, h(v)) over all locations v, where h(v) is the facility of v.
         offset: The cost of the margins at the promised failure probability.
     """
 
@@ -126,7 +124,7 @@ class Candidate:
 def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> list[Candidate]:
     """Return a candidate for each radius of the grid, in ascending order of the radius.
 
-    A radius is left out if it leads to the same assignment as the next smaller one.
+    A radius is omitted if it leads to the same assignment as the next smaller one.
 
     Args:
         site: The locations.
@@ -154,13 +152,13 @@ def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> 
 
 
 def choose_at_mean(choices: Sequence[Candidate], mean_clients: float) -> Candidate:
-    """Return the candidate with the lowest cost if every location has ``mean_clients`` clients, a public mean."""
+    """Return the candidate with the lowest cost for a publicly known mean count of ``mean_clients`` per location."""
     return min(choices, key=lambda c: (c.offset + mean_clients * c.slope, c.delta))
 
 
 @frozen(eq=False)
 class Policy:
-    """A public rule that assigns a reconnection radius to each noisy total B'.
+    """A public rule that determines the reconnection radius from the total B' of all noisy counts.
 
     Attributes:
         choices: The candidates, in the order of the totals at which they are used.
@@ -207,10 +205,10 @@ def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidat
 
 
 def _thin_envelope(choices: Sequence[Candidate], n: int, min_width: float) -> tuple[list[Candidate], list[float]]:
-    """Return the lower envelope without candidates that are cheapest over less than ``min_width`` clients.
+    """Return the lower envelope without candidates that are cheapest over a range of less than ``min_width`` clients.
 
-    ``min_width`` is the standard deviation of the noise in the total. Whether a candidate with a narrower range is
-    chosen would depend mainly on the noise. The two lists are as described in `_lower_envelope`.
+    ``min_width`` is the standard deviation of the noise in the total. If a candidate's range is narrower than this, it
+    would mainly be chosen or missed by chance. The two lists are as described in `_lower_envelope`.
     """
     choices = list(choices)
     while True:
@@ -337,7 +335,7 @@ def failure_bound(
 
 
 def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) -> Policy:
-    """Return a public rule that assigns a radius to each noisy total and fails with probability at most alpha.
+    """Return a public rule that chooses a radius for each noisy total, with failure probability at most alpha.
 
     The level of the margins is lowered until `failure_bound` is at most alpha, in at most 12 attempts. Each attempt
     takes about a millisecond per distinct facility size. If none succeeds, the level follows from the union bound over

@@ -34,12 +34,12 @@ class FLRelease(Release):
         ids: (n,) The ids of the locations in ascending order.
         assignment: The facility that serves each location.
         capacities: (m,) The capacities of the open facilities, in clients and in the order of ``assignment.opened``.
-        counts: (n,) The counts at which the plan's cost is computed, which are noisy, or true for the method
-            ``optimal``. None if they are not published.
+        counts: (n,) The counts for which the plan's cost is computed. These are the noisy counts or, for the method
+            ``optimal``, the true ones. None if they are not published.
         noise_engine: The name of the generator that drew the noise, or None if no noise was drawn in this run.
         plan: The server's plan, or None for a release that was read from files.
-        epsilon: The privacy budget of the noise in each count. It is set only in a release that was read from files and
-            has noisy counts.
+        epsilon: The privacy budget of the noise in each count. None unless the release was read from files and has
+            noisy counts.
         scale: The exact scale of the noise, or None if no noise was drawn in this run.
     """
 

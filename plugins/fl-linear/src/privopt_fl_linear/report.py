@@ -312,9 +312,10 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return sections
 
     def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
-        """Return a GIS layer with points for locations and lines for connections, or None without coordinates.
+        """Return a GIS layer with points for locations and lines for connections.
 
-        Coordinates are (x, y) or (lon, lat). All features have the same properties, as some file formats require.
+        The result is None if the locations have no coordinates. Coordinates are (x, y) or (lon, lat). All features have
+        the same properties, as some file formats require.
         """
         coordinates, site = problem.data.coordinates, problem.data.site
         if coordinates is None:

@@ -155,12 +155,12 @@ def prior_base(
     Args:
         server: The server's public data and settings.
         context: The solver, its gap and limits, and the receiver of progress reports.
-        recorded: ``details.told`` of a result, whose sites are used instead of solving again, or None to solve.
+        recorded: ``details.told`` of an earlier result, whose sites are used, or None to solve for the sites.
         ids: (n,) The ids of the locations in ascending order, which are required if ``recorded`` is given.
 
     Returns:
-        The assignment, and the facility location solution from which its facilities were taken, or None if nothing was
-        solved.
+        The assignment, and the solution of the facility location problem that determined its facilities. The solution
+        is None if no such problem was solved.
 
     Raises:
         InputError: The recorded sites are not locations of the problem.
@@ -226,7 +226,7 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
 
 
 def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set: AnySet) -> Plan:
-    """Make the reports' plan, i.e. the one whose facilities are chosen from the noisy counts.
+    """Make the reports' plan, in which the facilities are chosen based on the noisy counts.
 
     Args:
         server: The server's public data and settings.
@@ -262,15 +262,15 @@ def choose_facilities(
     """Choose which facilities to open, and which of them serves each location, for the given counts.
 
     This is uncapacitated facility location or, with capacity bounds, single-source capacitated facility location. The
-    fixed cost of a facility is its opening cost plus the cost of capacity for ``start`` clients, and a location takes
-    up capacity for max(0, count + ``slope``) clients. If there are margins, the distance from a location to its
-    facility is weighted by max(1, count), so that a location with a noisy count of 0 is not assigned to a distant
-    facility.
+    fixed cost of a facility is its opening cost plus the cost of capacity for ``any_set.start`` clients. A location
+    takes up capacity for max(0, count + ``any_set.slope``) clients. If there are margins, the distance from a location
+    to its facility is weighted by max(1, count), so that a location with a noisy count of 0 is not assigned to a
+    distant facility.
 
     Args:
         server: The server's public data and settings.
         counts: (n,) The counts to plan for. They may be noisy, true, or all equal to the public mean.
-        any_set: The margins of a facility, which are ``start`` clients plus ``slope`` clients per location. Both are 0
+        any_set: The margin of each facility, which is ``start`` clients plus ``slope`` clients per location. Both are 0
             if there are no margins.
         context: The solver, its gap and limits, and the receiver of progress reports.
         phase: The name of this step in progress reports.

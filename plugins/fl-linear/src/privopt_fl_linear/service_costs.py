@@ -174,7 +174,8 @@ class PairList:
     def extend_pairs(self, needs_more: Bools) -> bool:
         """List up to four times as many pairs for each client in the mask ``needs_more`` (C,).
 
-        A group of clients is skipped if its additional pairs would exceed the limit on pairs.
+        Clients with the same number of listed pairs are processed together. They keep their old pairs if the new ones
+        would exceed the limit on the total number of pairs.
 
         Returns:
             Whether more pairs were listed for any client.

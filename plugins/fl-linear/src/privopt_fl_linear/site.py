@@ -81,12 +81,12 @@ class Site:
 
     @property
     def opening_cost(self) -> Floats:
-        """The cost of opening a facility at each location (n,), or zeros if the problem has no opening costs."""
+        """The (n,) cost of opening a facility at each location, or zeros if the problem has no opening costs."""
         return np.zeros(self.size) if self.opening is None else self.opening
 
     @property
     def capacity_bounds(self) -> Floats:
-        """The maximum number of clients of a facility at each location (n,), infinite where it is unlimited."""
+        """The (n,) maximum number of clients of a facility at each location, infinite where it is unlimited."""
         return np.full(self.size, math.inf) if self.capacity is None else self.capacity
 
     def connect(self, facilities: Ints | None = None) -> Assignment:

@@ -26,7 +26,7 @@ from privopt.execution.compiled import jit
 def compute_reduced_costs(
     start: Ints, client: Ints, cost: Floats, opening: Floats, state: Ints, price: Floats, rho: Floats
 ) -> None:
-    """Compute the reduced cost of each facility that is not closed, i.e. the change in the Lagrangian from opening it.
+    """Compute the reduced cost of each facility that is not closed, i.e. the change in the Lagrangian if it is opened.
 
     The reduced cost is rho_i = opening_i + sum over clients v of min(0, cost_iv - price_v). It is written to ``rho``
     (F,). Entries of closed facilities are left unchanged.
@@ -220,7 +220,7 @@ def interchange(
     max_facilities: int,
     moves: int,
 ) -> float:
-    """Improve a set of facilities by adding, dropping or swapping one facility at a time while this saves cost.
+    """Improve a set of facilities by adding, dropping or swapping one at a time for as long as this lowers the cost.
 
     Each round makes the move that saves the most. Whitaker's fast interchange evaluates all moves of a round in O(E)
     for E listed pairs.

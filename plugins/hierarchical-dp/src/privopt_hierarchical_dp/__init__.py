@@ -12,7 +12,7 @@ __all__ = ["privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the specs of hierarchical-dp and hierarchical-tables, without importing the mechanisms."""
+    """Return the specs of hierarchical-dp and hierarchical-tables. The mechanisms themselves are not imported."""
     return [
         MechanismSpec(
             name="hierarchical-dp",

@@ -18,12 +18,12 @@ __all__ = ["AlikeRegions", "find_alike_regions"]
 
 @frozen(kw_only=True, eq=False)
 class AlikeRegions:
-    """A reduced tree, in which each region represents all regions of the full tree with the same expected errors.
+    """A reduced tree, in which each region represents all regions of the full tree that have the same expected errors.
 
     Attributes:
         tree: The reduced tree, whose regions have empty names.
-        times: For each level, a (regions, 1) array with the number of siblings that each region represents, i.e.
-            regions of the full tree with the same parent. It is 1 for the root.
+        times: For each level, a (regions, 1) array with the number of siblings that each region represents. Siblings
+            are regions with the same parent in the full tree. The number is 1 for the root.
         counts: For each level, a (regions,) array with the number of regions of the full tree that each region
             represents.
     """
@@ -34,7 +34,7 @@ class AlikeRegions:
 
 
 def find_alike_regions(tree: Tree) -> AlikeRegions:
-    """Merge regions with the same expected errors into one region each, and return the reduced tree.
+    """Merge all regions that have the same expected errors, and return the reduced tree.
 
     Args:
         tree: The full region tree.
@@ -63,12 +63,12 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
 
 
 def _number_shapes(tree: Tree) -> list[Ints]:
-    """Assign ids to regions, such that regions on a level share an id if their subtrees have the same shape.
+    """Assign ids to regions so that regions on the same level share an id if their subtrees have the same shape.
 
-    Two subtrees have the same shape if their roots have the same number of children of each shape. Each shape gets a
-    random number, and a region's shape is identified by the sum of its children's numbers modulo 2^64. The probability
-    that two of n different shapes have the same sum is about n^2 / 2^65. Such a collision would only make a forecast
-    less accurate.
+    Two subtrees have the same shape if their roots have the same number of children of each shape. Each shape is
+    assigned a random number, and a region's shape is identified by the sum of its children's numbers modulo 2^64. The
+    probability that two of n different shapes have the same sum is about n^2 / 2^65. Such a collision would only make a
+    forecast less accurate.
 
     Args:
         tree: The region tree.

@@ -54,7 +54,7 @@ class Limits:
         return int(self.lower[0][0]), int(self.upper[0][0])
 
     def with_exact(self, known: Sequence[Ints]) -> Limits:
-        """Return a copy in which exact totals replace the bounds on the top levels.
+        """Return a copy in which the bounds on the top levels are replaced with exact totals.
 
         Args:
             known: For each of the top levels, a (regions,) array with the exact totals, which must satisfy the bounds.
@@ -220,12 +220,12 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, p
 
 
 def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
-    """Return consistent totals that are close to the given ones and satisfy the bounds.
+    """Return adjusted totals that satisfy the bounds and add up over the tree.
 
     The root's total is clipped to its bounds. Then, from the root down, the totals of each region's children are
-    shifted by a common amount and clipped to their bounds, so that they add up to the region's new total. Units that
-    remain after rounding go to the first children that can take one. For each set of siblings, this yields the nearest
-    integers in squared distance.
+    shifted by a common amount and clipped to their bounds, so that they add up to the region's new total. Any units
+    left over from rounding go to the first children that can take them. For each set of siblings, the result is the
+    nearest set of integers in terms of squared distance.
 
     Args:
         totals: For each level, a (regions,) array with the totals.
@@ -253,7 +253,7 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
     """Return the integers nearest to the given ones that lie within bounds and add up to ``total``.
 
-    A common shift, which is found by bisection, is added to all of the given integers before they are clipped to their
+    The same shift, which is found by bisection, is added to all of the given integers before they are clipped to their
     bounds.
 
     Args:

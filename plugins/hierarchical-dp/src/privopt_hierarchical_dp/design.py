@@ -40,13 +40,13 @@ LARGEST_SCALE: Final = 1 << 40
 
 @frozen(kw_only=True, eq=False)
 class FitOptions:
-    """Options of a fit. Methods ignore options that do not apply to them.
+    """Options of a fit. Each method ignores the options that do not apply to it.
 
     Attributes:
         gap: The relative gap at which iterative fits stop.
         backend: The solver for integer programs.
         at_once: Whether to use the fastest method that yields a release of the same form.
-        report: A callback for progress, called with the name and the number of each step of the fit.
+        report: A callback for progress, which receives the name and the number of each step of the fit.
     """
 
     gap: float = 1e-3
@@ -90,16 +90,16 @@ class Design(ABC):
         method: The name of the method.
         tree: The region tree.
         limits: The public bounds on the regions' totals, or None if the problem has none.
-        split: The budget shares of the levels and those of the tables. Both sum to 1.
+        split: The budget shares of the levels and those of the tables. Each of the two sums to 1.
         delta: The sensitivity for which the noise is calibrated.
         exact: The number of levels, from the root down, whose totals are published exactly.
-        hides: Whether the noise hides anything. It does not if all totals are exact and every region has a single cell.
+        hides: Whether the noise hides anything. It is False if all totals are exact and every region has a single cell.
         valid: Whether releases are always consistent.
         statement: A description of the privacy guarantee for readers of a release.
         claimed: Additional entries for the guarantee in ``result.json``.
         in_words: Descriptions of the measured values and of the exact totals, for the section on methods in a report.
-        parts: The names of the parts for which errors are reported. There is one part per table and level, and its name
-            includes its number of regions or cells.
+        parts: The names of the parts for which errors are reported. Each part is one table on one level, and its name
+            states its number of regions or cells.
         is_split_searched: Whether the split was found by the search in :mod:`.plan`.
     """
 
@@ -120,7 +120,10 @@ class Design(ABC):
     is_split_searched: bool = False
 
     def with_method(self, method: str) -> Design:
-        """Return the design for another method on the same problem. By default, all methods share the same design."""
+        """Return the design for another method on the same problem.
+
+        By default, all methods share the same design.
+        """
         return self
 
     def with_split(self, levels: Sequence[Fraction], tables: Sequence[Fraction]) -> Self:
@@ -155,12 +158,12 @@ class Design(ABC):
 
     @cached_property
     def alike(self) -> AlikeRegions:
-        """A reduced tree for forecasts, in which one region represents all regions with the same expected errors."""
+        """A reduced tree for forecasts, which merges regions that have the same expected errors."""
         return find_alike_regions(self.tree)
 
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
-        """The part of the budget for each table and level. The exact sum of the parts is at most the total budget."""
+        """The amount of budget for each table and level. The exact sum of these amounts is at most the total budget."""
         # split_budget rounds in favour of privacy. Its list is ordered by level and then by table.
         parts, table_count = split_budget(self.problem.privacy.budget, self.budget_shares), len(self.split[1])
         # Every table_count-th entry belongs to the same table.
@@ -180,7 +183,7 @@ class Design(ABC):
         )
 
     def noise_of(self, scales: Sequence[Sequence[Scale]]) -> list[list[Noise]]:
-        """Return the variance and fourth cumulant of the noise with the given scale for each table and level."""
+        """Return the variance and fourth cumulant of the noise for each table and level, given its scales."""
         return [list(map(self.law.moments, table_scales)) for table_scales in scales]
 
     # --- measurement --------------------------------------------------------------------------------------
@@ -248,7 +251,7 @@ class Design(ABC):
         return filled
 
     def shows_exact_numbers(self, form: Form, level: int) -> bool:
-        """Return whether a table contains only exact totals on a level and is therefore not measured there.
+        """Return whether a table contains nothing but exact totals on a level, and so is not measured there.
 
         Args:
             form: The table.
@@ -278,7 +281,7 @@ class Design(ABC):
 
     @abstractmethod
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Fit a release's noisy values again, and return the lower bound on the loss that the fit proves.
+        """Repeat the fit for a release's noisy values, and return the lower bound on the loss that it proves.
 
         Returns:
             A pair of the bound and whether the release is proved to attain it. The bound is None if the method does not
@@ -287,10 +290,10 @@ class Design(ABC):
 
     @abstractmethod
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a table on a level in the loss.
+        """Return the weight of a table and level in the loss.
 
-        The squared distance between the table and its noisy values is multiplied by this weight. The largest weight is
-        1.
+        The loss contains the squared distance between the table's values on this level and their noisy values,
+        multiplied by this weight. The largest weight is 1.
         """
 
     @abstractmethod
@@ -310,7 +313,7 @@ class Design(ABC):
         """
 
     def find_contradictions(self, release: HierarchyRelease) -> list[Contradiction]:
-        """Return the bounds on totals that the noisy values contradict, largest violations first.
+        """Return the public bounds on totals that the noisy values contradict, with the largest violations first.
 
         A bound is contradicted if the estimated total violates it by more than `CONTRADICTING_ERRORS` standard errors.
         Only noisy values and public totals are used, so the result may be published.
@@ -356,15 +359,15 @@ class Design(ABC):
         self.check_noise()
 
     def check_noise(self, max_scale: int = LARGEST_SCALE, method: str = "") -> None:
-        """Check that no part of the budget is so small that its noise would be wider than a limit.
+        """Check that no table gets so little budget on any level that its noise would exceed a limit.
 
         Args:
-            max_scale: The limit, given as a scale of double geometric noise. For Gaussian noise it is converted to a
+            max_scale: The limit, given as a scale of double geometric noise. For Gaussian noise, it is converted to a
                 variance.
             method: The name of the method that imposes the limit, used in the error message. Empty if all methods do.
 
         Raises:
-            InputError: The noise is too wide. The message names the part of the budget, its table and level, and its
+            InputError: The noise is too wide. The message states the amount of budget, its table and level, and the
                 noise.
         """
         # The first key that states the budget, such as epsilon, is named in the message.
@@ -383,17 +386,17 @@ class Design(ABC):
 
     @abstractmethod
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return the key, actual value and expected value of each setting that the method cannot use."""
+        """Return the key, the actual value and the expected value of each setting that the method does not support."""
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
-        """Return a message for each part of a release whose number of values differs from what the method measures."""
+        """Return a message for each part of a release with a different number of values than the method measures."""
         if len(release.totals) == self.exact:
             return []
         return [f"{NOISY}: totals of {number_of(len(release.totals), 'level')}; those of {self.exact} are published"]
 
     @abstractmethod
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a message for each released total that differs from the estimate recomputed from noisy values."""
+        """Return a message for each released total that differs from its estimate, recomputed from the noisy values."""
 
     # --- forecast -----------------------------------------------------------------------------------------
 
@@ -406,7 +409,7 @@ class Design(ABC):
 
     @abstractmethod
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sum of the linear fit's absolute errors for each table on each level.
+        """Return the expected absolute errors of the linear fit, summed over the values of each table on each level.
 
         Args:
             noise: The moments of the noise on one value, for each table and level.

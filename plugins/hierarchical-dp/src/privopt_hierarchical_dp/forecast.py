@@ -40,7 +40,7 @@ integer X. For a continuous X with the same density at 0, it adds about s^2 P(X 
 
 
 def leaves_alone(noise: Noise, depth: int) -> list[Noise]:
-    """Return the noise on each level for the case that only the leaves are measured, with the given noise."""
+    """Return the noise on each level if only the leaves are measured, with the given noise."""
     return [UNMEASURED] * (depth - 1) + [noise]
 
 
@@ -53,9 +53,9 @@ def moments_of(
     down: bool = False,
     known_levels: int = 0,
 ) -> list[Estimate]:
-    """Return the moments of the errors of least-squares estimates, by level.
+    """Return the moments of the errors of least-squares estimates on each level.
 
-    The moments do not depend on the values, so all values are taken to be 0.
+    The moments do not depend on the values, so all values are assumed to be 0.
 
     Args:
         regions: The reduced tree from :func:`.find_alike_regions`.

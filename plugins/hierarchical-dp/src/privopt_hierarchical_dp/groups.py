@@ -119,8 +119,8 @@ def read_units(
         source: The file, in CSV or Parquet format.
         sizes: The largest size N. Larger groups are counted as N.
         max_quantity: The largest quantity Q of an individual.
-        first: The smallest size. If it is 0, units whose quantities add up to 0 (vacant units with one row of quantity
-            0) form a size class.
+        first: The smallest size. If it is 0, units whose quantities add up to 0 are counted as groups of size 0. Such a
+            unit may be vacant, with a single row of quantity 0.
         listed: The regions of a public table, or None to take the regions from the file.
 
     Raises:

@@ -71,8 +71,9 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
 
     Raises:
         InfeasibleError: The bounds contradict one another or the exact totals.
-        InputError: The files have faults, which are all listed. Also raised if the problem file names both counts and
-            units or neither of them, or if the length of a list differs from the number of levels.
+        InputError: A file has invalid contents. The error lists the faults that were found. Also raised if the problem
+            file does not name exactly one of counts and units, or if the length of a list differs from the number of
+            levels.
     """
     declared.check_keys(file)
     table, settings = declared.hierarchy, declared.settings
@@ -119,7 +120,7 @@ def read_tables(declared: TablesProblem, file: str) -> Instance:
 
     Raises:
         InfeasibleError: The bounds contradict one another or the exact totals.
-        InputError: The files have faults, which are all listed.
+        InputError: A file has invalid contents. The error lists the faults that were found.
     """
     public = TablesDesign.of(declared, file)
     declared.check_totals(file)

@@ -93,7 +93,8 @@ def problems(
         relation: The neighbouring relation.
         first: The smallest group size, 0 or 1.
         listed: Whether a public table lists the regions. If so, rows with a count of 0 are left out.
-        exact: The number of levels, from the root down, whose totals are exact, limited to the number of levels.
+        exact: The number of levels, from the root down, whose totals are exact. If the generated hierarchy has fewer
+            levels, the totals of all its levels are exact.
 
     Returns:
         The problem. Its ``secrets`` are the planted counts that must not occur in published files.
@@ -216,7 +217,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def queries_of(problem: Instance, method: str) -> Sequence[Query]:
-    """Return the mechanism's calls to noise functions, together with the sensitivity that the design claims for them.
+    """Return the mechanism's calls to noise functions, each with the sensitivity that the design claims for it.
 
     To record the calls, the noise functions are temporarily replaced with functions that return the true values.
 
@@ -291,7 +292,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a message for each inconsistency in a release, and another if the objective of Model 1 is not minimal.
+    """Yield a message for each inconsistency in a release, and one if its objective in Model 1 is not minimal.
 
     The minimum is only computed for methods that solve Model 1, and only if there are few groups.
     """
@@ -336,7 +337,7 @@ PROFILE = Profile(
 def make_profile(
     relation: str, *, kind: str = "pure-dp", first: int = 1, listed: bool = False, exact: int = 0
 ) -> Profile:
-    """Return the profile of hierarchical-dp for problems with the given relation, notion and smallest size.
+    """Return the conformance profile of hierarchical-dp for problems with the given relation, notion and smallest size.
 
     Args:
         relation: The neighbouring relation.
@@ -460,7 +461,7 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _check_margins(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a message for each region whose counts do not match its children, another table or an exact total.
+    """Yield a message for each region whose counts disagree with its children, another table or an exact total.
 
     To be independent of the mechanism, this check uses dictionaries instead of arrays.
     """
@@ -507,6 +508,6 @@ TABLES_PROFILE = Profile(
 
 
 def related_tables(relation: str, *, kind: str = "pure-dp", exact: int = 0) -> Profile:
-    """Return the profile of hierarchical-tables for problems with the given relation, notion and exact levels."""
+    """Return the conformance profile of hierarchical-tables for a neighbouring relation, notion and exact levels."""
     strategy = tables_problems(kind, relation, exact)
     return evolve(TABLES_PROFILE, problems=strategy, notion="" if kind == "pure-dp" else kind)

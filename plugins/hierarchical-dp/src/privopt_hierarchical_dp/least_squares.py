@@ -49,7 +49,7 @@ class Noise:
     """The moments of the noise on one value.
 
     Attributes:
-        variance: The variance, which is positive or, for exact values, 0.
+        variance: The variance, which is 0 for exact values and positive otherwise.
         fourth: The fourth cumulant, which is 3 variance^2 for Laplace noise and 0 for Gaussian noise.
     """
 
@@ -94,7 +94,7 @@ class Estimate:
         )
 
     def map_moments(self, change: Callable[[Floats], Floats]) -> Estimate:
-        """Apply a linear map, such as a sum over regions, to all four arrays, and return the new estimate."""
+        """Return a new estimate, obtained by applying a linear map, such as a sum over regions, to all four arrays."""
         return Estimate(
             mean=change(self.mean),
             variance=change(self.variance),
@@ -158,7 +158,7 @@ def _pool_levels(
     Args:
         tree: The region tree.
         levels: The estimates for each level based on its own values.
-        is_isolated: Whether each level ignores the levels below it. If None, no level does.
+        is_isolated: For each level, whether its estimates ignore the levels below it. By default, none do.
         times: For each level, a (regions, 1) array with the number of identical siblings that each region represents.
     """
     # A region's own value and the sum of its children's estimates have independent errors.
@@ -233,8 +233,8 @@ def least_squares(
 class NearestSums:
     """The projection onto consistent values, i.e. values that add up over the tree, by weighted least squares.
 
-    It computes the means of `least_squares` but not their error moments, because joint projections call it hundreds of
-    times. All arrays below have the shape (regions, 1) or (regions, values).
+    The results equal the means of `least_squares`. Error moments are not computed, because joint projections call this
+    hundreds of times. All arrays have the shape (regions, 1) or (regions, values).
 
     Attributes:
         tree: The region tree.
@@ -284,7 +284,7 @@ class NearestSums:
 
 
 def exactly(totals: Ints) -> Estimate:
-    """Convert exact totals to estimates of shape (regions, 1) without error."""
+    """Convert exact totals to error-free estimates of shape (regions, 1)."""
     # `combine_with` leaves estimates with variance 0 unchanged.
     return _to_estimate(totals[:, None], Noise(variance=0.0))
 
@@ -319,11 +319,11 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
 def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
     """Return a table of two-sided quantiles of errors, in standard deviations, as a function of kurtosis.
 
-    An error is modelled as normal with a gamma-distributed variance. Its kurtosis is determined by the inverse of the
-    gamma distribution's shape, which is 0 for a normal error and 1 for a Laplace error.
+    An error is modelled as normal with a gamma-distributed variance. If the gamma distribution has the shape parameter
+    k, the kurtosis is determined by 1 / k, which is 0 for a normal error and 1 for a Laplace error.
 
     Returns:
-        The grid of values of 1 / shape, and the quantile at each of them.
+        The grid of values of 1 / k, and the quantile at each of them.
     """
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr, ndtri
@@ -353,7 +353,7 @@ def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
     Args:
         variance: The variances.
         fourth: The fourth cumulants, shaped like ``variance``.
-        confidence: The probability with which an error lies within the half-width.
+        confidence: The required probability that the absolute error is at most the half-width.
     """
     # 1 / shape of the gamma variance, which is the ratio of the fourth cumulant to that of a Laplace error.
     inverse_shape = np.clip(fourth / np.maximum(3.0 * variance**2, 1e-300), 0.0, 1.0)
@@ -430,7 +430,7 @@ def intervals(
     confidence: float,
     descending: bool = False,
 ) -> list[Ends]:
-    """Return confidence intervals for all true counts by level, computed from public values alone.
+    """Return confidence intervals for all true counts on each level, computed from public values alone.
 
     Args:
         tree: The region tree.
@@ -441,10 +441,10 @@ def intervals(
         noise: For each level, the moments of the noise on one value.
         cumulative: Whether the noisy values are cumulative counts rather than counts.
         confidence: The confidence level of each individual interval, between 0 and 1.
-        descending: Whether cumulative counts are numbers of groups of size s or more rather than size s or less.
+        descending: Whether cumulative counts cover groups of size s or more, rather than of size s or less.
 
     Returns:
-        The intervals for each level, with ends that have not been rounded to integers.
+        The intervals for each level. Their ends have not been rounded to integers.
     """
     size = counts[0].shape[1]
     steps = (

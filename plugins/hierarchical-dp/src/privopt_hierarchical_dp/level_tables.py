@@ -35,8 +35,8 @@ class LevelTable:
 
     Attributes:
         source: The file.
-        frame: The columns of the table. Those that were requested have the requested names, which are matched
-            case-insensitively.
+        frame: The columns of the table. Requested columns are matched case-insensitively and renamed to the requested
+            names.
         levels: The names of the region columns, in order.
         shows_cells: Whether error messages may quote cells.
         written: The name that each matched column has in the file, which may differ from the requested name in case.
@@ -80,15 +80,15 @@ class LevelTable:
         return cls(source=source, frame=frame, levels=levels, shows_cells=shows_cells, written=written)
 
     def note(self, *columns: str) -> None:
-        """Mark columns of a public file as read, because ``solve`` publishes only such columns."""
+        """Mark columns of a public file as read. ``solve`` publishes only columns that are marked in this way."""
         self.source.seen.columns.update(self.written.get(column, column) for column in columns)
 
     def read_columns(self, *columns: Column) -> list[pl.Series]:
         """Check the cells of the given columns, and return each column as stripped strings or as integers.
 
         Raises:
-            InputError: Cells are invalid. There is one fault per invalid cell, which quotes the cell only if
-                ``shows_cells`` is set and the file is not secret.
+            InputError: Some cells are invalid. The error lists one fault per invalid cell. A fault quotes the cell only
+                if ``shows_cells`` is set and the file is not secret.
         """
         faults, checked_columns = Faults(), []
         for column in columns:
@@ -115,7 +115,7 @@ class LevelTable:
             listed: The public regions, or None to use the regions in the table itself, which must then not be empty.
 
         Returns:
-            The regions, and the position among the leaves of each row's leaf region.
+            The regions, and for each row, the position of its leaf region among all leaves.
 
         Raises:
             InputError: The regions do not form a tree, a region is not listed, or the table is empty although
@@ -153,8 +153,8 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
         file: The name of the file, used in error messages.
 
     Returns:
-        A dict from each name that matches exactly one column to this column, and a fault for each name that matches
-        several columns.
+        A dict that maps each name with exactly one matching column to that column, and a list with a fault for each
+        name that matches several columns.
     """
     columns_by_name: dict[str, list[str]] = {}
     for column in header:

@@ -82,7 +82,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     """A description of the secret input that the problem file must name."""
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the privacy constraint, which certifies the method's noise on every table and level."""
+        """Return the privacy constraint, which certifies the noise that the method adds to every table and level."""
         return MeasuredNoise(design=problem.design(method))
 
     def notion(self, problem: Instance, method: str) -> str | None:
@@ -174,7 +174,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         )
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Compare a release with the true counts and return its errors. The result is for the owner only.
+        """Compare a release with the true counts and return its errors. Only the owner may see the result.
 
         Args:
             problem: The problem.
@@ -182,8 +182,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             true: The true counts by table and level.
 
         Returns:
-            The L1 error and the fraction of intervals that contain the true count, for each table and level, and the
-            number of regions whose true total violates the public bounds.
+            For each table and level, the L1 error and the fraction of intervals that contain the true count. Also the
+            total of the true counts, and the number of regions whose true total violates the public bounds.
         """
         errors: dict[str, list[int]] = {}
         hold_rates: dict[str, list[float]] = {}
@@ -281,7 +281,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
         """Return warnings about similar region names, contradicted bounds, and the publication of all regions' totals.
 
-        If the problem includes its secrets, further warnings tell the owner which columns and rows were not read.
+        If the problem includes its secrets, the owner is also warned about columns and rows that were not read.
         """
         lines = list(problem.truth.unread) if problem.truth is not None else []
         lines += warn_of_alike_regions(release.tree)
@@ -302,8 +302,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def audit(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
         """Return the claimed epsilon, and the largest privacy loss between neighbours at the release's noise scales.
 
-        The claimed epsilon is None if no epsilon is claimed. The privacy loss is None for Gaussian noise, for which it
-        is unbounded.
+        The claimed epsilon is None if the guarantee does not state one. The privacy loss is None for Gaussian noise,
+        for which it is unbounded.
         """
         epsilon = None if self.notion(problem, result.method) is None else problem.declared.privacy.epsilon
         claimed, achieved = None if epsilon is None else float(epsilon), None
@@ -340,7 +340,7 @@ class HierarchicalDP(CountsMechanism):
         return Instance(public=SizesDesign.of(declared, DEFAULT_METHOD, release.tree, file)), release
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the privacy constraint of a method. The one for the published chain guarantees nothing."""
+        """Return the privacy constraint of a method. For the published chain, it guarantees nothing."""
         is_chain = METHODS[method].query == "chain"
         return PublishedChain(design=problem.design(method)) if is_chain else super().privacy(problem, method)
 
@@ -353,7 +353,7 @@ class HierarchicalDP(CountsMechanism):
         return BYTES_PER_COUNT * problem.public.tree.regions * float(problem.declared.hierarchy.sizes)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return the base class's warnings, and further ones about wasteful choices in the problem file.
+        """Return the base class's warnings, together with warnings about wasteful choices in the problem file.
 
         The owner is warned if the budget split in the file leads to much larger expected errors than the method's own
         split. Another warning is given if the method measures cumulative counts although counts would need less noise.
@@ -378,7 +378,7 @@ class HierarchicalDP(CountsMechanism):
         ]
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Return the base class's errors together with further errors by level. The result is for the owner only.
+        """Return the base class's errors together with further errors by level. Only the owner may see the result.
 
         Args:
             problem: The problem, with its secrets.
@@ -422,7 +422,7 @@ class HierarchicalTables(CountsMechanism):
         return evolve(problem, public=problem.public.with_searched_split(choose_split(problem.public)))
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return the base class's warnings, and warn the owner if the file's budget split is wasteful."""
+        """Return the base class's warnings, with a further one for the owner if the file's budget split is wasteful."""
         from privopt_hierarchical_dp.plan import describe_waste
 
         lines = super().warnings(problem, release, result)
@@ -546,10 +546,10 @@ def _certified_bound(
 
 
 def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[str]:
-    """Check that values of unmeasured tables and levels equal those derived by :meth:`.Design.fill_unmeasured`.
+    """Check that values of unmeasured tables and levels equal those that :meth:`.Design.fill_unmeasured` derives.
 
     Returns:
-        A message for each table and level where they differ.
+        A message for each table and level whose values differ.
     """
     filled_tables = design.fill_unmeasured(release.noisy, release.scales, release.totals)
     complaint = "has no noise, and its values are neither exact numbers nor the sums of the level below"
@@ -565,7 +565,7 @@ def _check_publication(design: Design, release: HierarchyRelease) -> list[str]:
     """Compare the tables in ``publish/`` with tables recomputed from the released counts and the noise scales.
 
     Returns:
-        A message about the first wrong line of each table that has one.
+        For each table with a wrong line, a message about the first such line.
     """
     rules, table_ends = design.problem.publish, design.compute_ends(release)
     if rules.coefficient_of_variation is None or table_ends is None or release.bounds is None:

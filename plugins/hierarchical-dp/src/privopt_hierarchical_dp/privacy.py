@@ -70,9 +70,9 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
 @frozen(kw_only=True)
 class PublishedChain(PrivacyConstraint[HierarchyRelease]):
-    """A constraint that guarantees nothing, for the chain of section 9.2 of the paper.
+    """The privacy constraint of the chain of section 9.2 of the paper, which guarantees nothing.
 
-    Implemented as printed, the chain does not satisfy its epsilon.
+    As printed in the paper, the chain does not satisfy the epsilon that is claimed for it.
 
     Attributes:
         design: The design of the method.
@@ -93,6 +93,6 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Return a certificate that claims nothing but notes the actual privacy loss of one individual."""
+        """Return a certificate that claims nothing, with the actual privacy loss of one individual in its notes."""
         real = float(self.design.real_loss(release))
         return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": real})

@@ -84,7 +84,7 @@ class Counts:
             problem.read(self.hierarchy["like"])
 
     def _read_tables(self) -> list[Table]:
-        """Read the counts and their intervals, and check that all tables list the same regions."""
+        """Read the counts and their intervals, and check that all tables cover the same regions."""
         if self.is_of_sizes:
             first, most = self.hierarchy.get("first_size", 1), self.hierarchy["sizes"]
             need(type(most) is int and first in (0, 1) and first <= most <= MOST_CELLS, "problem: sizes", 2)
@@ -165,14 +165,15 @@ class Counts:
 
     @property
     def order(self) -> str:
-        """The meaning of the columns that a method of hierarchical-dp measures.
+        """The kind of values that a method of hierarchical-dp measures in each region.
 
-        The columns are either ``counts`` or cumulative counts:
+        The values are either counts or cumulative counts, with one value per size s:
 
-        * ``less``: the numbers of groups of size s or less.
-        * ``inner``: the same, without the last number, which is the exact total.
-        * ``more``: the numbers of groups of size s or more, which are used if neighbours can have different numbers of
-          groups.
+        * ``counts``: the number of groups of size s.
+        * ``less``: the number of groups of size s or less.
+        * ``inner``: the same as ``less``, but without the last value, which is the exact total.
+        * ``more``: the number of groups of size s or more. This is used if neighbouring inputs can have different
+        numbers of groups.
         """
         if METHODS[self.result["method"]][0] == "counts":
             return "counts"
@@ -181,9 +182,10 @@ class Counts:
         return "less" if self.privacy_table.get("relation", "sizes") in ("sizes", "replaced") else "more"
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the claims, keyed by claim and in the order in which they must be called.
+        """Return the functions that check the claims, keyed by claim.
 
-        Each function returns a description of its findings, or raises RefusedError.
+        The functions must be called in the order in which they are listed. Each returns a description of its findings,
+        or raises RefusedError.
         """
         return {
             "regions": self.public_regions,
@@ -230,10 +232,10 @@ class Counts:
         return f"{counts} counts of at least 0; children add up to parents"
 
     def exact(self) -> str:
-        """Check that totals on exact levels equal those in noisy.npz, and that result.json names these levels.
+        """Check that totals on exact levels equal those in noisy.npz, and that result.json lists the same exact levels.
 
         Raises:
-            RefusedError: A total is wrong, or result.json names other levels.
+            RefusedError: A total is wrong, or result.json lists other levels.
         """
         levels = [f"level_{level}" for level in range(1, self.promise.exact + 1)]
         stated = self.result["details"]["exact"]
@@ -313,8 +315,8 @@ class Counts:
         """Check that each table spends at most its stated share of the budget on each level.
 
         Args:
-            times: The factor t in the amount spent, sensitivity / (t scale). It is 2 for Gaussian noise and 1
-                otherwise.
+            times: The factor t in the formula for the amount spent, which is sensitivity / (t scale). It is 2 for
+                Gaussian noise and 1 otherwise.
 
         Raises:
             RefusedError: A table spends more than its share on a level.
@@ -334,13 +336,13 @@ class Counts:
                     self._need_within_budget(spent, f"{where}divided by its share of the budget, ")
 
     def unmeasured(self) -> str:
-        """Check that values without noise are exact totals, sums over the level below, or 0.
+        """Check that every value without noise can be derived from public or noisy values.
 
-        Unless they are exact totals, they must be 0 if another table is measured on the same level, and sums over the
-        level below otherwise. Anything else could be a secret count.
+        Such a value must be an exact total, or 0 if another table is measured on the same level, or otherwise the sum
+        of the values on the level below. Anything else could be a secret count.
 
         Raises:
-            RefusedError: A table has other values without noise.
+            RefusedError: A table contains any other value without noise.
         """
         levels, count = self.regions.levels, 0
         is_measured = [any(scales) for scales in zip(*(table.scales for table in self.tables), strict=True)]
@@ -369,7 +371,7 @@ class Counts:
         return f"{count} levels of a table without noise are zeros, or sums of those below"
 
     def _shows_exact_numbers(self, table: Table, level: int) -> bool:
-        """Return whether a table of individuals contains only exact totals on a level (0 for the root)."""
+        """Return whether a table of individuals contains nothing but exact totals on a level. Level 0 is the root."""
         return not self.is_of_sizes and len(table.cells) == 1 and level < self.promise.exact
 
     def intervals(self) -> str:
@@ -419,8 +421,8 @@ class Counts:
     def _loss(self) -> Fraction:
         """Return the loss, i.e. the sum of w |x - noisy|^2 over all levels.
 
-        Here w is the level's weight, and x are the released values that correspond to the noisy ones. Weights are
-        scaled so that the largest is 1. Levels that were not measured have weight 0.
+        Here w is the weight of the level, and x are the values computed from the released counts that correspond to the
+        noisy ones. Weights are scaled so that the largest is 1. Levels that were not measured have weight 0.
         """
         table, levels = self.tables[0], self.regions.levels
         weights = [number(w) for w in self.problem.tables.get("hierarchical-dp", {}).get("level_weights", [])]

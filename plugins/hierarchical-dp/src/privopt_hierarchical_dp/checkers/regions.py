@@ -19,8 +19,8 @@ class Regions:
 
     Attributes:
         parents: The parent of each region, which is "" for the root.
-        levels: The names of the regions on each level, sorted by code points. A leaf above the last level appears again
-            on every level below it, because it is measured there again.
+        levels: The names of the regions on each level, sorted by code points. A leaf above the last level is repeated
+            on every level below it, because it is measured again on each of them.
         children: The children of each region that has any.
     """
 

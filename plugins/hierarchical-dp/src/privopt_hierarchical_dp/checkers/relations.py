@@ -34,8 +34,8 @@ class Promise:
     """The properties of a guarantee that follow from the problem file and the name of the method.
 
     Attributes:
-        sensitivity: The largest L1 distance between the values of a table on one level for any two neighbouring inputs
-            or, for Gaussian notions, the largest squared L2 distance.
+        sensitivity: The sensitivity of a table on one level. This is the largest L1 distance between its values for any
+            two neighbouring inputs or, for Gaussian notions, the largest squared L2 distance.
         exact: The number of levels, from the root down, whose totals are published exactly.
         scope: A description of the difference between neighbouring inputs.
         unit: The unit of the budget.

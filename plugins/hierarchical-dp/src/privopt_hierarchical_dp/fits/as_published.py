@@ -40,8 +40,8 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:
     """Return the paper's chain of cumulative counts for each level.
 
-    The chain accumulates the counts of all regions of a level for the smallest size, then those for the next size, and
-    so on.
+    On each level, the chain runs through the counts of all regions for the smallest size, then through those for the
+    next size, and so on, and accumulates them.
 
     Args:
         counts: For each level, a (regions, sizes) array with the counts.
@@ -72,11 +72,11 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 
 
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
-    """Solve Model 3 of the paper exactly: find the non-decreasing integers in [0, G] nearest to the noisy chain.
+    """Solve Model 3 of the paper exactly, i.e. find the non-decreasing integers in [0, G] nearest to the noisy chain.
 
-    The chain lists the regions in post-order for size 1, then for size 2, and so on. An element must equal the next one
-    if that belongs to a region on a higher level (constraint C9 of the paper). In all other cases, it must not exceed
-    the next one. Unlike C8 as printed, this includes the case that the next region is on a deeper level.
+    The chain lists the regions in post-order for size 1, then for size 2, and so on. If the next element belongs to a
+    region on a higher level, an element must equal it (constraint C9 of the paper). In all other cases, an element must
+    not exceed the next one. Unlike C8 as printed, this also applies if the next region is on a deeper level.
 
     Args:
         tree: The region tree.

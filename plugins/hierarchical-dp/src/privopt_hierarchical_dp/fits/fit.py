@@ -84,7 +84,7 @@ def fit(fit_input: FitInput) -> Fit:
 def fit_at_once(fit_input: FitInput) -> Fit:
     """Fit a valid release within seconds, for use when a method is interrupted before it has a result.
 
-    A fast method is applied to the same noisy values. This must only be called after the time limit, so that
+    A fast method is applied to the same noisy values. Call this only once the time limit has been reached, so that
     projections stop at their first check of the clock.
 
     Raises:
@@ -103,7 +103,7 @@ def fit_at_once(fit_input: FitInput) -> Fit:
 
 
 def fit_smoothed(fit_input: FitInput) -> Fit:
-    """Fit cumulative counts level by level, using each region's fitted counts as the prior for its children."""
+    """Fit cumulative counts level by level, using the fitted counts of each region as the prior for its children."""
     counts = smooth_down(fit_input.tree, fit_input.noisy, noise=fit_input.noise, totals=fit_input.known_totals)
     return Fit(counts=counts, solver="Kalman smoother, ADMM and error diffusion")
 
@@ -129,8 +129,8 @@ def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative
 def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
     """Fit consistent counts to noisy counts (Model 1).
 
-    Without region totals, the exact solution is computed by half-prices (:mod:`.half_prices`). With region totals, a
-    joint projection (:mod:`.projection`) is rounded.
+    If the totals of the regions are not given, the exact solution is computed (:mod:`.half_prices`). If they are given,
+    a joint projection (:mod:`.projection`) is rounded to integers.
 
     Args:
         fit_input: The tree, totals, weights and options.
@@ -216,7 +216,7 @@ def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
 
 
 def fit_published_chain(fit_input: FitInput) -> Fit:
-    """Fit the chain of cumulative counts over all regions, exactly as in section 9.2 of the paper."""
+    """Fit a chain of cumulative counts over all regions, exactly as described in section 9.2 of the paper."""
     fitted = fit_chain(fit_input.tree, fit_input.noisy, total=fit_input.total)
     # The fit is optimal for equal weights, so the value of its objective is a lower bound.
     value = float(half_prices.objective(fitted, fit_input.noisy))

@@ -136,14 +136,14 @@ def _low_value_at_price(
 
 @jit()
 def _probe(low: int, high: int, has_low: bool, has_high: bool, step: int) -> Any:
-    """Return the next integer to try in a search that doubles its step until both bounds are known and then bisects.
+    """Return the next integer to try in a search that doubles its step until it has two bounds, and then bisects.
 
     Args:
         low: The lower bound, which is ignored unless ``has_low``.
         high: The upper bound, which is ignored unless ``has_high``.
         has_low: Whether the lower bound is known. At least one of the bounds must be known.
         has_high: Whether the upper bound is known.
-        step: The distance of the next probe from the known bound, if the other bound is not known.
+        step: The distance from the only known bound to the next integer to try. It is ignored if both bounds are known.
     """
     if not has_high:
         return low + step
@@ -305,9 +305,9 @@ def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) 
 
 @jit()
 def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, room: Ints, tables: Any) -> None:
-    """Distribute the missing units among a node's children, spread evenly over all units that are tied at a price.
+    """Distribute missing units among a node's children, spreading them evenly over all units that are tied at a price.
 
-    Every choice among tied units is optimal. However, if the first children always got the missing units, the counts of
+    Any choice among tied units is optimal. However, if the first children always got the missing units, the counts of
     the first sizes would have larger errors than the others.
 
     Args:
@@ -341,9 +341,10 @@ def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, r
 
 @jit()
 def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int, value: Ints) -> None:
-    """Divide the value of each node among its children by means of prices, from the root down.
+    """Divide the value of each node among its children, working from the root down.
 
-    Units that are tied at the same price are spread evenly among the children.
+    For each node, this finds the smallest price at which the values of the children add up to at least the node's
+    value. Units that are tied at this price are spread evenly among the children.
 
     Args:
         noisy: The noisy values by node index. Node 0 is an artificial node above all roots.
@@ -419,9 +420,9 @@ def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) 
 
 
 def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
-    """Assign indices to the nodes of a tree that joins one copy of the region tree per size below a common node 0.
+    """Assign indices to the nodes of a tree that has one copy of the region tree for each size.
 
-    Nodes are ordered by level, then by size and then by region.
+    The copies are placed below a common node 0. Nodes are ordered by level, then by size and then by region.
 
     Args:
         tree: The region tree.

@@ -138,9 +138,9 @@ def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
 
 
 def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
-    """Fit non-decreasing integers in [0, high] to rows of rational numbers by weighted least squares, exactly.
+    """Fit non-decreasing integers in [0, high] to rows of rational numbers by exact weighted least squares.
 
-    A position can stand for several noisy values. Its value is then their mean, and its weight their number.
+    A position can stand for several noisy values. Its value is then their mean, and its weight is their number.
 
     Args:
         totals: (rows, positions) The weighted sums. The value at position s is the rational number totals[:, s] /

@@ -122,7 +122,7 @@ def _worst_entry(multiplier: Floats, totals: Floats) -> float:
 
 
 def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: Sequence[Floats]) -> list[Floats]:
-    """Move the multipliers of levels with weight 0 down to the children.
+    """Move the multipliers of levels with weight 0 down to the levels below.
 
     For consistent values, this does not change the Lagrangian, because each region is the sum of its children.
 
@@ -227,9 +227,9 @@ def project_jointly(
     gap: float = 1e-3,
     iterations: int = 400,
 ) -> Projection:
-    """Project noisy values onto the set of points that are consistent over the tree and satisfy all row constraints.
+    """Project noisy values onto the points that are consistent over the tree and satisfy all row constraints.
 
-    The search stops at the required gap, after ``iterations`` steps, or when the time limit is reached.
+    The search stops when the required gap is reached, after ``iterations`` steps, or when the time limit expires.
 
     Args:
         tree: The region tree.
@@ -243,7 +243,7 @@ def project_jointly(
         iterations: The maximum number of ADMM steps.
 
     Returns:
-        The best feasible point that was found, with the best lower bound.
+        The best feasible point found, with the best lower bound.
     """
     targets = [np.ascontiguousarray(values, dtype=np.float64) for values in noisy]
     weight = [np.asarray(w, dtype=np.float64) for w in weights]

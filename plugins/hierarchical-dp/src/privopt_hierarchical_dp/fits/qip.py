@@ -93,22 +93,22 @@ def build(
 ) -> tuple[Any, Any, float]:
     """Build Model 1 (counts) or Model 2 (cumulative counts) in privopt's modelling language.
 
-    Squared distances are replaced by convex piecewise-linear costs, whose bends are closest together around a centre
-    for each variable.
+    Squared distances are replaced by convex piecewise-linear costs. Each variable has a centre, around which the bends
+    of its cost are most closely spaced.
 
     Args:
         tree: The region tree.
         noisy: For each level, a (regions, sizes) array with the noisy values.
-        bends: For each level, a (regions, sizes) array with the centres of the bends.
-        reach: The number of close bends on either side of a centre.
+        bends: For each level, a (regions, sizes) array with the centres of the variables.
+        reach: The number of closely spaced bends on either side of a centre.
         total: The total number G of groups.
         totals: For each level, a (regions,) array with the published totals, or None if they are not published.
         weights: The weight of each level, as a scalar or a (sizes,) array.
         cumulative: Whether to build Model 2 rather than Model 1.
 
     Returns:
-        The model, its variable x[region, size], which is a value minus its centre, and the cost of the centres, which
-        the model's objective leaves out.
+        The model, its variable x[region, size], and the total cost at the centres. The variable is the difference
+        between a value and its centre, and the objective of the model does not include the cost at the centres.
     """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model
     from privopt.dsl import total as summed
@@ -158,16 +158,16 @@ def build(
 
 
 def _cost_bends(offsets: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return piecewise-linear costs, given by their bends, that are at most the exact costs at all integers.
+    """Return piecewise-linear costs that do not exceed the exact costs at any integer.
 
     The exact cost of a difference k from the centre is (offset + k)^2 - offset^2 = k (2 offset + k). The line through
     its values at k = j and k = j + 1 is (2 offset + 2j + 1) k - j (j + 1), which is at most the cost at every integer
-    k. The piecewise-linear cost is the maximum of these lines over -reach <= j < reach, and over a few values of j
-    farther out, whose distance doubles each time.
+    k. The piecewise-linear cost is the maximum of these lines over -reach <= j < reach, and over a few more values of
+    j, whose distance from the centre doubles each time.
 
     Args:
         offsets: (regions, sizes) The centres minus the noisy values.
-        reach: The number of close bends on either side of the centre.
+        reach: The number of closely spaced bends on either side of the centre.
 
     Returns:
         Two (regions, sizes, bends) arrays: the differences k at the bends, and the costs there.
@@ -197,7 +197,7 @@ def _flatten_levels(totals: Sequence[Ints]) -> list[int]:
 
 
 def _membership(tree: Tree) -> NDArray[np.float64]:
-    """Return a (regions, regions) matrix whose entry (i, j) is 1 if region j is a child of region i, else 0."""
+    """Return a (regions, regions) matrix whose entry (i, j) is 1 if region j is a child of region i, otherwise 0."""
     # The row of each level's first region.
     offsets = np.concatenate([[0], np.cumsum(tree.widths)])
     table = np.zeros((offsets[-1], offsets[-1]))
@@ -223,8 +223,8 @@ def solve_exactly(
     Args:
         tree: The region tree.
         noisy: For each level, a (regions, sizes) array with the noisy values.
-        start: For each level, a (regions, sizes) array with an initial guess, on which the bends of the
-            piecewise-linear costs are centred at first.
+        start: For each level, a (regions, sizes) array with an initial guess. The piecewise-linear costs of the program
+            are at first most accurate around this guess.
         total: The total number G of groups.
         totals: For each level, a (regions,) array with the published totals, or None if they are not published.
         weights: The weight of each level, as a scalar or a (sizes,) array. By default, all weights are 1.
@@ -237,7 +237,7 @@ def solve_exactly(
     Raises:
         UsageError: There are more than `MOST_NODES` variables. Call `refuse` first for a message that names the method.
         StoppedError: No time is left, or time ran out before a feasible solution was found.
-        SolverError: The solution is still outside the close bends after `_MAX_ROUNDS` rounds.
+        SolverError: After `_MAX_ROUNDS` rounds, the solution is still outside the range in which the costs are exact.
     """
     weight = [1.0] * tree.depth if weights is None else list(weights)
     edges = np.cumsum(tree.widths)[:-1]

@@ -97,7 +97,8 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
         A (children, sizes) array of non-negative counts.
 
     Raises:
-        ValueError: The margins disagree or are negative, or ``course`` is not finite or has values of 2**53 or more.
+        ValueError: The row and column sums are negative or have different totals, or ``course`` is not finite or has
+            values of 2**53 or more.
     """
     course = np.ascontiguousarray(course, dtype=np.float64)
     counts, totals = (np.ascontiguousarray(margin, dtype=np.int64) for margin in (counts, totals))

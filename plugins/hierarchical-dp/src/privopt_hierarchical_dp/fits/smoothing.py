@@ -46,9 +46,10 @@ _ROOT_SQUARE = 0.03
 def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
     """Estimate h_s^2, the relative variance of children's counts around the counts predicted from their parent.
 
-    The estimate is an average of ((count - mu)^2 - noise variance - mu) / mu^2 over the regions, weighted by inverse
-    variance. To stabilise the estimates for sizes with little data, `PRIOR_SQUARE` enters the average as a prior. Its
-    weight is half the standard error of the sum over the regions, computed for h_s = 0.
+    The estimate for each size s is an average of ((count - mu)^2 - noise variance - mu) / mu^2 over the regions,
+    weighted by inverse variance. To stabilise the estimates for sizes with little data, `PRIOR_SQUARE` is included in
+    the average as a prior. The weight of this prior is half the standard error of the sum over the regions, computed as
+    if h_s were 0.
 
     Args:
         counts: (regions, sizes) The estimated counts.
@@ -196,7 +197,7 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
 
 
 def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
-    """Estimate the root's cumulative counts, with averages over nearby sizes as the prior.
+    """Estimate the root's cumulative counts, using averages over nearby sizes as the prior.
 
     The root has no parent that could serve as its prior, so its own isotonic fit is used instead. Where groups are
     rare, this fit places all of them on a few sizes, so its counts are averaged over sizes within a relative distance
