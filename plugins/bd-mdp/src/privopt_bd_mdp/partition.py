@@ -22,11 +22,12 @@ class Partition:
 
     Attributes:
         subset: (N,) The index of each node's subset, counted from 0.
-        boundary: (N,) Whether each node is on the boundary and so belongs to the master problem.
+        boundary: (N,) Whether each node is on the boundary, and therefore belongs to the master problem.
         block: (N,) The index of each internal node's block, numbered from 0 in order of first occurrence, or -1 for
             boundary nodes.
         crossing: The number of edges between different subsets.
-        border_count: The number of nodes with an edge into another subset. These nodes form the boundary in the paper.
+        border_count: The number of nodes with a neighbour in another subset. In the paper, these nodes form the
+            boundary.
     """
 
     subset: Ints
@@ -61,7 +62,7 @@ class Partition:
 
 
 def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
-    """Return an (N,) mask of the nodes with an edge into another subset (Qiu, IJCAI 2024, Definition 3.2).
+    """Return an (N,) mask of the nodes with a neighbour in another subset (Qiu, IJCAI 2024, Definition 3.2).
 
     Args:
         subset: (N,) The index of each node's subset.

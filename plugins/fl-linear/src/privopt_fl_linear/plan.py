@@ -25,7 +25,7 @@ Counts = NDArray[np.int64] | Floats
 
 @frozen(kw_only=True, eq=False)
 class Plan:
-    """The connections and capacities that the server publishes, together with how they were chosen.
+    """The connections and capacities that the server publishes, together with a record of how they were chosen.
 
     Attributes:
         assignment: The facility that serves each location.
@@ -34,7 +34,7 @@ class Plan:
         level: The failure probability for which the margins were computed.
         delta: The reconnection radius, which is 0 without reconnection. None if the facilities were chosen from noisy
             counts.
-        any_set: The margins that are valid for all sets of locations at once, or None if the facilities were not chosen
+        any_set: The margins that are valid for all sets of locations at once. None unless the facilities were chosen
             from noisy counts.
         recorded: A record of how the plan was chosen. The entries ``opening``, ``auto``, ``reports`` and ``plans`` are
             written to ``details.told`` of result.json.
@@ -69,14 +69,16 @@ def add_margins(counts: Floats, margins: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class Server:
-    """The public data and settings from which the server makes plans. Its only other input is the noisy counts.
+    """The public data and settings from which the server makes plans.
+
+    The only other input to a plan is the noisy counts.
 
     Two kinds of plan share the failure probability alpha. In the *prior's* plan, facilities are chosen from public
     data, and margins cover only the sets of locations that these facilities serve. In the *reports'* plan, facilities
-    are chosen from the noisy counts. This choice depends on the same noise against which the margins protect, so the
+    are chosen from the noisy counts. This choice depends on the same noise that the margins protect against, so the
     margins must be valid for every set of locations at once (:class:`AnySet`). If both plans are made, each is allotted
-    alpha / 2. By the union bound, the margins of both plans suffice with probability 1 - alpha, so the choice between
-    the two may depend on the noisy counts.
+    alpha / 2. By the union bound, the margins of both plans suffice with probability at least 1 - alpha, so the choice
+    between the two may depend on the noisy counts.
 
     Attributes:
         site: The locations.

@@ -159,10 +159,14 @@ _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEX
 
 @jit()
 def _narrow_search(frame: Ints, own_weight: int, noisy: int) -> Any:
-    """Update the bounds on a node's half-price with the latest probe, and return whether the search is finished.
+    """Narrow the bounds on a node's half-price, and return whether the search for it is finished.
+
+    The half-price is the price that the node passes on to its children. One of the bounds is moved to the half-price
+    that was tried last, and the next one to try is chosen.
 
     Args:
-        frame: The state of the search, including the sum of the children at the probe. It is modified in place.
+        frame: The state of the search, including the sum of the children's values at the half-price tried last. It is
+            modified in place.
         own_weight: The weight of the node's level.
         noisy: The node's noisy value.
     """
