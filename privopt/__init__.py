@@ -88,7 +88,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on first use (PEP 562), either from the core or from a plugin's ``privopt_names``.
+    """Import a public name of the core or of a plugin on first use (PEP 562).
+
+    Plugins provide names through the hook ``privopt_names``.
 
     Raises:
         AttributeError: The name does not exist. The message says which plugins are broken or missing.

@@ -9,9 +9,9 @@ import sys
 
 
 def _end_at_once(_signal_number: int, _frame: object) -> None:
-    """End the process with exit code 5 and without a traceback.
+    """Handle SIGINT by ending the process with exit code 5 and without a traceback.
 
-    This handles SIGINT before the command starts and after it ends, when there is nothing to clean up.
+    This handler is active before the command starts and after it ends, when there is nothing to clean up.
     """
     os.write(2, b"interrupted\n")
     os._exit(5)
@@ -20,8 +20,9 @@ def _end_at_once(_signal_number: int, _frame: object) -> None:
 def main() -> None:
     """Run the ``privopt`` program with the arguments from the command line, and exit.
 
-    An interrupt during imports leads to the same message and exit code as a later one. This function never returns. To
-    continue after a command, call :func:`privopt.command.cli.main` instead.
+    An interrupt is handled in the same way, with the same message and exit code, even if it arrives while modules are
+    still being imported. This function never returns. To continue after a command, call
+    :func:`privopt.command.cli.main` instead.
     """
     # By default, garbage is collected after every 700 new objects. The collector keeps searching imported modules,
     # which are never freed, and took a tenth of the CPU time for solving the example city (2.34 s, against 2.13 s with

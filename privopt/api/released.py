@@ -142,10 +142,11 @@ class OpenRelease:
         """Return a table of the same type in which the secret columns are replaced by reports.
 
         If some rows get no report, a :class:`PrivoptWarning` says how many, for each reason. Another warning is issued
-        if the release guarantees less than privacy between all records. A position is first replaced by its nearest
-        record, and the guarantee holds between records. If the scope is "everywhere", the exact position is used
-        instead. Metadata in Arrow schemas and in pandas' ``attrs`` is dropped. A release without a matrix accepts only
-        tables. Its secrets must be ids, or may also be positions if the scope is "everywhere".
+        if the release guarantees less than privacy between all records. By default, a position is first replaced by its
+        nearest record, and the guarantee holds between records. If the scope is "everywhere", the exact position is
+        used instead. Metadata in Arrow schemas and in pandas' ``attrs`` is dropped. A release without a matrix can only
+        be applied to tables, not to arrays. The secrets in such a table must be ids or, if the scope is "everywhere",
+        may also be positions.
 
         Args:
             table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns. An array of ids of shape (B,)
@@ -156,23 +157,23 @@ class OpenRelease:
             max_snap: The distance in km from the nearest record, or from the region, beyond which a position gets no
                 report. The absence of a report reveals something about the position.
             seed: A seed for experiments. Reports drawn with a seed are not private and are marked accordingly.
-            ledger: The ledger to charge for each row with a subject, regardless of its position. Charges are written to
-                disk before any report is drawn. Rows that would exceed the limit get no report.
+            ledger: The ledger to charge for each row that has a subject, regardless of the position in the row. Charges
+                are written to disk before any report is drawn. Rows that would exceed the limit get no report.
             subject: The column that names each row's subject, for a ledger or for a release that reports traces.
-            time: The column of times. A release that reports traces uses it to order a subject's rows; if None, the
-                rows must already be in order. A ledger with a calendar limit uses it to select the period to charge;
-                rows without a usable time get no report.
+            time: The column that contains the time of each row. A release that reports traces uses it to order a
+                subject's rows; if None, the rows must already be in order. A ledger with a calendar limit uses it to
+                select the period to charge; rows without a usable time get no report.
             sticky: Whether to store the first report about each place that a subject visits and repeat it on later
-                visits at no further charge. An observer of which rows are charged or get no report can then tell which
-                visits were to the same place.
+                visits at no further charge. An observer who sees which rows are charged or get no report can then tell
+                which visits were to the same place.
             prefix: The prefix of the added columns, for a table that already has reports: ``"end"`` gives
                 ``end_report``, ``end_report_lat`` and so on. Each report in a row spends epsilon.
             positions: Several positions per row, instead of ``id``, ``lat`` and so on: a mapping from the prefix of
                 each position's added columns to the columns of that position (two coordinates or one id). A row gets
                 all of its reports or none, and is charged epsilon for each column of reports, whether or not its
                 positions can be used.
-            sticky_within: With ``sticky``, a cell's stored report is repeated for positions within this distance, in
-                km, of the cell's centre.
+            sticky_within: The distance in km from the centre of a cell within which the report stored for this cell is
+                repeated. It can only be used with ``sticky``.
             time_format: The format of ``time``: a pattern such as ``DD/MM/YYYY HH:MM``, or ``unix``, ``unix-ms``,
                 ``unix-us`` or ``unix-ns``. The default is ISO 8601.
             null_names: Whether to accept NULL, NA, None and the like as names of subjects. If not, rows with such a
@@ -189,14 +190,15 @@ class OpenRelease:
 
         Raises:
             UsageError: This kind of release cannot draw a report for each row, its records have no such positions,
-                there is no table, no row gets a report, or only one of ``ledger`` and ``subject`` is given.
+                ``table`` is not a supported table or array, no row gets a report, or only one of ``ledger`` and
+                ``subject`` is given.
             InputError: A column or the ledger is invalid.
         """
         # Subclasses for releases that draw a report for each row override this method.
         raise self._no_rows("apply")
 
     def add_to_duckdb(self, connection: DuckDBPyConnection, name: str, ledger: Ledger | Path | str | None) -> None:
-        """Register an SQL function that draws a report for each row (:func:`privopt.sql.register`).
+        """Register an SQL function that draws a report for each row (see :func:`privopt.sql.register`).
 
         Args:
             connection: The connection to DuckDB.
@@ -204,8 +206,8 @@ class OpenRelease:
             ledger: The ledger to charge for each row, or its path. If None, nobody is charged.
 
         Raises:
-            UsageError: This kind of release cannot draw a report for each row. Subclasses for other kinds override this
-                method.
+            UsageError: This kind of release cannot draw a report for each row. Subclasses for releases that can do so
+                override this method.
         """
         raise self._no_rows("sql.register")
 
@@ -226,11 +228,11 @@ class OpenRelease:
         Args:
             position: Latitude and longitude in degrees, or x and y in km.
             degrees: Whether the position is in degrees.
-            note: A function to call, before the first draw, with each notice that the person at this position should
+            note: A function to call before the first draw, once for each notice that the person at this position should
                 read.
 
         Raises:
-            UsageError: This kind of release has no places. Subclasses for other kinds override this method.
+            UsageError: This kind of release has no places. Subclasses for releases with places override this method.
         """
         reason = f"{self.result.mechanism} has no places to draw a report for"
         raise UsageError("; ".join([reason, *registry().describe_absences()]))
@@ -257,7 +259,8 @@ class OpenRelease:
             xy: A position, given as x and y in km.
             ledger: The ledger to charge for each draw, regardless of the secret, before anything is drawn. If its limit
                 does not allow all draws, fewer reports are returned and a :class:`PrivoptWarning` is issued.
-            subject: The subject to charge for the draws. It must be given exactly if ``ledger`` is.
+            subject: The subject to charge for the draws. It is required if ``ledger`` is given and must otherwise be
+                omitted.
 
         Raises:
             UsageError: This kind of release cannot be sampled, the input is unknown (in which case the draws are
@@ -310,25 +313,27 @@ class OpenRelease:
         """Estimate the shares of records, or of groups of records, from reports, with confidence intervals.
 
         Args:
-            reports: A table of any kind or an array of output ids; for noisy counts, an array of numbers.
-            column: The table's column of reports. Empty reports are skipped and counted.
+            reports: A table of any kind or an array of output ids. For a release of noisy counts, an array of numbers.
+            column: The column of the table that contains the reports. Empty reports are skipped and counted.
             subject: The column, in every table, that names the subject of each report. Only each subject's first report
                 over all releases counts, because several reports about one subject are not independent. By default,
                 every report is assumed to come from a different person.
             by: A mapping from records to groups. If given, the shares of groups are estimated.
             also: Further releases over the same records, each with its own reports.
-            confidence: The confidence of the intervals.
+            confidence: The confidence level of the intervals.
             gap: The fit ends once its log-likelihood per report is proved to be within this distance of the maximum.
                 See :class:`Estimate`.
-            intervals: ``"finite-sample"`` intervals hold simultaneously and for any number of reports. ``"asymptotic"``
-                intervals hold separately and for many reports. ``"smooth"`` intervals hold simultaneously and for many
-                reports, but only if shares are smooth over the map. A :class:`PrivoptWarning` states this condition.
-            resolution: The resolution of smooth shares in the unit of distance, or 0 for shares that are not smooth. By
-                default, shares are smooth only if the intervals are smooth or if there are more than 300 records with
-                distances. The resolution is then the finest that the reports support.
+            intervals: The kind of intervals. ``"finite-sample"`` intervals hold simultaneously and for any number of
+                reports. ``"asymptotic"`` intervals hold individually and only for large numbers of reports.
+                ``"smooth"`` intervals hold simultaneously, but only for large numbers of reports and if shares are
+                smooth over the map. A :class:`PrivoptWarning` states this condition.
+            resolution: The resolution of smooth shares in the unit of distance, or 0 if shares should not be smoothed.
+                By default, shares are smoothed only if ``intervals`` is ``"smooth"`` or if there are more than 300
+                records with distances. The resolution is then the finest that the reports support.
 
         Raises:
-            UsageError: The release has no channel, there are no reports, or the options are invalid.
+            UsageError: Shares cannot be estimated from reports of this kind of release, there are no reports, or the
+                options are invalid.
             InputError: A report is not an output of the release.
         """
         from privopt.estimate.estimate_tables import estimate_of
@@ -368,17 +373,19 @@ class OpenRelease:
 
         Args:
             reports: A table of any kind, with a row for each trip.
-            start: The column that contains the reports about starts.
-            end: The column that contains the reports about ends. Rows with a missing report are skipped and counted.
+            start: The column that contains the reports about where trips start.
+            end: The column that contains the reports about where trips end. Rows with a missing report are skipped and
+                counted.
             by: A mapping from records to groups.
             subject: The column that names the subject of each trip. Only each subject's first trip counts. By default,
                 every trip is assumed to be made by a different person.
-            confidence: The nominal joint confidence of the intervals. Their actual coverage was measured, not proved.
+            confidence: The nominal joint confidence level of the intervals. Their actual coverage was measured, not
+                proved.
             gap: The fit ends early if its log-likelihood per trip is proved to be within this distance of the maximum.
             resolution: The resolution of smooth flows in the unit of distance, or 0 for flows that are not smooth.
-                Flows between more than 300 records are always smooth. By default, others are not, and smooth flows are
-                four times as fine as the finest resolution that both the starts and the ends support. A resolution that
-                is too fine to compute is made coarser.
+                Flows between more than 300 records are always smooth. By default, flows between fewer records are not
+                smooth, and the resolution of smooth flows is a quarter of the finest one that the starts or the ends
+                support. A resolution that is too fine to compute is made coarser.
 
         Raises:
             UsageError: The release draws no reports, there are no trips, or the options are invalid.
@@ -398,11 +405,11 @@ class OpenRelease:
         return [f"this release: {self.result.mark}"] if self.result.mark else []
 
     def audit(self, *, over_time: int | None = None) -> Mapping[str, Any]:
-        """Measure what an attacker learns from the release, and return the metrics of ``privopt audit --json``.
+        """Measure what an attacker can learn from the release, and return the metrics of ``privopt audit --json``.
 
         Args:
             over_time: The maximum number of reports about one place that an attacker collects over time. By default,
-                such attacks are not measured.
+                attacks over time are not measured.
         """
         return auditing.audit(self.opened.folder, over_time=over_time)
 

@@ -152,7 +152,10 @@ class Album:
 
     @cached_property
     def alternates(self) -> Alternates:
-        """The scores arranged as the solvers use them. All scores of the true location must be finite."""
+        """The scores in the layout that the solvers use.
+
+        All scores of the true location must be finite.
+        """
         return Alternates.of(self)
 
 

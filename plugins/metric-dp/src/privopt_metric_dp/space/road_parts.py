@@ -20,10 +20,10 @@ NAMED_PLACES: Final = 5
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
-    """Return a phrase that counts the places outside the largest connected component and names some of them.
+    """Return a phrase that counts the places outside the main connected part of the network and names some of them.
 
-    At most `NAMED_PLACES` places are named. The largest component is the one that contains the largest number of these
-    places.
+    The main part is the connected component that contains the most of the given places. At most :data:`NAMED_PLACES`
+    places are named.
 
     Args:
         roads: The roads. If they are directed, two places are connected only if each can be reached from the other.

@@ -125,12 +125,13 @@ class Roads:
 
     @cached_property
     def integer_roads(self) -> tuple[Roads, Fraction] | None:
-        """The same roads with integer lengths, and the unit of these lengths in km.
+        """The same roads with lengths that are integer multiples of a unit, and this unit in km.
 
         The value is None if the declared lengths are unknown or have no suitable common unit.
 
-        Sums of the integers along paths are exact. However, each declared length is known only as a sum of two doubles,
-        so an integer times the unit may differ from it by a relative error of 2^-100.
+        Sums of the integers along paths are exact. However, each declared length is known only as a sum of two doubles.
+        The product of an integer and the unit may therefore differ from the declared length by a relative error of
+        2^-100.
         """
         counts = None if self._written is None else _count_units(*self._written)
         if counts is None:
@@ -148,7 +149,8 @@ class Roads:
     def streets(self) -> list[tuple[int, int, Fraction]] | None:
         """The roads as triples of two node indices and the exact declared length in km.
 
-        The value is None if the roads are directed, or if any declared decimal is unknown or too long.
+        The value is None if the roads are directed, if the declared decimals are unknown, or if one of them has too
+        many digits.
         """
         # decimal_of() returns None for a decimal that is too long. Fewer decimals than roads are then left below.
         lengths = [] if self._decimals is None else [decimal_of(text) for text in self._decimals.tolist()]
@@ -159,7 +161,7 @@ class Roads:
 
     @property
     def doubt(self) -> float:
-        """An upper bound on the relative error of computed path lengths, compared with sums of declared lengths."""
+        """An upper bound on the relative difference between a computed path length and the sum of declared lengths."""
         # A path has fewer edges than there are nodes, and each addition has a relative error of at most 2^-53. Twice
         # that and the last factor leave a margin.
         rounding = 0.0 if self.exact else (len(self) + 2.0) * 2.0**-52
@@ -377,11 +379,11 @@ def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[
     Args:
         graph: A SciPy CSR matrix of shape (n, n) with the edge lengths in km.
         starts: Array of shape (S,) with the indices of the starting nodes.
-        limit: The length in km beyond which the search stops.
+        limit: The path length in km beyond which the search stops.
 
     Yields:
         For each block of B starting nodes, the slice of ``starts`` that it covers, and an array of shape (B, n) with
-        the lengths in km. A length is infinite if no path is within the limit.
+        the lengths in km. A length is infinite if there is no path within the limit.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -391,9 +393,10 @@ def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[
 
 
 def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
-    """Build the graph of the roads, with lengths of undirected roads rounded down so that their sums are exact.
+    """Build the graph of the roads.
 
-    If rounding could change any length by more than the tolerance, the lengths are left unrounded.
+    The lengths of undirected roads are rounded down so that their sums along paths are exact. If this could change any
+    length by more than the tolerance, no lengths are rounded.
 
     Args:
         edges: Array of shape (E, 2) with the node indices of each edge.
@@ -403,8 +406,8 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
 
     Returns:
         A CSR matrix of shape (n, n) with the length of the shortest edge between each pair of adjacent nodes; whether
-        sums of its entries are exact; and the stretch, an upper bound on the ratio of an original length to the rounded
-        one.
+        sums of its entries are exact; and the stretch, which is an upper bound on the ratio between the original and
+        the rounded length of an edge.
     """
     # Directed roads are used only to compute losses, which do not need exact sums.
     graph = edge_matrix(n, edges, lengths, both=not directed)

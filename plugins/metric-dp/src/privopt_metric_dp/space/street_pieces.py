@@ -25,10 +25,10 @@ Road = tuple[int, int, Fraction]
 
 @frozen(eq=False)
 class Inside:
-    """The position of each record without multipliers on its piece of street.
+    """The location of each unpriced record on the piece of street that it lies on.
 
-    A record with multipliers is called priced. A piece is a path between two priced records that does not pass through
-    a junction.
+    A record is called priced if multipliers have been computed for it as an output. A piece is a path between two
+    priced records that does not pass through a junction.
 
     Attributes:
         tail, head: Arrays of shape (N,) with the priced records at the two ends of each record's piece, as indices into
@@ -38,8 +38,8 @@ class Inside:
         rest: Array of shape (N,) with the values 1 - share, each rounded from the exact fraction. It is 0 for a priced
             record.
         chord: Array of shape (N,) with ``rest`` times the record's distance to the tail plus ``share`` times its
-            distance to the head. This is what linear interpolation between the losses for reporting the tail and the
-            head yields as the loss for reporting the record itself, for which the true loss is 0.
+            distance to the head. This is the loss that linear interpolation between the tail and the head predicts for
+            reporting the record itself, although the true loss is 0.
     """
 
     tail: Ints
@@ -59,8 +59,8 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
         roads: Undirected roads with lengths in km.
         size: The number of nodes.
         places: Array of shape (N,) with the node of each record.
-        longest: The largest distance in km between a record and the previous priced record on its street. A record that
-            is farther away is priced too, which splits the piece in two.
+        longest: The largest distance in km that a record may have from the previous priced record on its street. A
+            record that is farther away is priced as well, which splits the piece in two.
 
     Returns:
         Array of shape (J,) with the indices of the records to price, in ascending order.
@@ -113,11 +113,11 @@ def _walk_chains(
 
 
 def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_priced: Floats | None = None) -> Inside:
-    """Find the piece of street that each record without multipliers lies on.
+    """Find the piece of street on which each unpriced record lies.
 
-    A piece of street is a path between two priced records, which are those with multipliers, that does not pass through
-    a junction. The multipliers for an output inside a piece can be derived from those of the priced records at its two
-    ends.
+    A record is priced if multipliers are stored for it as an output. A piece of street is a path between two priced
+    records that does not pass through a junction. The multipliers for an output inside a piece can be derived from
+    those of the priced records at its two ends.
 
     Args:
         roads: All roads in the undirected network. If several roads connect two nodes, the shortest one is used.

@@ -47,11 +47,11 @@ class State:
 
     Attributes:
         last: Array of shape (S,) with the index of the output that was reported last, or -1 before the first report.
-        level: Array of shape (S,) with the noisy threshold of the current segment, in the steps of
-            :attr:`Prediction.steps`, or -1 if none has been drawn. Tests compare it with the distance from the
-            subject's position to the previous report.
+        level: Array of shape (S,) with the noisy threshold of the current segment, or -1 if none has been drawn. It is
+            the threshold for the distance between the subject's position and the previous report, in the steps of
+            :attr:`Prediction.steps`.
         paid: Boolean array of shape (S,) that says whether the subject has been charged for its first report or its
-            current segment. The first charge pays for the first report. Each later one pays for a segment, including
+            current segment. The first charge pays for the first report. Each later charge pays for a segment, including
             the fresh report that ends it.
         spent: Boolean array of shape (S,) that says whether a charge to the subject has been refused. Such a subject
             gets no more reports.
@@ -232,10 +232,10 @@ class Walker:
             state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
 
     def nodes(self, count: int) -> tuple[Floats, Ints]:
-        """Approximate the distribution of the threshold's noise by a few values, for simulated attacks.
+        """Approximate the distribution of the threshold's noise by R equally likely values, for simulated attacks.
 
         Args:
-            count: The number R of values in the approximation.
+            count: The number R of values.
 
         Returns:
             Two arrays of shape (R,): the probabilities of the values, which are all equal, and the values, which are
@@ -248,14 +248,16 @@ class Walker:
         return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
 
     def renewals(self, last: int, noise: Ints) -> Floats:
-        """Return the probabilities that a test fails and a fresh report is drawn, for simulated attacks.
+        """Return the probabilities that a test fails, for use in simulated attacks.
+
+        When a test fails, a fresh report is drawn.
 
         Args:
             last: The index of the output that was reported last.
             noise: Array of shape (R,) with values of the threshold's noise in steps.
 
         Returns:
-            Array of shape (N, R) with the probability for each record, taken as the subject's position, and each value
+            Array of shape (N, R) with one row for each record that the subject may be at and one column for each value
             of the noise. Probabilities are kept slightly away from 0 and 1.
         """
         excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]

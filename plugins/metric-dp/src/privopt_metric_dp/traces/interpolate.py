@@ -97,9 +97,10 @@ class Ways:
     def covers(self, steps: Ints) -> bool:
         """Return whether stored distances agree with those computed here, up to rounding.
 
-        The stored distances may have been computed on another machine. Before being rounded down, both they and the
-        distances computed here have an error of at most :data:`MOST_OFF`. Compared with the exact distance, an accepted
-        one is therefore too small by at most ``1 + 2 * MOST_OFF``, or too large by at most ``2 * MOST_OFF``.
+        The stored distances may have been computed on another machine. Before rounding down, both the stored and the
+        recomputed distances are within :data:`MOST_OFF` of the exact ones. If this function returns True, each stored
+        distance is therefore less than the exact one by at most ``1 + 2 * MOST_OFF``, and exceeds it by at most
+        ``2 * MOST_OFF``.
 
         Args:
             steps: Array of shape (N, K) with the stored distances in integer steps.

@@ -67,7 +67,7 @@ class Terms:
     Attributes:
         report: The epsilon of one fresh report.
         threshold: The epsilon of a segment's noisy threshold.
-        test: Half the epsilon of all tests in a segment together. It sets the scale of the noise in each test.
+        test: Half of the total epsilon of all tests in a segment. It determines the scale of the noise in each test.
         good_within: The largest distance between a position and the previous report at which that report is still good.
         total: The largest total epsilon that a subject may spend in one table, or None for no limit.
     """
@@ -182,12 +182,12 @@ class Prediction:
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
         """Return an error message for each fault in these parameters.
 
-        Too little noise is a fault, because it would break the guarantee. For a problem without a region, this is
-        checked in exact arithmetic for each output and each pair of records that the certificate checks: the rate times
-        the difference, in steps, between the two records' distances to the output must be at most epsilon times the
-        distance between the records. The constraints for these pairs imply those for all other required pairs. At most
-        eight violations are reported. For a problem with a region, it is enough to check that the rates are at most the
-        epsilons per step.
+        Too little noise is a fault, because it would break the guarantee. For a problem without a region, the noise is
+        checked in exact arithmetic for each output and each pair of records that the certificate checks. The
+        difference, in steps, between the two records' distances to the output, multiplied by the rate, must be at most
+        epsilon times the distance between the records. The constraints for these pairs imply those for all other
+        required pairs. At most eight violations are reported. For a problem with a region, it is enough to check that
+        the rates are at most the epsilons per step.
 
         Any other parameter that does not follow from the problem is also a fault. For example, a different
         ``good_within`` or more noise might be just as private, but it is not what the problem declares.
@@ -247,7 +247,7 @@ class Prediction:
 
     @staticmethod
     def _describe_names(names: list[str]) -> list[str]:
-        """Return a message for each named parameter, saying that it does not follow from the problem."""
+        """Return a message for each of the named parameters, saying that its value does not follow from the problem."""
         return [f"{ARTEFACT}: {name}: not what the problem implies" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
@@ -361,7 +361,7 @@ def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
 
 
 def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Fraction:
-    """Return the largest ratio, rounded up, of a pair's difference in steps to its distance.
+    """Return the largest ratio of a pair's difference in steps to the distance between its records, rounded up.
 
     The difference in steps is the one computed by :func:`_max_step_difference`.
 

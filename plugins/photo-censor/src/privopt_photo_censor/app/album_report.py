@@ -141,7 +141,7 @@ def _format_degrees(point: Point) -> str:
 
 
 def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
-    """Return phrases that say what a photo's file reveals, with the beginning of any texts it contains.
+    """Return phrases that describe what a photo's file reveals, quoting the beginning of its texts if it contains any.
 
     Args:
         photo: The metadata of the photo.
@@ -157,7 +157,7 @@ def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
 
 
 def _describe_copies(release: Deletions) -> str:
-    """Return a sentence that says whether clean copies were made and, if so, that they should be posted."""
+    """Return a sentence that says whether clean copies were made and, if so, tells the reader to post only them."""
     if release.copies is None:
         return "No clean copies were made (--copy-to): as they are, the files reveal all that is listed here."
     if len(release.copies) == 1:

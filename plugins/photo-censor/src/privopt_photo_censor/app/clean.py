@@ -39,14 +39,14 @@ FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def clean(contents: bytes, suffix: str) -> bytes:
-    """Re-encode a photo's first picture without any metadata, and return the contents of this clean copy.
+    """Re-encode a photo's first picture without any metadata, and return the resulting file contents.
 
     The size of the picture is not limited, because the photo has already been read within the limit
     ``photos.max_megapixels``.
 
     Args:
         contents: The contents of the photo's file.
-        suffix: The suffix of the copy, a key of :data:`FORMATS`.
+        suffix: The file extension of the copy, which must be a key of :data:`FORMATS`.
 
     Raises:
         CertificationError: The copy contains metadata.
@@ -130,7 +130,8 @@ def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext
 def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path]) -> Floats:
     """Score the clean copies with the classifier that scored the photos, and check that they meet the guarantee.
 
-    Encoding changes pixels slightly, so the scores of a copy differ from those of its photo.
+    This is necessary because re-encoding changes pixels slightly, so the scores of a copy differ from those of the
+    photo that it was made from.
 
     Args:
         problem: The problem, with the photos' scores, the task and the classifier.

@@ -177,7 +177,7 @@ def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
 def look_at_folder(
     folder: Path, model: Classifier | None = None, max_megapixels: float = MAX_MEGAPIXELS
 ) -> tuple[FolderContents, list[Any]]:
-    """Read all photos in a folder, and list those that cannot be read among the files left out.
+    """Read all photos in a folder. Photos that cannot be read are listed as left out.
 
     Args:
         folder: The folder with the photos of one album.

@@ -46,7 +46,10 @@ def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
 
 
 def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | None:
-    """Guess a photo's position as in :func:`guesses`, or return None if there are no photos to base a guess on.
+    """Guess the position of a photo in the way that :func:`guesses` describes.
+
+    The result is None if the date of the photo is unknown, or if no photo with a position was taken with the same
+    camera on that day.
 
     Args:
         photo: The metadata of the photo without a position.

@@ -144,7 +144,7 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
 
 
 def _to_line(value: Any) -> str:
-    """Format an Exif field's value as a single line, cut off after :data:`LONGEST_TEXT` characters.
+    """Format an Exif field's value as a single line of at most :data:`LONGEST_TEXT` characters, cutting off the rest.
 
     The result is empty if the field has no value.
     """
