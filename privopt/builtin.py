@@ -17,7 +17,7 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Return the kinds that the core registers: several notions of privacy and solvers, and a decomposer."""
+    """Return the kinds that the core registers: several privacy notions, several solvers and a decomposer."""
     # The role, name, target and summary of each kind. Users write the names after --solver and in the problem file.
     rows = [
         ("notion", "pure-dp", "privopt.interfaces.notions:PureDP", "epsilon-DP between neighbouring inputs"),

@@ -53,11 +53,11 @@ def _declare_functions() -> None:
 
 
 def _pointer(kind: str, buffer: Buffer) -> Any:
-    """Return a pointer to a buffer of C numbers, which keeps the buffer alive.
+    """Return a C pointer to a buffer of numbers. The pointer keeps the buffer alive.
 
     Args:
         kind: The C type of the numbers, "int" or "double".
-        buffer: The buffer.
+        buffer: The buffer to point to.
     """
     return cbc.ffi.from_buffer(f"{kind}[]", buffer)
 

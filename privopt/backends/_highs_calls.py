@@ -91,7 +91,7 @@ def create_solver() -> Highs:
 
 
 def check_status(status: HighsStatus, action: str) -> None:
-    """Raise a SolverError with the message "highs refused to" and ``action`` if a call to HiGHS returned an error."""
+    """Raise a SolverError that says what HiGHS refused to do (``action``) if a call to HiGHS returned an error."""
     if status == highspy_module().HighsStatus.kError:
         raise SolverError(f"highs refused to {action}")
 
@@ -245,9 +245,9 @@ class LoadedModel:
         } and all(np.array_equal(self.arrays[name], arrays[name]) for name in names)
 
     def change(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel:
-        """Change the instance's model to another one with the same matrix (see :meth:`fits`).
+        """Replace the instance's model with another one that has the same matrix (see :meth:`fits`).
 
-        Costs and bounds are passed to HiGHS only if they differ. The caller sets the time limit.
+        Costs and bounds are passed to HiGHS only if they differ. The time limit is left for the caller to set.
 
         Args:
             arrays: The other model, as returned by :func:`problem_arrays`.
@@ -350,9 +350,10 @@ def set_start(solver: Highs, start: Floats) -> None:
 
 
 def run_solver(solver: Highs) -> None:
-    """Run HiGHS in another thread, so that it stops at its next callback on an interrupt or when a time limit expires.
+    """Run HiGHS in another thread, so that it can be stopped by an interrupt or when a time limit expires.
 
-    highspy's own handling of interrupts is not used, because it prints to standard output.
+    HiGHS then stops at its next callback. highspy's own handling of interrupts is not used, because it prints to
+    standard output.
     """
     stop = threading.Event()
 
@@ -431,7 +432,7 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
         basis: The basis from which the simplex method starts. It is used only for LPs.
 
     Raises:
-        KeyboardInterrupt: An LP was interrupted, or an integer program before a feasible point was found.
+        KeyboardInterrupt: The solve was interrupted and, in the case of an integer program, no feasible point is known.
         SolverError: HiGHS rejected the model, or the worker process died.
     """
     if not arrays["integrality"].any():
@@ -559,7 +560,7 @@ def _load_and_run(
     prepare: Callable[[Highs], None] | None,
     started: float,
 ) -> Raw:
-    """Load a model, run the solver for the time that remains, and return its answer.
+    """Load a model, run the solver for the time that is left, and return its answer.
 
     Args:
         solver: The HiGHS instance, with all options set except the time limit.

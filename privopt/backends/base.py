@@ -169,7 +169,7 @@ class Backend(ABC):
         tolerance: float = 1e-9,
         options: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Return a session, in which an LP is loaded once and can then be changed and solved repeatedly.
+        """Load an LP into a session, in which it can be changed and solved repeatedly.
 
         In this base class, a session solves the LP from scratch each time and ignores ``tolerance`` and ``options``.
         Backends that support warm starts override this method.

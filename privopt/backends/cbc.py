@@ -139,10 +139,10 @@ class Cbc(Backend):
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
     """Return the worker's options for an attempt, where 0 is the first attempt.
 
-    A privacy row ``z_i <= exp(L) z_j`` has an entry of ``e^(L/2)`` after scaling. For L = 20, an error of 1e-9 in a
-    column thus becomes an error of 1e-5 in the row, so models with such rows need the tightest tolerance that CBC
-    supports. In measurements with a tolerance of 1e-9, CBC violated rows by 1e-5 from L = 20 on. With a tolerance of
-    1e-12, it violated them by at most 1e-8 up to L = 22.
+    Models with privacy rows ``z_i <= exp(L) z_j`` get the tightest tolerance that CBC supports. After scaling, such a
+    row has an entry of ``e^(L/2)``, so for L = 20, an error of 1e-9 in a column becomes an error of 1e-5 in the row. In
+    measurements with a tolerance of 1e-9, CBC violated rows by 1e-5 for L = 20 and above. With a tolerance of 1e-12, it
+    violated them by at most 1e-8 up to L = 22.
     """
     # Only families of privacy rows have a `log_ratio`, which contains the exponent of each row.
     has_privacy_rows = any(len(b) and b.log_ratio is not None for b in conditioned.form.families)

@@ -84,9 +84,9 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
 
 
 def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float | None, gap: float) -> Result:
-    """Check that an integer program's bound does not contradict the objective, and that it proves a claimed optimum.
+    """Check that the bound of an integer program does not contradict the objective of the point.
 
-    If the solver reports a point as optimal, the bound must be within the requested gap of its objective.
+    If the solver reports the point as optimal, the bound must also be within the requested gap of the objective.
 
     Args:
         conditioned: The scaled model.
@@ -127,7 +127,9 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
 
 
 def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Result:
-    """Add a continuous program's multipliers to the result, and check that they prove a claimed optimum.
+    """Add the multipliers of a continuous program to the result.
+
+    If the solver reports the point as optimal, also check that the multipliers prove this.
 
     Args:
         conditioned: The scaled model.
@@ -193,12 +195,12 @@ def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
 
 
 def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
-    """Fix very expensive columns at their cheaper bounds.
+    """Fix very expensive columns at the bounds at which they cost the least.
 
     A column is fixed if moving it off this bound would make the objective worse than at a known feasible point. This
-    improves precision: next to a penalty of 1e11, a solver's multipliers have no digits left for costs of 1e-3. For
-    example, if a point with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to the
-    solver's tolerance.
+    improves precision: in the presence of a penalty of 1e11, a solver's multipliers are too coarse to resolve costs of
+    1e-3. For example, if a point with an objective of 0.05 is known, the penalised columns are 0 in every better point,
+    up to the solver's tolerance.
 
     Args:
         conditioned: The scaled model.
@@ -247,11 +249,11 @@ def can_be_unbounded(form: StandardForm) -> bool:
 
 
 def recession_form(form: StandardForm) -> StandardForm:
-    """Return a linear program that looks for a direction in which a form's objective improves without limit.
+    """Return a linear program for finding a direction in which a form's objective improves without limit.
 
     Its feasible points are the directions in which a feasible point of the form can move without limit, restricted to a
-    box. Its optimum is 0 unless the objective improves along one of them, in which case the form is unbounded or
-    infeasible.
+    box. If the objective improves along one of them, the optimum of the program is not 0, and the form is unbounded or
+    infeasible. Otherwise, the optimum is 0.
     """
 
     def replace_finite(sides: Floats, missing_side: float) -> Floats:
@@ -288,8 +290,8 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
         vector: The point, as an array of shape (n,).
 
     Returns:
-        The vector, with values moved onto bounds and integers that they missed by less than the tolerance, and the
-        largest violation of a scaled row.
+        The vector and the largest violation of a scaled row. Values of the vector that miss a bound or an integer by
+        less than the tolerance are moved onto it.
 
     Raises:
         SolverError: The vector violates a bound, the integrality of a column or a row by more than the tolerance. The

@@ -40,8 +40,8 @@ class Clash:
             contradiction. Empty if HiGHS found no such rows in time, or if the linear relaxation is feasible.
         bounds: The names of columns whose bounds contribute to the clash.
         irreducible: Whether all unnecessary families were removed within the time limit.
-        confirmed: Whether HiGHS also found the model infeasible within the time limit, when solving it without costs.
-        contradicted: Whether HiGHS found a feasible point.
+        confirmed: Whether HiGHS, solving the model without costs, found it infeasible within the time limit.
+        contradicted: Whether HiGHS found a feasible point, so that the model is not infeasible after all.
     """
 
     families: tuple[str, ...]
@@ -65,7 +65,7 @@ class Clash:
 
 
 def _abbreviate_names(names: tuple[str, ...]) -> str:
-    """Join the first names with commas, followed by the number of names left out."""
+    """Join the first few names with commas, and append the number of names that are left out."""
     suffix = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
     return ", ".join(names[:MAX_SHOWN_NAMES]) + suffix
 
@@ -88,7 +88,7 @@ def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
 
 
 def _find_clash(form: StandardForm) -> Clash:
-    """Find the families, rows and bounds that clash, within the time limits currently in force."""
+    """Find the families, rows and bounds that clash, subject to the time limits that currently apply."""
     # A lower bound above the upper bound is a clash that involves no rows.
     lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
     crossed_columns = np.flatnonzero(lower > upper)
@@ -134,7 +134,7 @@ class _Probe:
 
     @property
     def remaining_seconds(self) -> float:
-        """The time left for the next solve within the time limits in force, in seconds, but at least 0.1."""
+        """The number of seconds left for the next solve under the current time limits, but at least 0.1."""
         return max(clock().left, 0.1)
 
     def load_solver(self) -> None:
@@ -171,10 +171,12 @@ class _IntegerProbe(_Probe):
 
 
 def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str], bool]:
-    """Disable the families that are not needed for the clash, one at a time, and return the others (a deletion filter).
+    """Disable one family after another if the model is infeasible without it, and return the others.
+
+    This procedure is known as a deletion filter.
 
     Args:
-        probe: The infeasible model. Families that are not needed remain disabled in it.
+        probe: The infeasible model. Families that are not needed for the clash remain disabled in it.
         conditioned: The scaled form, which provides the bounds of the rows.
 
     Returns:
@@ -205,7 +207,7 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
 
 
 def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the rows and columns of an irreducible infeasible subsystem within families that clash.
+    """Return the rows and columns of an irreducible infeasible subsystem of the clashing families.
 
     A model can be infeasible for several reasons. The rows of all other families are therefore disabled, so that the
     rows found are infeasible for the same reason as the families.
@@ -215,8 +217,8 @@ def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple
         families: The names of the families that clash.
 
     Returns:
-        The names of the rows, and the names of the columns whose bounds contribute. Both are empty if HiGHS finds no
-        subsystem in time, or if the model is too large to search.
+        The names of the rows, and the names of the columns whose bounds contribute to the infeasibility. Both are empty
+        if HiGHS finds no subsystem in time, or if the model is too large to search.
     """
     form = conditioned.form
     remaining_seconds = clock().left

@@ -216,7 +216,10 @@ class HighsSession(Session):
         return int(self._solver.getNumRow()), int(self._solver.getNumCol())
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective coefficients of some columns to ``values``, given in the form's sense."""
+        """Change the objective coefficients of some columns to ``values``.
+
+        The values are in the form's sense: if the form maximises, they are coefficients to be maximised.
+        """
         index = np.asarray(columns, dtype=np.int32)
         # HiGHS minimises, so the costs are negated if the form maximises.
         costs = np.broadcast_to(np.asarray(values, dtype=np.float64), index.shape) * self._flip
@@ -242,7 +245,7 @@ class HighsSession(Session):
             )
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append the rows ``lower <= matrix x <= upper``, where the sparse matrix covers all columns of the model."""
+        """Append the rows ``lower <= matrix x <= upper``, where ``matrix`` has one column per column of the model."""
         rows = matrix.tocsr()
         # Rows that are added later are not scaled, so their factor is 1. The model becomes stale because HiGHS would
         # otherwise keep its internal scaling, which was computed from the first rows.

@@ -48,8 +48,8 @@ class FailedCheckError(RejectedAnswerError):
     """Raised when a solver's answer contradicts itself or the model.
 
     Attributes:
-        point: A feasible point that can still be used, usually the answer's own, or None if there is none, for example
-            because that point violates a row.
+        point: A feasible point that can still be used, which is usually the point in the answer. It is None if there is
+            no such point, for example because the point in the answer violates a row.
     """
 
     def __init__(self, message: str, point: Result | None = None) -> None:

@@ -41,7 +41,7 @@ LARGEST_COST = 2.0**40
 
 
 class Backend(Protocol):
-    """The part of :class:`privopt.backends.Backend` that a search uses. Its attributes are documented there."""
+    """The interface of :class:`privopt.backends.Backend` that a search needs. Its attributes are documented there."""
 
     name: str
     capabilities: Any
@@ -142,7 +142,7 @@ class Search:
     def _prefer_known_point(self, result: Result) -> Result:
         """Return the better of a result and the best known point, with the result's bound.
 
-        Only results with the outcome "stopped" or "feasible", which come from a search that ended early, are replaced.
+        A result is replaced only if its outcome is "stopped" or "feasible", which means that the search ended early.
         Any other result is returned unchanged.
         """
         if not self.points or result.outcome not in (Outcome.STOPPED, Outcome.FEASIBLE):
@@ -229,7 +229,7 @@ class Search:
         return result
 
     def _solve_once(self, backend: Backend, conditioned: ScaledForm, options: Options, attempt: int) -> Result:
-        """Call a backend once, polish integer columns if necessary, and return the checked answer.
+        """Call a backend once and return the checked answer, after polishing integer columns if necessary.
 
         Args:
             backend: The backend to call.
@@ -240,7 +240,7 @@ class Search:
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
             SolveInterrupt: The solve was interrupted, but its answer passed all checks.
-            KeyboardInterrupt: The solve was interrupted, and no answer passed all checks.
+            KeyboardInterrupt: The solve was interrupted, and its answer failed a check.
         """
         raw, solver = backend.solve_scaled(conditioned, options, attempt), backend.title()
         is_polished = False
@@ -316,8 +316,8 @@ class Search:
             result: A result whose objective indicates the magnitude of the optimum.
 
         Returns:
-            The form with larger costs, or ``conditioned`` itself if its costs are already large enough. If they cannot
-            be enlarged, the cost scale is left unchanged.
+            The form with larger costs. If the costs are already large enough, this is ``conditioned`` itself. If they
+            cannot be made larger, the cost scale stays the same.
         """
         # The constant is subtracted because solvers minimise the objective without it.
         size = abs(float(result.objective or 0.0) - self.form.c0)
@@ -388,7 +388,7 @@ class Search:
         return evolve(best, bound=bound, seconds=seconds)
 
     def _is_beyond(self, bound: float | None, objective: float | None) -> bool:
-        """Return whether a bound contradicts an objective value, which it does if it is the worse of the two.
+        """Return whether a bound is worse than an objective value, so that the two contradict each other.
 
         A lower bound contradicts a smaller objective value, and if the form maximises, an upper bound contradicts a
         larger one. The result is False if either is None.
@@ -396,7 +396,7 @@ class Search:
         return bound is not None and objective is not None and self.flip * (bound - objective) > 0
 
     def _gap_tolerance(self, result: Result) -> float:
-        """Return the requested relative gap as an absolute difference in the objective of a result."""
+        """Convert the requested relative gap to an absolute difference, given a result's objective."""
         return max(self.options.gap, MIN_GAP) * abs(float(result.objective or 0.0))
 
     def _weaken_bound(self, result: Result, resolution: float) -> Result:
@@ -471,8 +471,8 @@ class Search:
             result: The answer.
 
         Returns:
-            The same answer. If the integer program has no feasible point, or none was found in time, the answer that
-            says so is returned instead.
+            The answer if the claim is confirmed. If the search for a feasible point of an integer program shows that
+            there is none, or is stopped before it finds one, the answer of that search is returned instead.
 
         Raises:
             FailedCheckError: The objective does not improve along any ray.
@@ -493,8 +493,9 @@ class Search:
     def _check_infeasible(self, backend: Backend, result: Result) -> None:
         """Check the claim that the model is infeasible, by searching for a feasible point with another solver.
 
-        If the backend has a substitute, the substitute performs the check, but only for integer programs. Otherwise,
-        HiGHS performs it, unless the backend is HiGHS itself. Claims by the substitute are not checked.
+        The other solver is the backend's substitute, if it has one, and HiGHS otherwise. A substitute is used only for
+        integer programs. Nothing is checked if the claim comes from the substitute, or if the backend is HiGHS and has
+        no substitute.
 
         Args:
             backend: The backend that gave the answer.

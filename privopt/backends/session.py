@@ -59,7 +59,10 @@ class Session(ABC):
 
     @abstractmethod
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective coefficients of some columns to ``values``, given in the form's sense."""
+        """Change the objective coefficients of some columns to ``values``.
+
+        The values are in the form's sense: if the form maximises, they are coefficients to be maximised.
+        """
 
     @abstractmethod
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
@@ -71,7 +74,7 @@ class Session(ABC):
 
     @abstractmethod
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append the rows ``lower <= matrix x <= upper``, where the sparse matrix covers all columns of the model."""
+        """Append the rows ``lower <= matrix x <= upper``, where ``matrix`` has one column per column of the model."""
 
     @abstractmethod
     def add_columns(
@@ -125,7 +128,10 @@ class ColdSession(Session):
         self._solver, self.form = solver, form
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective coefficients of some columns to ``values``, given in the form's sense."""
+        """Change the objective coefficients of some columns to ``values``.
+
+        The values are in the form's sense: if the form maximises, they are coefficients to be maximised.
+        """
         costs = self.form.c.copy()
         costs[columns] = values
         self.form = evolve(self.form, c=costs)
@@ -143,7 +149,7 @@ class ColdSession(Session):
         self.form = evolve(self.form, row_lower=low, row_upper=high)
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append the rows ``lower <= matrix x <= upper``, where the sparse matrix covers all columns of the model.
+        """Append the rows ``lower <= matrix x <= upper``, where ``matrix`` has one column per column of the model.
 
         Either bound can be an array with one number per row or a single number for all rows.
         """
@@ -252,7 +258,7 @@ def check_continuous(form: StandardForm, subject: str) -> None:
 
     Args:
         form: The form to check.
-        subject: What does not accept such columns, as the beginning of the error message.
+        subject: The feature that does not accept such columns, such as "a session". The error message begins with it.
     """
     columns = form.semicontinuous_columns
     if len(columns):

@@ -23,7 +23,7 @@ SECONDS_BETWEEN_CHECKS = 0.2
 
 @contextmanager
 def show_log() -> Iterator[str]:
-    """Yield the path of a log file that is copied to standard error as it grows, until the ``with`` block ends."""
+    """Create a log file that is copied to standard error as it grows during the ``with`` block, and yield its path."""
     with tempfile.TemporaryDirectory(prefix="privopt-log-") as folder:
         path = os.path.join(folder, "solver.log")
         has_ended = threading.Event()

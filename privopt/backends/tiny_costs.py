@@ -22,9 +22,9 @@ TINY: Final = 2.0**-900
 
 
 def cost_exponent(form: StandardForm) -> int:
-    """Return an exponent e such that 2**e times the largest cost is about 1, if all costs are tiny.
+    """Return an exponent e such that 2**e times the largest cost is close to 1.
 
-    If the largest cost is 0 or not tiny, the result is 0.
+    If the largest cost is 0 or not tiny, no scaling is needed and the result is 0.
     """
     coefficients = [form.c, np.array([form.c0]), *([] if form.Q is None else [form.Q.data])]
     largest = max(float(np.abs(values).max(initial=0.0)) for values in coefficients)

@@ -121,12 +121,12 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
     """Read the arrays of an archive in the order of ``wanted``, followed by those of ``maybe`` that are present.
 
     Args:
-        path: The archive.
+        path: The path of the archive.
         wanted: Regular expressions separated by spaces, one for each required array. Each must match the array's
             ``name:type:dimensions``.
-        maybe: The same for optional arrays. The archive must not contain any other arrays.
-        more: If positive, the arrays may take eight times the size of the archive plus this number of bytes. If 0, they
-            may take at most the size of the archive.
+        more: If positive, the unpacked arrays may be up to eight times as large as the archive, plus this number of
+            bytes. If 0, they may be at most as large as the archive.
+        maybe: The same as ``wanted``, for optional arrays. The archive must not contain any other arrays.
 
     Raises:
         RefusedError: The file is not an archive of intact arrays, has bytes outside its members, contains a name twice,
@@ -150,9 +150,9 @@ def _read_arrays(path: Path, more: int) -> dict[str, Array]:
     """Read all arrays of an archive by name, and reject archives that two programs could read differently.
 
     Args:
-        path: The archive.
-        more: If positive, the arrays may take eight times the size of the archive plus this number of bytes. If 0, they
-            may take at most the size of the archive.
+        path: The path of the archive.
+        more: If positive, the unpacked arrays may be up to eight times as large as the archive, plus this number of
+            bytes. If 0, they may be at most as large as the archive.
 
     Raises:
         RefusedError: The archive has bytes outside its members, a name occurs twice, a member uses an unknown
@@ -179,7 +179,7 @@ def _read_arrays(path: Path, more: int) -> dict[str, Array]:
 
 
 def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
-    """Check that an archive contains nothing that other programs could read as members but ``zipfile`` does not.
+    """Check that an archive contains nothing that ``zipfile`` ignores but other programs could read as members.
 
     The members must follow one another from the first byte, followed by their directory and the end record. Archives
     above 2 GiB have 76 bytes of zip64 records before the end record.

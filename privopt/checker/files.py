@@ -40,10 +40,10 @@ def check_sums(folder: Path) -> list[str]:
     Links, pipes and devices are never opened.
 
     Returns:
-        The names of all files relative to the folder, including files without a checksum (:func:`describe_sums`).
+        The names of all files relative to the folder, including the files that SHA256SUMS never lists.
 
     Raises:
-        RefusedError: A file is missing, unlisted or different, an entry is neither a regular file nor a non-empty
+        RefusedError: A file is missing, is not listed or differs, an entry is neither a regular file nor a non-empty
             folder, or a name contains a line break or a backslash.
     """
     need(folder.is_dir(), f"{folder}: not a folder", 2)
@@ -66,7 +66,7 @@ def check_sums(folder: Path) -> list[str]:
 
 
 def describe_sums(names: list[str]) -> str:
-    """Return a phrase that says how many files :func:`check_sums` compared, and which files it did not.
+    """Return a phrase that says how many files :func:`check_sums` compared, and which files it did not compare.
 
     >>> describe_sums(["SHA256SUMS", "result.json", "report.html"])
     '1 as SHA256SUMS lists it; not compared, because never listed: report.html'
@@ -117,14 +117,14 @@ def _sha256(contents: bytes) -> str:
 
 
 class Problem:
-    """The problem file in ``problem/``, and the files that it names.
+    """The problem file in a release's folder ``problem/``, and the files that it names.
 
     Attributes:
         folder: The folder ``problem/``.
         names: The names of all files in the release's folder.
         tables: The contents of the problem file, with decimals as :class:`~decimal.Decimal`.
-        used: The names of the files that were read. If ``problem/`` contains any other file, the check fails at its
-            end.
+        used: The names of the files that have been read so far. The check finally fails if ``problem/`` contains any
+            other file.
         most_weights: The largest number of weights that the release's mechanism.npz can contain, given its size. Sizes
             stated in the problem are compared with this number before any array of that size is allocated.
     """

@@ -62,7 +62,8 @@ def normal_name(distribution: object) -> str:
 def part_name(parts: Mapping[str, object], kind: str, mechanism: object) -> str:
     """Return the name under which the part of the checker for a release is registered.
 
-    The mechanism's name comes from result.json and may be wrong. Therefore, every part must prove all claims from the
+    This is ``KIND.MECHANISM`` if there is a part for the mechanism, and the kind of guarantee otherwise. The
+    mechanism's name comes from result.json and may be wrong. Therefore, every part must prove all claims from the
     folder's files regardless of this name, and reject a folder in which these files are missing.
 
     Args:
@@ -75,13 +76,13 @@ def part_name(parts: Mapping[str, object], kind: str, mechanism: object) -> str:
 
 
 def choose_part(claims: Claims, kind: str, mechanism: str = "", plugin: object = None) -> str:
-    """Return the ``module:Part`` that checks a kind of guarantee, preferring a part for the mechanism itself.
+    """Return the ``module:Part`` that checks a kind of guarantee. A part for the mechanism itself takes precedence.
 
     Args:
         claims: The installed parts (:func:`find_parts`).
         kind: The kind of guarantee.
         mechanism: The name of the release's mechanism.
-        plugin: The name, in result.json, of the distribution that supplies this mechanism.
+        plugin: The name of the distribution that supplies this mechanism, as stated in result.json.
 
     Raises:
         RefusedError: No distribution or more than one registers a part for this kind, the entry point is malformed, or

@@ -131,9 +131,9 @@ def show_accounts(
 
 
 def _by_distance(charge: Charge) -> str:
-    """Return the notion and unit of a charge that cannot be converted to (epsilon, delta), or "" for any other charge.
+    """Return a charge's notion and unit if it cannot be converted to (epsilon, delta), or "" if it can.
 
-    Charges per unit of distance cannot be converted. A charge that does not name a notion is judged by its unit.
+    Charges per unit of distance cannot be converted. If a charge does not name a notion, its unit decides.
     """
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):
@@ -224,7 +224,7 @@ def _in_json(
 
 
 def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
-    """Return the JSON members for the combined limit of all units: one epsilon at ``delta``, and the common period.
+    """Return the JSON members for the limit that all units have together: an epsilon at ``delta`` and the period.
 
     The epsilon is null if a unit has no limit or if the limits apply to different periods.
     """
@@ -260,7 +260,7 @@ def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: 
         delta: The delta at which amounts are converted to an epsilon.
 
     Returns:
-        A dict from subjects to epsilons. The epsilon is None if the subject's charges use up the entire delta.
+        A dict from subjects to epsilons. An epsilon of None means that the subject's charges use up the entire delta.
     """
     sums: dict[str, dict[str, Sum]] = {}
     for unit, accounts in units.items():

@@ -117,7 +117,7 @@ def choose_points(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
 
 
 def _check_owner(point: EntryPoint) -> None:
-    """Check that the notion or mechanism that a part is for is not registered by another distribution.
+    """Check that no other distribution registers the notion or mechanism that a part of the checker is for.
 
     Raises:
         RegistryError: Another distribution registers it. The message names both distributions.
@@ -148,7 +148,7 @@ def _describe_point(point: EntryPoint) -> str:
 
 
 def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the path in the archive and the source of each file that a module needs.
+    """Yield each file that a module needs, as its path in the archive and its source.
 
     These are all Python files in the module's package, or just the module's own file if it is not part of a package.
 
@@ -170,7 +170,7 @@ def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _iter_folder(path: str, folder: Traversable) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and source of each Python file in a package's folder, including its subfolders.
+    """Yield each Python file in a package's folder and its subfolders, as its path in the archive and its source.
 
     Args:
         path: The folder's path in the archive.
