@@ -40,8 +40,7 @@ def compare(
         unit: The required ``objective.unit``.
         gap: The relative gap between the stated value and the stated bound, or None if no bound is stated.
         over: The required ``objective.bound_over``, or None if this key must be absent.
-        close: The tables (such as ``objective``) in which doubles may differ by a relative error of 1e-9. In all other
-            tables, values must be equal.
+        close: The tables (such as ``objective``) in which doubles may differ by a relative 1e-9. Others must be equal.
 
     Returns:
         A short description of the guarantee.

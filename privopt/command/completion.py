@@ -57,7 +57,7 @@ class _MethodName(click.ParamType[str]):
 
 
 class _FolderPath(click.Path):
-    """A path for which the shell suggests only folders. A path to a file is accepted and fails when it is opened."""
+    """A path for which the shell suggests only folders. Whether it is a folder is checked only when it is opened."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return an item that tells the shell to complete the text typed so far with names of folders."""

@@ -67,9 +67,9 @@ class Program(click.Group):
     """The command group of a plugin's program, which handles errors as ``privopt`` does.
 
     A command returns its exit code, or None for 0. privopt's own errors are turned into messages and exit codes, such
-    as 2 for faults in the input, 3 for infeasible problems, and 5 if the run stopped without a result. Interrupts have
-    code 5. All other exceptions also have code 5, and most of them print a traceback. Code 1 always means that a claim
-    does not hold.
+    as 2 for faults in the input, 3 for infeasible problems, and 5 if the run stopped without a result. Interrupts and
+    all other exceptions also lead to code 5, and most of these exceptions print a traceback. Code 1 always means that a
+    claim does not hold.
     """
 
     def command(self, *args: str, **options: object) -> Callable[[Callable[..., int | None]], click.Command]:  # type: ignore[override]
@@ -107,8 +107,8 @@ def program(name: str, about: str) -> Program:
 def say_result(document: object, text: str, *, as_json: bool) -> None:
     """Print a command's result to standard output, as a JSON document if ``as_json`` is set and as text otherwise.
 
-    Text is omitted if it is empty or if ``--quiet`` was given. A document is always printed, because the user asked for
-    it.
+    If ``text`` is empty or ``--quiet`` was given, the text is not printed. A document is always printed, because the
+    user asked for it.
 
     Args:
         document: The result as a value that can be written as JSON.

@@ -77,8 +77,8 @@ QUIET_KEY: Final = "privopt.quiet"
 def reserve_standard_output() -> None:
     """Reserve standard output for Python, and discard what native libraries such as solvers print there.
 
-    After the call, descriptor 1 points to the null device in every thread, and ``sys.stdout`` writes to a copy of the
-    original descriptor. Call this once, when a program starts.
+    After the call, file descriptor 1 points to the null device in every thread, and ``sys.stdout`` writes to a copy of
+    the original descriptor. Call this function once, when a program starts.
     """
     original_stdout = sys.stdout
     if isinstance(original_stdout, io.TextIOWrapper):  # it is None if standard output is closed
@@ -150,9 +150,10 @@ def is_quiet() -> bool:
 
 
 def line_width() -> int | None:
-    """Return the number of characters at which text is wrapped: COLUMNS if it is set, else the terminal's width.
+    """Return the width, in characters, at which text is wrapped.
 
-    If COLUMNS is not set and the output does not go to a terminal, the result is None and text is not wrapped.
+    This is the environment variable COLUMNS if it is set, and the width of the terminal otherwise. If COLUMNS is not
+    set and the output does not go to a terminal, the result is None and text is not wrapped.
     """
     if "COLUMNS" in os.environ or _result_stream().isatty():
         return shutil.get_terminal_size().columns
@@ -329,7 +330,7 @@ class _Display:
         task = bars.add_task("", total=self.limit)
 
         def frame() -> Group:
-            """Return the lines that the display currently consists of."""
+            """Return the lines that the display should show at the moment."""
             report, seconds = self.last, time.monotonic() - self.start
             completed = min(seconds, self.limit or math.inf)
             bars.update(task, description=escape(self._step(report, seconds)), completed=completed)
@@ -363,8 +364,11 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
     """Yield a function that shows progress once the work has taken two seconds, or None if ``quiet`` is set.
 
     On a terminal, up to two lines are shown and updated in place. Otherwise, a line is printed every five seconds. If
-    ``limit`` (in seconds) is given, the remaining time is shown. When code has to be compiled, a message says so and
-    adds that later runs reuse the compiled code.
+    code has to be compiled, a message says so and adds that later runs reuse the compiled code.
+
+    Args:
+        quiet: Whether to show no progress.
+        limit: The time limit of the work in seconds, for showing the remaining time, or None for no limit.
     """
     if quiet:
         yield None

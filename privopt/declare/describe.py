@@ -64,11 +64,11 @@ Takes = Callable[[str, str], bool]
 
 
 def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, name: True) -> list[KeyRow]:
-    """Return one row for each key in a problem class, in order, with the keys of a table after the table itself.
+    """Return one row for each key in a problem class, in order. The keys of a table follow the table itself.
 
     Args:
         cls: The problem class.
-        prefix: The prefix of every key.
+        prefix: The prefix to put before every key.
         takes: A function that returns whether the mechanism accepts a kind, given the role and the kind's name. (A kind
             is a registered way to fill a role.) Kinds that it does not accept are omitted, together with their keys.
 

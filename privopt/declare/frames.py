@@ -77,9 +77,9 @@ _DATA: Final = re.compile(r'\d[.,]\d{2}|\d{6}|^\s*[\[{<#]|"')
 
 
 def describe_binary_format(head: bytes) -> str | None:
-    """Describe the format of a file, judging by its first bytes, if it is a format that users mistake for a text table.
+    """Describe the format of a file that users may have mistaken for a text table, judging by its first bytes.
 
-    The result is None for any other format.
+    The result is None if the first bytes are not those of a known binary format.
 
     >>> describe_binary_format(b"PK\x03\x04..."), describe_binary_format(b"id,lat,lon")
     ("a ZIP archive, such as a spreadsheet's .xlsx or .ods", None)
@@ -416,7 +416,7 @@ def _uneven_row(file: File) -> Fault | None:
 
 
 def find_ragged_row(file: File) -> Fault:
-    """Return a fault for the first row with too few or too many fields, or else for the file as a whole.
+    """Return a fault for the first row with too few or too many fields, or for the whole file if there is no such row.
 
     The fault does not quote cells, because they may be secret.
     """
@@ -424,7 +424,7 @@ def find_ragged_row(file: File) -> Fault:
 
 
 def list_columns(names: Sequence[str]) -> str:
-    """List the first names in a header for error messages, unless one of the names looks like data.
+    """List the first few column names of a header for error messages, unless one of the names looks like data.
 
     A file without a header begins with a row of data, which may be secret. In this case, :data:`NO_HEADER` is returned
     instead.

@@ -44,7 +44,7 @@ def format_text(value: object, digits: int = 9) -> str:
 def format_digits(value: float, digits: int = 3) -> str:
     """Format a number with ``digits`` significant digits and commas between thousands.
 
-    An exponent is used only for numbers below one millionth or of at least 10^15 in magnitude.
+    Exponent notation is used only if the magnitude of the number is below one millionth or at least 10^15.
 
     >>> format_digits(68282.4), format_digits(0.274893), format_digits(3.0), format_digits(0.00002)
     ('68,300', '0.275', '3', '0.00002')

@@ -78,7 +78,7 @@ class Problem:
             The path of the problem file.
 
         Raises:
-            UsageError: A file to be written already exists, or the problem names a file outside its own folder.
+            UsageError: A file to be written already exists, or the problem names a file by a path that contains ``..``.
         """
         folder = Path(folder)
         outer_names = (
@@ -121,7 +121,9 @@ class Problem:
 
 
 def read_problem(path: Path | str) -> Problem:
-    """Read a problem file and those files in its folder that it names, so that :meth:`Problem.write` can copy them.
+    """Read a problem file, together with the files in its folder that it names.
+
+    These files are kept in memory, so that :meth:`Problem.write` can copy them.
 
     Args:
         path: The problem file, in TOML.

@@ -55,7 +55,7 @@ class RefusedValueError(ValueError):
 
 @frozen(kw_only=True)
 class Key:
-    """The declaration of a key in a problem class, whose attributes are the arguments of :func:`key`."""
+    """The declaration of a key in a problem class. Its attributes are the arguments of :func:`key`."""
 
     help: str
     unit: str
@@ -71,7 +71,7 @@ class Key:
 
 @define
 class FileUse:
-    """The parts of a file that have been read so far. Of a public file, ``solve`` publishes only these parts.
+    """The parts of a file that have been read so far. If the file is public, ``solve`` publishes only these parts.
 
     Attributes:
         columns: The columns that were read from a table, as named in its header. Empty for files of other kinds.
@@ -95,7 +95,8 @@ class File:
         secret: Whether the file is secret. A secret file is written only to ``private/``.
         kept: The contents of the file when the problem was read, or None if they were not read. All later steps use
             these contents, even if the file is edited in the meantime.
-        in_memory: The contents of files that this file may name, by name. They take precedence over files on disk.
+        in_memory: The contents of further files to which this file may refer, keyed by their names. They take
+            precedence over files on disk.
         seen: The parts of the file that have been read so far.
     """
 
@@ -239,17 +240,17 @@ def non_negative(value: float | Fraction) -> str | None:
 
 
 def at_least(minimum: float | Fraction) -> Check:
-    """Return a check that a number is at least ``minimum``."""
+    """Return a check that accepts numbers of at least ``minimum``."""
     return lambda value: None if value >= minimum else f"a number of at least {float(minimum):g}"
 
 
 def between(lower: float, upper: float) -> Check:
-    """Return a check that a number is above ``lower`` and below ``upper``."""
+    """Return a check that accepts numbers above ``lower`` and below ``upper``."""
     return lambda value: None if lower < value < upper else f"a number above {lower:g} and below {upper:g}"
 
 
 def one_of(values: Collection[object]) -> Check:
-    """Return a check that a value is one of ``values``."""
+    """Return a check that accepts only the given values."""
     return lambda value: None if value in values else f"one of {', '.join(map(str, values))}"
 
 
@@ -276,7 +277,7 @@ class ProblemHeading:
 
 
 def show(value: object) -> str:
-    """Return a value as the user wrote it, shortened if it is long."""
+    """Format a value for messages, in a form close to what the user wrote, and shorten it if it is long."""
     if isinstance(value, bool):
         text = str(value).lower()
     elif isinstance(value, Fraction):

@@ -197,11 +197,11 @@ def _scan_parquet(path: Path) -> pl.LazyFrame:
 
 
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Remove rows from a CSV file's batches that are blank lines in the file.
+    """Remove those rows from the batches of a CSV file that are blank lines in the file.
 
     polars reads a blank line as a row of empty cells, just like the line ``,,``. To tell the two apart, a second reader
-    parses the file alongside the batches, skipping batches in which every row has a last cell that is not empty. Lines
-    that cannot be classified remain rows.
+    parses the file alongside the batches. It skips a batch if no row in it ends with an empty cell. Lines that cannot
+    be classified are kept as rows.
 
     Raises:
         InputError: A row has fewer fields than the header. (polars would fill up the row with empty cells.)

@@ -68,7 +68,7 @@ _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 
 
 def _to_tuple(values: Iterable[str | float]) -> tuple[str | float, ...]:
-    """Convert values to a tuple. As an attrs converter, unlike ``tuple``, this function has type annotations."""
+    """Convert values to a tuple. Unlike ``tuple``, this function has type annotations for use as an attrs converter."""
     return tuple(values)
 
 

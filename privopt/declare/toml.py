@@ -142,7 +142,7 @@ def _read_path_text(value: Any) -> str:
 
 
 def _read_literal(value: Any, choices: tuple[Any, ...]) -> Any:
-    """Return a value (a word or a number) unchanged if it is one of ``choices``, and reject any other value."""
+    """Return a word or a number unchanged if it is one of ``choices``, and reject any other value."""
     # In Python, True equals 1, but a key that accepts 1 does not accept true.
     if value not in choices or isinstance(value, bool):
         raise RefusedValueError(value, "one of " + ", ".join(map(str, choices)))
@@ -225,8 +225,8 @@ def _read_value(value: Any, type_: Any) -> Any:
 
     Raises:
         RefusedValueError: The value does not have this type.
-        InputError: Keys inside the value are invalid. The faults give "problem" as the file's name, which is not known
-            here.
+        InputError: Keys inside the value are invalid. In the faults, the file is called "problem", because its name is
+            not known here.
     """
     if type_ in _PLAIN:
         return _PLAIN[type_](value)
@@ -338,7 +338,7 @@ def _add_line(fault: Fault, text: str) -> Fault:
 def _gather_faults(faults: list[Fault], name: str) -> Iterator[None]:
     """Catch errors raised inside a ``with`` block, and add their faults to ``faults``.
 
-    Faults in the problem file are attributed to the key ``name`` or to keys inside its value.
+    If a fault is in the problem file, it is attributed to the key ``name`` or to a key inside its value.
     """
     try:
         yield
@@ -417,7 +417,7 @@ def find_kind_class(declared: Key, name: str) -> type | None:
 
 
 def list_kind_classes(declared: Key) -> dict[str, type | None]:
-    """Return the possible classes of a table with a ``kind`` key, by kind. The class of a broken kind is None."""
+    """Map each kind that a table's ``kind`` key can name to the table's class, or to None if it cannot be loaded."""
     classes: dict[str, type | None] = {}
     for name in registry().names(declared.kinds) if declared.kinds else ():
         try:
@@ -431,7 +431,7 @@ def list_kind_classes(declared: Key) -> dict[str, type | None]:
 
 
 def _read_kind(declared: Key, value: Any) -> Any:
-    """Convert a table to an instance of the class that its ``kind`` key determines and that declares the other keys.
+    """Convert a table to an instance of the class for its ``kind``, which declares the table's other keys.
 
     Raises:
         RefusedValueError: The value is not a table.

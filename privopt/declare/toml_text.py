@@ -52,9 +52,10 @@ class StatedFraction(Fraction):
 
 
 def exact_text(value: Fraction) -> str:
-    """Format a rational exactly, as it was written, as a finite decimal or as a quotient.
+    """Format a rational exactly.
 
-    The first of these forms that is available is used.
+    The result is the decimal as it was written, if this is known. Otherwise, it is a finite decimal if there is one,
+    and a quotient if not.
 
     >>> exact_text(Fraction(1, 8)), exact_text(Fraction(1, 3))
     ('0.125', '1/3')

@@ -80,7 +80,7 @@ class Benders(Decomposer):
         checkpoint_every: The number of seconds between checkpoints, if the context has a folder for them.
         clean_after: The number of successive solves of the master after which a row may be dropped if its multiplier
             was 0 in all of them.
-        keep: The smallest average number of added rows per block that remain in the master when rows are dropped.
+        keep: The number of added rows per block, on average, that always remain in the master when rows are dropped.
     """
 
     solver: str = ""
@@ -190,7 +190,7 @@ class _Run:
         return bool(state.upper - state.lower <= self.context.gap * size)
 
     def use_start(self, start: Start, *, cuts: bool = True) -> bool:
-        """Use a feasible point and multipliers of the whole form, supplied by the caller's start or hook.
+        """Use a feasible point and multipliers of the whole form that the caller or its hook supplied.
 
         Args:
             start: A feasible point, and multipliers in the user's units.
@@ -299,7 +299,7 @@ class _Run:
         return "optimal" if self.has_reached_gap() else "feasible"
 
     def log_round(self) -> None:
-        """Append the elapsed time and both bounds, in the user's units, to the trajectory, and report the progress."""
+        """Record the elapsed time and both bounds in the trajectory, in the user's units, and report the progress."""
         state = self.state
         # If the user maximises, the scale is negative, so that the two bounds are swapped.
         first, second = self.to_user_units(state.lower), self.to_user_units(state.upper)
@@ -323,8 +323,9 @@ class _Run:
         which raise the master's estimates or exclude its point.
 
         Returns:
-            Whether the round made progress, that is, improved a bound, moved the query or the box, or cut off the
-            master's point. The result is None if time ran out.
+            Whether the round made progress. This is the case if it improved a bound, changed where the blocks are
+            queried, widened the box around the complicating columns, or cut off the master's point. The result is None
+            if time ran out.
         """
         state = self.state
         answer = self.solve_master()
@@ -487,9 +488,9 @@ class _Run:
     # --- checkpoints and the end --------------------------------------------------------------------
 
     def save_checkpoint(self, *, always: bool = False) -> None:
-        """Write a checkpoint if the context has a folder for it and the last one is old enough.
+        """Write a checkpoint if the context has a folder for it and a new checkpoint is due.
 
-        If ``always`` is set, the age of the last checkpoint does not matter.
+        A checkpoint is due if the last one is old enough, or if ``always`` is set.
         """
         folder = self.context.checkpoint
         if folder is None or (not always and time.monotonic() - self.last_save_time < self.options.checkpoint_every):

@@ -83,8 +83,8 @@ class Blocks:
         Args:
             state: The state of the run.
             z: The values of the complicating columns, as an array of shape (|Y|,).
-            core: The feasible point towards which to move the points at which cuts are computed, as an array of shape
-                (|Y|,), or None to compute all cuts at ``z``.
+            core: A feasible point as an array of shape (|Y|,), or None. If it is given, cuts are computed at points
+                moved slightly from ``z`` towards it. Otherwise, all cuts are computed at ``z``.
 
         Returns:
             The answers, in the order of the blocks.

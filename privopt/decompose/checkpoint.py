@@ -181,8 +181,7 @@ def _restore_master(master: Master, parts: dict[str, Any]) -> None:
         parts: The file's arrays by name, as written by :func:`write_checkpoint`.
 
     Raises:
-        ValueError: A row or cut does not follow from its proof, or the number of idle counts differs from the number of
-            rows.
+        ValueError: A row or cut does not follow from its proof, or the file does not contain one idle count per row.
     """
     if np.isfinite(parts["box"]):
         master.set_box(float(parts["box"]))

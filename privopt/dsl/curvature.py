@@ -18,7 +18,7 @@ from privopt.errors import ModelError
 def check_curvature(
     form: StandardForm, variable: Variable, is_convex: bool, lines: Collection[str], advice: str
 ) -> None:
-    """Check that the rest of a model does not push the variable of a convex or concave term away from the term's lines.
+    """Check that a model uses the variable of a convex or concave term only in ways that keep it on the term's lines.
 
     A convex term is the maximum of several linear functions, which are called its lines. Rows keep its variable above
     the lines, so the objective and all other families must not push the variable up. A concave term is the minimum of
