@@ -7,7 +7,7 @@ from privopt.specs import COMMAND_GROUPS, CheckSpec, CommandSpec, KindSpec, Name
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the roles for privacy notions, solvers and decomposers, for which any plugin can register kinds."""
+    """Return the core's roles (notions of privacy, solvers and decomposers), for which plugins can register kinds."""
     return [
         RoleSpec(name="notion", base="privopt.interfaces:PrivacyConstraint", summary="a notion of privacy"),
         RoleSpec(name="solver", base="privopt.backends.base:Backend", summary="a solver of compiled models"),
@@ -41,7 +41,7 @@ def privopt_kinds() -> Sequence[KindSpec]:
 def privopt_checks() -> Sequence[CheckSpec]:
     """Return the checks for registered solvers and decomposers, and the ``reach`` check for added noise.
 
-    The kit itself lists the other checks for mechanisms, so they are not registered here.
+    The other checks for mechanisms are listed in the conformance kit itself, so they are not registered here.
     """
     # For each role, the module that contains the checks, and the checks' names, which are also their functions' names.
     modules = {

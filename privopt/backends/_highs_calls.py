@@ -219,7 +219,7 @@ class LoadedModel:
     """A HiGHS instance, together with the model and the options that were passed to it.
 
     Attributes:
-        solver: The instance.
+        solver: The HiGHS instance.
         arrays: The model, as returned by :func:`problem_arrays`.
         settings: The options that were set, by name.
     """

@@ -109,7 +109,7 @@ class Cbc(Backend):
         """Solve the scaled form in the worker process. The answer is not checked here.
 
         Args:
-            conditioned: The scaled form.
+            conditioned: The scaled form to solve.
             options: The options for the solve.
             attempt: The number of earlier attempts, from 0 to 2, which determines the settings (see
                 ``solver_options``).

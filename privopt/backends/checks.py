@@ -89,7 +89,7 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
     If the solver reports the point as optimal, the bound must also be within the requested gap of the objective.
 
     Args:
-        conditioned: The scaled model.
+        conditioned: The scaled model that was solved.
         result: The answer with its checked point.
         bound: The bound that the solver reports, in the form's sense and units, or None if it reports none.
         gap: The requested relative gap.
@@ -132,7 +132,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
     If the solver reports the point as optimal, also check that the multipliers prove this.
 
     Args:
-        conditioned: The scaled model.
+        conditioned: The scaled model that was solved.
         result: The answer with its checked point.
         raw: The solver's answer, which contains the multipliers.
 
@@ -203,7 +203,7 @@ def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> Standard
     up to the solver's tolerance.
 
     Args:
-        conditioned: The scaled model.
+        conditioned: The scaled model whose form is to be changed.
         objective: The objective value at a feasible point, in the form's units.
 
     Returns:
@@ -286,7 +286,7 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
     """Check a solver's vector against the bounds, the integrality and the rows of a model.
 
     Args:
-        conditioned: The scaled model.
+        conditioned: The scaled model that the vector must satisfy.
         vector: The point, as an array of shape (n,).
 
     Returns:

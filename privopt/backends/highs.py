@@ -80,7 +80,7 @@ class Highs(Backend):
         """Return the ranges of costs and row bounds within which a linear program's optimal basis remains optimal.
 
         Args:
-            form: The linear program.
+            form: The linear program to analyse.
             basis: The optimal basis, from which HiGHS computes the ranges.
         """
         from privopt.backends.ranging import compute_ranging
@@ -91,7 +91,7 @@ class Highs(Backend):
         """Solve an LP in this process, or an integer program in a worker process that can be killed.
 
         Args:
-            conditioned: The scaled form.
+            conditioned: The scaled form to solve.
             options: The options for the solve.
             attempt: The number of earlier attempts, from 0 to 2, which determines the settings.
 

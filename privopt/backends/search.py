@@ -69,7 +69,7 @@ class Search:
 
     Attributes:
         backend: The backend that was chosen for the solve.
-        form: The model.
+        form: The model to solve.
         options: The options, with a time limit for the whole search.
         flip: 1 if the form minimises, -1 if it maximises, so that ``flip * objective`` is always minimised.
         started: The clock reading at the start, from which the time limit is counted.
@@ -233,7 +233,7 @@ class Search:
 
         Args:
             backend: The backend to call.
-            conditioned: The scaled form.
+            conditioned: The scaled form to solve.
             options: The options, with the time limit of this call.
             attempt: The number of earlier attempts with this backend, which determines the settings.
 
@@ -312,7 +312,7 @@ class Search:
 
         Args:
             backend: The backend that will solve the form, which determines the range of coefficients.
-            conditioned: The scaled form.
+            conditioned: The scaled form whose costs may be too small.
             result: A result whose objective indicates the magnitude of the optimum.
 
         Returns:
@@ -468,7 +468,7 @@ class Search:
 
         Args:
             backend: The backend that gave the answer, which also solves the problems needed for this check.
-            result: The answer.
+            result: The answer that makes the claim.
 
         Returns:
             The answer if the claim is confirmed. If the search for a feasible point of an integer program shows that
@@ -499,7 +499,7 @@ class Search:
 
         Args:
             backend: The backend that gave the answer.
-            result: The answer.
+            result: The answer that makes the claim.
 
         Raises:
             FailedCheckError: The other solver finds a feasible point.

@@ -215,7 +215,7 @@ def read_texts(path: Path, name: str) -> list[str]:
     """Read one array of strings from an archive, without checking the rest of the archive as :func:`read_npz` does.
 
     Args:
-        path: The archive.
+        path: The path of the archive.
         name: The name of the array.
 
     Raises:

@@ -45,8 +45,8 @@ def check(
     Args:
         folder: A folder that ``privopt solve`` wrote.
         write_line: The function to call with the line about each claim.
-        parts: For each kind of guarantee, or ``KIND.MECHANISM``, the ``module:Part`` of the code that checks it, which
-            is supplied by a plugin. If None, all installed parts are used.
+        parts: A mapping from each kind of guarantee, or from ``KIND.MECHANISM``, to the ``module:Part`` that checks it,
+            which a plugin supplies. If None, all installed parts are used.
 
     Returns:
         The exit code. It is 0 if all claims hold and the release is private, 1 if a claim does not hold, 2 if the

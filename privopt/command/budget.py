@@ -170,13 +170,13 @@ def budget(
 
 
 def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[Account]:
-    """Return a subject's accounts in a unit.
+    """Return a subject's accounts that are kept in the given unit.
 
     If the limit applies per calendar period, there is one account for each period with charges. Otherwise, there is a
     single account.
 
     Args:
-        book: The ledger.
+        book: The ledger to read.
         subject: The subject's id.
         hours: The length in hours, as a string, of the window whose charges count as spent. If None, all charges count.
         unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.

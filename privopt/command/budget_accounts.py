@@ -154,9 +154,9 @@ def _say_unit(
     """Print the accounts in one unit as text: a line about the limit, followed by one line per account.
 
     Args:
-        book: The ledger.
+        book: The ledger that contains the accounts.
         unit: The unit of the accounts.
-        accounts: The accounts.
+        accounts: The accounts to print.
         hours: The length in hours, as a string, of the window whose charges count as spent. If None, all charges count.
         totals: Each subject's epsilon at ``delta`` over all accounts.
         delta: The delta at which amounts are converted to an epsilon, or None for no conversion.
@@ -198,9 +198,9 @@ def _in_json(
     Amounts are strings, because a JSON number would be read as a double and lose digits.
 
     Args:
-        book: The ledger.
+        book: The ledger that contains the accounts.
         unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
-        accounts: The accounts.
+        accounts: The accounts to include.
         totals: Each subject's epsilon at ``delta`` over all accounts.
         delta: The delta at which amounts are converted to an epsilon, or None for no conversion.
         is_only_unit: Whether the ledger has no other unit.
@@ -255,7 +255,7 @@ def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: 
     """Return each subject's total epsilon at ``delta`` over the given accounts, in all units and periods.
 
     Args:
-        book: The ledger.
+        book: The ledger that contains the accounts.
         units: The accounts, by unit.
         delta: The delta at which amounts are converted to an epsilon.
 

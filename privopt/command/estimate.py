@@ -163,7 +163,7 @@ def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required
     Args:
         folder: The release's folder.
         reports: The table of reports.
-        result: The estimate.
+        result: The estimate whose notes are printed.
         required: What was missing from the rows that were skipped: "a report" or "both reports".
         line: The line that says what was written, or None to print no such line.
     """

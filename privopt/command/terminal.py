@@ -261,14 +261,14 @@ def _describe_best(report: Report) -> str:
 
 
 class _Display:
-    """A display that shows the latest progress report, drawn by a thread of its own.
+    """A display of the latest progress report, which a separate thread draws.
 
     The thread also keeps the elapsed time up to date while there are no new reports.
 
     Attributes:
         start: The time at which the display was created, in seconds on the monotonic clock.
         limit: The time limit in seconds, or None for no limit.
-        last: The latest report.
+        last: The latest progress report.
         has_report: Whether any report has arrived. Until then, no line is printed to a log.
         ended: An event that is set when the work is over, which ends the thread.
         thread: The thread that draws the display.

@@ -26,7 +26,7 @@ class KeyRow:
         unit: The unit of its value, or an empty string if the value has no unit.
         default: The key's default, "required" for a required key, or "left out" for an optional key without a simple
             default.
-        help: A one-line explanation.
+        help: A one-line explanation of the key.
     """
 
     key: str
@@ -67,7 +67,7 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
     """Return one row for each key in a problem class, in order. The keys of a table follow the table itself.
 
     Args:
-        cls: The problem class.
+        cls: The problem class to describe.
         prefix: The prefix to put before every key.
         takes: A function that returns whether the mechanism accepts a kind, given the role and the kind's name. (A kind
             is a registered way to fill a role.) Kinds that it does not accept are omitted, together with their keys.

@@ -258,7 +258,7 @@ def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
     The names of the skipped columns are recorded in ``file.seen``.
 
     Args:
-        file: The file.
+        file: The Parquet file to read.
         expectation: A description of the expected kind of file, for the fault.
 
     Raises:

@@ -86,7 +86,7 @@ class TableSource:
         Column names are converted to normal form, unless this would make two of them equal.
 
         Args:
-            frame: The table.
+            frame: The table to read from.
             name: The name of the table in faults.
         """
         forms = {column: normal_form(column) for column in frame.columns}

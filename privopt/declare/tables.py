@@ -125,7 +125,7 @@ def _describe_absence(file: File, label: str) -> str:
     """Explain why a required column was not read, either because it is missing or because its type cannot be read.
 
     Args:
-        file: The file.
+        file: The file that was read.
         label: The column's name in the header.
     """
     is_unreadable = label in file.seen.unreadable
@@ -373,7 +373,7 @@ def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
     """Read ids from a text file with one id per line. No line may be empty.
 
     Args:
-        file: The file.
+        file: The text file to read.
         min_rows: The smallest number of ids. Use 0 for a secret file, which may be empty.
 
     Returns:

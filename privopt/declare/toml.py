@@ -249,7 +249,7 @@ def _read_union(value: Any, members: list[Any]) -> Any:
     """Convert a value to the first member of a union that accepts it.
 
     Args:
-        value: The value.
+        value: The TOML or JSON value to convert.
         members: The types in the union, except None, because TOML has no null.
 
     Raises:
@@ -272,7 +272,7 @@ def _read_table(value: Any, cls: Any) -> Any:
     """Convert a table to an instance of an attrs class declared with :func:`key`.
 
     Args:
-        value: The table.
+        value: The table to convert.
         cls: The class to create an instance of.
 
     Raises:
@@ -325,7 +325,7 @@ def _add_line(fault: Fault, text: str) -> Fault:
     The fault is returned unchanged if it is about something else or if the line cannot be determined.
 
     Args:
-        fault: The fault.
+        fault: The fault to which the line number is added.
         text: The text of the problem file.
     """
     line = find_line(text, fault.where) if fault.actual.startswith(UNKNOWN_KEY) else None
@@ -506,7 +506,7 @@ def read_heading(cls: type, source: File) -> ProblemHeading:
 
     Args:
         cls: The problem class. A key called title or purpose that it declares itself is not part of the heading.
-        source: The problem file.
+        source: The problem file to read.
     """
     heading, _ = _split_heading(cls, source)
     return structure(ProblemHeading, heading, source.name)

@@ -188,7 +188,7 @@ def _to_plain(value: object, where: str) -> object:
     """Convert a value to a type that TOML can express.
 
     Args:
-        value: The value.
+        value: The value to convert.
         where: The name of the value, for the error message.
 
     Raises:

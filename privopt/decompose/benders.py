@@ -551,7 +551,7 @@ def _is_cut_off(cut: Cut, z: Floats, w: Floats) -> bool:
     """Return whether the master's point (z, w) violates a cut by more than rounding error.
 
     Args:
-        cut: The cut.
+        cut: The cut to test.
         z: The values of the complicating columns, as an array of shape (|Y|,).
         w: The master's cost estimate for each block, as an array of shape (blocks,).
     """

@@ -145,7 +145,7 @@ def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
     """Return the feasibility cut that a dual ray of the block proves at ``z``, or None if it proves none.
 
     Args:
-        piece: The block.
+        piece: The block's rows and columns.
         ray: A dual ray as an array of shape (m_l,), that is, multipliers of the block's rows that prove the block
             infeasible at ``z``, or None if there is none. Solvers differ in the sign of rays, so both signs are tried.
         z: The values of the complicating columns, as an array of shape (|Y|,).
@@ -168,7 +168,7 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
     solution. If they do not prove a cut, the result is None.
 
     Args:
-        piece: The block.
+        piece: The block's rows and columns.
         solver: The solver's name.
         z: The values of the complicating columns, as an array of shape (|Y|,).
     """

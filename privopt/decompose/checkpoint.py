@@ -129,7 +129,7 @@ def _restore_state(split: Split, parts: dict[str, Any]) -> State:
     """Restore the state stored in a checkpoint, with the bounds that the stored point and multipliers prove.
 
     Args:
-        split: The problem.
+        split: The problem that the checkpoint was written for.
         parts: The file's arrays by name.
 
     Raises:
@@ -177,7 +177,7 @@ def _restore_master(master: Master, parts: dict[str, Any]) -> None:
     """Restore the master's box (the limit for its unbounded columns), its added rows in order, and its basis.
 
     Args:
-        master: The new master.
+        master: A new master, to which everything is restored.
         parts: The file's arrays by name, as written by :func:`write_checkpoint`.
 
     Raises:

@@ -35,7 +35,7 @@ def check_start(form: StandardForm, start: Floats) -> Floats:
     """Clip a starting point to the form's column bounds, check that it satisfies all rows, and return it.
 
     Args:
-        form: The form.
+        form: The form that the point must satisfy.
         start: The point, as an array of shape (n,).
 
     Raises:

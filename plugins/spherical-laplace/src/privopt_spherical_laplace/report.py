@@ -20,7 +20,7 @@ __all__ = ["SphereReporting"]
 
 @use_theme
 def distance_figure(problem: SphereInstance) -> Figure:
-    """Plot the cumulative distribution of the distance between a position and its report before it is rounded."""
+    """Plot the cumulative distribution of the distance between a position and its unrounded report."""
     # The curve ends at 99.5 %, beyond which it is nearly flat. The point at probability 0 is left out.
     probabilities = np.linspace(0.0, 0.995, 200)[1:]
     figure, axes = axes_of(6.4, 3.0)

@@ -41,8 +41,10 @@ class Roads:
     shortest path can be represented exactly as a double. For a city, the unit is 2^-46 km, or 0.01 nm. Sums along
     shortest paths are then exact regardless of the order in which the edges are added, and the privacy constraints on
     neighbouring pairs of records imply those on all other pairs without any rounding error. Rounding down errs on the
-    side of privacy. If it would change any length by more than 1e-9 in relative terms, no lengths are rounded, and
+    side of privacy. If it would change any length by a relative amount of more than 1e-9, no lengths are rounded, and
     :class:`RoadMetric` subtracts a bound on the rounding errors from each sum instead.
+
+    The declared length of an edge is the decimal number that the file states for it.
 
     Args:
         tails, heads: The ids of each edge's two nodes, in two sequences of length E.
@@ -50,11 +52,11 @@ class Roads:
             one is used.
         directed: Whether edges can only be followed from tail to head.
         source: The name of the file, for error messages.
-        short: Whether ``km`` was rounded down from the decimals in the file. A declared length may then exceed the
-            given one by less than one unit in the last place.
+        short: Whether ``km`` contains the declared lengths rounded down to doubles. A declared length may then exceed
+            the given one by less than one unit in the last place.
         written: The declared lengths to higher precision, as two arrays of shape (E,): the doubles nearest to the
             decimals in the file, and the doubles nearest to the differences between those decimals and the first array.
-        decimals: Array of shape (E,) with the declared decimals as strings.
+        decimals: Array of shape (E,) with the declared lengths as strings.
 
     Attributes:
         nodes: The ids of the nodes, in the order of their first occurrence in tails, then heads.
@@ -199,7 +201,7 @@ class Roads:
             with the lengths in km. A length is infinite if there is no path within the limit.
 
         Raises:
-            StoppedError: The time limit expired.
+            StoppedError: The time limit has expired.
         """
         yield from _search_in_blocks(self._reverse_graph if backwards and self.directed else self._graph, starts, limit)
 
@@ -321,7 +323,7 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
     """Read roads from a CSV file with the columns ``from``, ``to`` and ``km``.
 
     Args:
-        edges: The file.
+        edges: The CSV file to read.
         directed: Whether each road can only be followed from ``from`` to ``to``.
 
     Raises:

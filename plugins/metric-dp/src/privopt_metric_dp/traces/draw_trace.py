@@ -153,7 +153,7 @@ class Walker:
         Args:
             rows: Array of shape (B,) with the record index of each row, or -1 if the row has no position and therefore
                 gets no report. Fresh reports are drawn from the matrix row with this index. In a problem with a region,
-                it is the index of the vertex to which the position was randomly snapped.
+                the index is that of the vertex to which the position was randomly snapped.
             subjects: Array of shape (B,) with the index of each row's subject.
             state: The state of the subjects, which is updated.
             charge: The function that charges epsilon. It is called before each subject's first report and before the

@@ -94,6 +94,9 @@ def _to_read_only(steps: Ints) -> Ints:
 class Prediction:
     """The public parameters of the private tests along a trace.
 
+    The tests use distances in whole numbers of steps, where a step is a small unit of length that is fixed for the
+    problem.
+
     Attributes:
         steps: Array of shape (N, K) with the distance from each record to each output, in steps.
         level: The distance :attr:`Terms.good_within` in steps, rounded down.

@@ -61,7 +61,7 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
 
 
 def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
-    """Return the figures for the report on a folder without a classifier.
+    """Return the figures for the report on a folder of photos that is processed without a classifier.
 
     The only figure is a map, named ``map``. It is omitted if no photo has a known or guessed position.
     """
@@ -79,7 +79,7 @@ def folder_layer(problem: PhotoInstance) -> Layer | None:
 
 
 def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]:
-    """Return the sections of the report on a folder without a classifier.
+    """Return the sections of the report on a folder of photos that is processed without a classifier.
 
     The sections show the album, a map of positions, what each photo reveals, guessed positions, and the files that were
     left out. The map, the guesses and the list of files are omitted if they would be empty.

@@ -43,17 +43,19 @@ BATCH_PHOTOS: Final = 16
 
 
 def _check_three(value: tuple[float, ...]) -> str | None:
-    """Return an error message unless there are exactly three values, one per colour.
+    """Check that there are exactly three values, one per colour.
 
-    The message describes valid values. The result is None if the values are valid.
+    Returns:
+        None if the values are valid, and a description of valid values otherwise.
     """
     return None if len(value) == 3 else "three numbers: red, green, blue"
 
 
 def _check_three_positive(value: tuple[float, ...]) -> str | None:
-    """Return an error message unless there are exactly three values, one per colour, all of them positive.
+    """Check that there are exactly three values, one per colour, and that all of them are positive.
 
-    The message describes valid values. The result is None if the values are valid.
+    Returns:
+        None if the values are valid, and a description of valid values otherwise.
     """
     return None if len(value) == 3 and min(value) > 0 else "three numbers above 0: red, green, blue"
 
@@ -90,7 +92,7 @@ class Classifier:
 
     Attributes:
         settings: The contents of the model's TOML file.
-        session: The onnxruntime session.
+        session: The onnxruntime session that runs the model.
         centres: Array of shape (M, 2) with the latitude and longitude of each place's centre in degrees, in the order
             of the model's outputs.
         names: The names of the places, or an empty tuple if they have none.

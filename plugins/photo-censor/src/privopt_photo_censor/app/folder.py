@@ -115,7 +115,7 @@ def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
     description is an empty string.
 
     Args:
-        photo: The opened photo.
+        photo: The photo, opened with Pillow.
         contents: The contents of the photo's file.
     """
     parts = []
@@ -222,7 +222,7 @@ def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
 
     Args:
         paths: The files, such as clean copies of photos.
-        model: The classifier.
+        model: The classifier that computes the scores.
 
     Raises:
         InputError: A file cannot be read, or the model does not accept the pictures.
@@ -236,7 +236,7 @@ def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
 
 
 def find_album_place(points: Sequence[Point | None], model: Classifier, folder: str) -> int | None:
-    """Return the column of the place where most photos with a GPS position were taken.
+    """Return the index of the place where most photos with a GPS position were taken.
 
     Each position is assigned to the place with the nearest centre. The result is None if no photo has a position.
 

@@ -117,7 +117,7 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
 
     Args:
         name: The name of the photo.
-        photo: The opened photo.
+        photo: The photo, opened with Pillow.
         contents: The contents of the photo's file.
     """
     exif = photo.getexif()
