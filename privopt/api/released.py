@@ -212,7 +212,7 @@ class OpenRelease:
         raise self._no_rows("sql.register")
 
     def _no_rows(self, what: str) -> UsageError:
-        """Return the error for an operation that needs a report for each row, which this release cannot draw.
+        """Return the error for an operation that requires a release that can draw a report for each row.
 
         Args:
             what: The name of the operation, for the error message.

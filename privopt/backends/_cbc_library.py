@@ -210,9 +210,10 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_opinion(problem: dict[str, Any]) -> str:
-    """Find out whether a problem that CBC reports as infeasible is in fact unbounded, by solving it without costs.
+    """Find out whether a problem that CBC reports as infeasible is in fact unbounded.
 
-    Without costs, the problem cannot be unbounded. If it then has a feasible point, the original problem is unbounded.
+    The problem is solved without its costs, so that it cannot be unbounded. If it then has a feasible point, the
+    original problem is unbounded.
 
     Returns:
         "INFEASIBLE" or "UNBOUNDED".

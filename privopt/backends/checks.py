@@ -187,9 +187,9 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
 
 
 def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
-    """Return the sum of the absolute values of the objective's terms at ``x``, which sets the scale of rounding errors.
+    """Return the sum of the absolute values of the objective's terms at ``x``, or 0 if ``x`` is None.
 
-    If ``x`` is None, the result is 0.
+    Rounding errors in the objective are proportional to this sum.
     """
     return 0.0 if x is None else sum_products(np.abs(form.c), np.abs(x)) + abs(form.c0)
 

@@ -263,6 +263,9 @@ def is_line(text: object) -> bool:
 
 
 def _strip_blanks(cell: str) -> str:
-    """Strip surrounding whitespace from a cell of a CSV file, as privopt does, but keep the characters 0x1C to 0x1F."""
+    """Strip surrounding whitespace from a cell of a CSV file.
+
+    The characters 0x1C to 0x1F are kept, as they are by privopt itself.
+    """
     # str.strip would also remove these separators, which Python counts as blanks.
     return re.sub(r"^[^\S\x1c-\x1f]+|[^\S\x1c-\x1f]+\Z", "", cell)

@@ -66,10 +66,11 @@ class _Commands(click.Group):
             return sorted({*super().list_commands(ctx), *registry().of("command")})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called ``cmd_name``, with the example and page from its specification below its help text.
+        """Return the command called ``cmd_name``, or None if there is no such command.
 
-        If there is no such command, the result is None. However, if plugins are broken or missing, one of them may
-        provide the command, so a usage error that names them is raised instead.
+        The example and the page in the command's specification are added below its help text. If the command is not
+        found, but plugins are broken or missing, one of them may provide it. In this case, a usage error that names
+        these plugins is raised.
         """
         from privopt.registry import registry
 

@@ -385,11 +385,14 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
 
 
 def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tuple[str, str]:
-    """Return the label and text of the row in the summary that says which of the problem's files are published.
+    """Return the row of the summary that says which of the problem's files are published.
 
     Args:
         solved: The outcome of the solve.
         problem_folder: The release's copy of the problem.
+
+    Returns:
+        The label and the text of the row.
     """
     if solved.is_private:
         return "private", "all of it is private to its owner: publish no file of this folder"

@@ -274,7 +274,7 @@ def _read_header(path: Path, head: bytes) -> tuple[str, ...]:
 
 
 def _csv_fault(path: Path) -> Fault:
-    """Return a fault for the first invalid row of a CSV file, by reading the file again with a slower parser.
+    """Return a fault for the first invalid row of a CSV file, which is read again with a slower parser.
 
     The function first looks for bytes that are not UTF-8, then for a column name that occurs twice, and finally for the
     first row that has too many fields or unclosed quotes.

@@ -408,10 +408,13 @@ class _Run:
         return None if any(a.outcome in (Outcome.STOPPED, Outcome.FEASIBLE) for a in answers) else answers
 
     def solve_master(self) -> MasterAnswer | None:
-        """Solve the master until its point violates no valid rows, and return the answer, or None if time ran out.
+        """Solve the master until its point violates no valid rows.
 
         Valid rows are rows over the complicating columns that the whole form implies. The caller's function ``valid``
         finds those that the master's point violates.
+
+        Returns:
+            The master's answer, or None if time ran out.
 
         Raises:
             InfeasibleError: The master is infeasible, and therefore so is the whole form.

@@ -61,10 +61,11 @@ class Blocks:
         return [future.result() for future in futures]
 
     def relax_all(self, state: State) -> list[Cut]:
-        """Return a constant cut, that is, a lower bound on the block's cost, for every block that has one.
+        """Return a constant cut for every block that has one.
 
-        The cut is derived from those rows of the block that contain no complicating columns. There is no cut if these
-        rows do not bound the block's cost, or if its solve was stopped. The solve times are added to ``state``.
+        A constant cut is a lower bound on the block's cost. It is derived from those rows of the block that contain no
+        complicating columns. There is no cut if these rows do not bound the block's cost, or if its solve was stopped.
+        The solve times are added to ``state``.
 
         Raises:
             InfeasibleError: A block has no solution, whatever the values of the complicating columns.

@@ -168,7 +168,7 @@ def _restore_state(split: Split, parts: dict[str, Any]) -> State:
 
 
 def _read_basis(parts: dict[str, Any], number: int) -> Basis | None:
-    """Return the stored basis of a block, or of the master if ``number`` is -1. It is None if none is stored."""
+    """Return the stored basis of a block, or None if there is none. If ``number`` is -1, this is the master's basis."""
     columns = parts.get(f"basis_{number}_columns")
     return None if columns is None else Basis(columns=columns, rows=parts[f"basis_{number}_rows"])
 

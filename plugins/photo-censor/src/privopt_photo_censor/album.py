@@ -212,17 +212,20 @@ class Alternates:
 
     @property
     def slack(self) -> Floats:
-        """Upper bounds on the rounding errors of sums of ``diff`` over any set of photos, as an array of shape (m,)."""
+        """Upper bounds on the rounding errors of the results of :meth:`sums`, as an array of shape (m,).
+
+        The bounds hold for any set of retained photos.
+        """
         n = self.diff.shape[1]
         # Each difference is rounded twice, and a sum of n terms is rounded n - 1 more times. Partial sums are at most n
         # * size. The factor 4 is a safety margin.
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:
-        """Return a photo's exact score for an alternate, minus its score for the true location and the margin.
+        """Return the exact amount by which a photo favours an alternate over the true location.
 
-        A positive result means that the photo favours the alternate over the true location. A score of -inf is treated
-        as 0.
+        This is the photo's score for the alternate, minus its score for the true location and the margin. A score of
+        -inf is treated as 0.
         """
         return Fraction(self.scores[row, photo]) - Fraction(self.true[photo]) - Fraction(self.margin)
 

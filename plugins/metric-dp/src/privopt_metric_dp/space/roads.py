@@ -143,7 +143,10 @@ class Roads:
 
     @cached_property
     def meant(self) -> Ways | None:
-        """A solver that computes exact shortest paths for the declared lengths, or None if :attr:`streets` is None."""
+        """A solver that computes exact shortest paths for the declared lengths.
+
+        The value is None if :attr:`streets` is None.
+        """
         streets = self.streets
         return None if streets is None else Ways(streets, len(self))
 

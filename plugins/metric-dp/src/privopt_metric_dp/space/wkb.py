@@ -67,9 +67,12 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
 
 
 def _decode_point(raw: bytes) -> tuple[float, float] | None:
-    """Decode a point in either byte order and return it as (y, x), or None if the value is not a point.
+    """Decode a point in well-known binary, whose bytes may be in either order.
 
     Heights, measures and reference systems are ignored.
+
+    Returns:
+        The point as (y, x), or None if the value is not a point.
     """
     # A point takes at least 21 bytes: 1 for the byte order, 4 for the type and 16 for two doubles.
     if len(raw) < 21 or raw[0] > 1:

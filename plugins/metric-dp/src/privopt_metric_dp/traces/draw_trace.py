@@ -287,11 +287,12 @@ def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
 
 @jit()
 def _draw_row(words, position, record, step_row, last, level, steps, cumulated, good_level, rates):  # type: ignore[no-untyped-def]
-    """Draw the report for one row, repeating the previous report if the test passes and drawing a fresh one otherwise.
+    """Draw the report for one row of a trace.
 
-    Let d be the distance in steps from the position to the previous report, l the noisy threshold, and r the rate of
-    the test's noise. The test fails with probability exp(-r (l - d)) if d < l, and with probability 1 otherwise. The
-    noise in the threshold and in the test is non-negative.
+    If the test passes, the previous report is repeated. Otherwise, a fresh one is drawn. Let d be the distance in steps
+    from the position to the previous report, l the noisy threshold, and r the rate of the test's noise. The test fails
+    with probability exp(-r (l - d)) if d < l, and with probability 1 otherwise. The noise in the threshold and in the
+    test is non-negative.
 
     Args:
         words: Random 64-bit words.

@@ -80,7 +80,10 @@ class Terms:
 
     @property
     def segment(self) -> Fraction:
-        """The epsilon of a segment and the fresh report that ends it, charged before the segment's first test."""
+        """The epsilon of a segment, including the fresh report that ends it.
+
+        It is charged before the segment's first test.
+        """
         # By the sparse vector technique, all tests of a segment together cost twice `test`, whatever their number.
         return self.threshold + 2 * self.test + self.report
 
@@ -377,5 +380,5 @@ def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Frac
 
 
 def _round_down(rate: Fraction) -> Fraction:
-    """Round a rate down to a fraction that the sampler accepts, which errs on the side of more noise."""
+    """Round a rate down to a fraction that the sampler accepts. A lower rate means more noise."""
     return Fraction(rate.numerator * LARGEST_TERM // rate.denominator, LARGEST_TERM)

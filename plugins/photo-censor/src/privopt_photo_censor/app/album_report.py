@@ -27,7 +27,7 @@ SHOWN_CHARACTERS: Final = 160
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Return a dict from photo names to positions, each paired with a flag that says whether the position is a guess.
+    """Map photo names to positions, each paired with a flag that says whether the position is a guess.
 
     Photos whose position is unknown and cannot be guessed are omitted.
     """
