@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 
 from privopt.arrays import Floats
 from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, RejectedAnswerError
@@ -126,14 +127,12 @@ class Cbc(Backend):
         if conditioned.form.shape[1] == 0:
             return Raw(outcome=Outcome.OPTIMAL, x=np.zeros(0))
         problem = problem_arrays(conditioned) | solver_options(conditioned, options, attempt)
-        raw = read_answer(
-            ask("cbc", {**problem, "solver": LIBRARY}, options.time_limit).answer,
-            time.monotonic() - started,
-            options.time_limit,
-        )
-        is_runaway = raw.x is not None and bool((np.abs(raw.x) >= CBC_INFINITY).any())
+        reply = ask("cbc", {**problem, "solver": LIBRARY}, options.time_limit)
+        raw = read_answer(reply.answer, time.monotonic() - started, options.time_limit)
         # CBC may report a point far out on an unbounded ray as optimal.
-        return Raw(outcome=Outcome.UNBOUNDED, seconds=raw.seconds) if is_runaway else raw
+        if raw.x is not None and bool((np.abs(raw.x) >= CBC_INFINITY).any()):
+            raw = Raw(outcome=Outcome.UNBOUNDED, seconds=raw.seconds)
+        return evolve(raw, interrupted=reply.interrupted)
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:

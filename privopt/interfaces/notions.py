@@ -42,10 +42,10 @@ It corresponds to odds of 3 to 1.
 
 
 def factor(epsilon: float) -> str:
-    """Return exp(epsilon), rounded up, as text such as "1.11 times".
+    """Return exp(epsilon), rounded up, as text such as "1.11 times". Epsilon must be positive.
 
-    >>> factor(0.1)
-    '1.11 times'
+    >>> factor(0.1), factor(1e-20)
+    ('1.11 times', '1.000000000001 times')
     >>> factor(20.12341)
     'e^20.1235 times'
     >>> factor(1000)
@@ -56,8 +56,9 @@ def factor(epsilon: float) -> str:
         exponent = Context(prec=6, rounding=ROUND_CEILING).create_decimal(Decimal(epsilon))
         return f"e^{float(exponent):g} times"
     excess = math.expm1(float(epsilon))
-    # The excess over 1 is shown with two significant digits, because small budgets differ only there.
-    digits = max(0, 1 - math.floor(math.log10(excess)))
+    # The excess over 1 is shown with two significant digits, because small budgets differ only there. More than twelve
+    # decimals would be lost when 1 is added.
+    digits = min(12, max(0, 1 - math.floor(math.log10(excess))))
     return f"{1 + math.ceil(excess * 10**digits) / 10**digits:.{digits}f} times"
 
 

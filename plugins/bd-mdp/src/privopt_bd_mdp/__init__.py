@@ -25,7 +25,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             target="privopt_bd_mdp.mechanism:BDmDP",
             guarantee="metric-dp",
             decomposes=True,
-            summary="the least expected loss that metric DP allows, by partition and Benders decomposition",
+            summary="the smallest expected loss that metric DP allows, by partitioning and Benders decomposition",
             source="Qiu, Enhancing Scalability of Metric Differential Privacy via Secret Dataset Partitioning and "
             "Benders Decomposition, IJCAI 2024",
             methods=[

@@ -20,14 +20,14 @@ _MECHANISMS = (
         "randomised-response",
         "randomised_response:RandomisedResponse",
         _LOCAL,
-        "the true answer, or another",
+        "the true answer or, with a fixed probability, another one",
         "P. Kairouz, S. Oh, P. Viswanath, Extremal Mechanisms for Local Differential Privacy, NIPS 2014",
     ),
     (
         "geometric",
         "geometric:Geometric",
         _PURE,
-        "a count with geometric noise, cut off",
+        "a count with truncated geometric noise",
         "A. Ghosh, T. Roughgarden, M. Sundararajan, Universally Utility-Maximizing Privacy Mechanisms, "
         "SIAM J. Comput. 2012",
     ),
@@ -35,7 +35,7 @@ _MECHANISMS = (
         "unary-encoding",
         "unary_encoding:UnaryEncoding",
         _LOCAL,
-        "one noisy bit for each answer",
+        "one noisy bit for each possible answer",
         "T. Wang, J. Blocki, N. Li, S. Jha, Locally Differentially Private Protocols for Frequency "
         "Estimation, USENIX Security 2017",
     ),
@@ -43,7 +43,7 @@ _MECHANISMS = (
         "subset-selection",
         "subset_selection:SubsetSelection",
         _LOCAL,
-        "a set that often holds the true answer",
+        "a random set of answers that often contains the true one",
         "M. Ye, A. Barg, Optimal Schemes for Discrete Distribution Estimation under Locally "
         "Differential Privacy, IEEE Trans. Inf. Theory 2018",
     ),
@@ -51,21 +51,21 @@ _MECHANISMS = (
         "hadamard-response",
         "hadamard_response:HadamardResponse",
         _LOCAL,
-        "a column of a Hadamard matrix",
+        "a random column of a Hadamard matrix, which encodes the answer",
         "J. Acharya, Z. Sun, H. Zhang, Hadamard Response, AISTATS 2019",
     ),
     (
         "permute-and-flip",
         "permute_and_flip:PermuteAndFlip",
         _PURE,
-        "a choice of high score, by coins",
+        "a random choice among candidates, in favour of high scores",
         "R. McKenna, D. Sheldon, Permute-and-Flip, NeurIPS 2020",
     ),
     (
         "noisy-max",
         "noisy_max:NoisyMax",
         _PURE,
-        "the choice of highest noisy score",
+        "the candidate with the highest noisy score",
         "C. Dwork, A. Roth, The Algorithmic Foundations of Differential Privacy, 2014",
     ),
     (
@@ -80,7 +80,7 @@ _MECHANISMS = (
         "piecewise",
         "piecewise:Piecewise",
         _LOCAL,
-        "a number in [-1, 1], without bias",
+        "an unbiased noisy number for one in [-1, 1]",
         "N. Wang et al., Collecting and Analyzing Multidimensional Data with Local Differential Privacy, ICDE 2019",
     ),
 )

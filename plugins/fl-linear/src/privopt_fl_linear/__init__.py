@@ -17,7 +17,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             name="fl-linear",
             target="privopt_fl_linear.mechanism:FLLinear",
             guarantee="local-dp",
-            summary="Facility location with linear facility costs: sites and capacities from noisy counts of clients",
+            summary="facility location with linear facility costs: sites and capacities from noisy counts of clients",
             source="K. Pfisterer, Q. Hillebrand, V. Suppakitpaisarn, Facility Location Problem under Local "
             "Differential Privacy without Super-set Assumption, 2025",
             methods=[

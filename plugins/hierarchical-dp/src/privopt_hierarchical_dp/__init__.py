@@ -19,7 +19,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             # The target is only imported when the mechanism is used, so that listing mechanisms stays fast.
             target="privopt_hierarchical_dp.mechanism:HierarchicalDP",
             guarantee="pure-dp",
-            summary="Counts of groups by size in a hierarchy of regions: noisy, consistent, integer",
+            summary="counts of groups by size in a hierarchy of regions: noisy, but consistent and integer",
             source="F. Fioretto, P. Van Hentenryck, K. Zhu, Differential Privacy of Hierarchical Census Data: "
             "An Optimization Approach, Artificial Intelligence 296, 2021",
             methods=[
@@ -30,7 +30,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             name="hierarchical-tables",
             target="privopt_hierarchical_dp.mechanism:HierarchicalTables",
             guarantee="pure-dp",
-            summary="Several tables of the same individuals (age by tenure, ...) by region, under one budget",
+            summary="several tables of the same individuals (age by tenure, ...) by region, under one budget",
             source="after J. Abowd et al., The 2020 Census Disclosure Avoidance System TopDown Algorithm, Harvard Data "
             "Science Review, 2022; least squares over margins in closed form",
             methods=[

@@ -360,10 +360,11 @@ class SizesDesign(Design):
         return self.rule.query != "chain"
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Compute confidence intervals for the counts by least squares.
+        """Compute confidence intervals for the true counts by least squares, from released values alone.
 
         Returns:
-            The intervals of the single table at each level, or None if the method provides no intervals.
+            The intervals of the single table at each level, as estimates with half-widths that are not rounded yet, or
+            None if the method provides no intervals.
         """
         if not self.has_intervals:
             return None

@@ -15,7 +15,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             name="lr-geo",
             target="privopt_lr_geo.mechanism:LRGeo",
             guarantee="metric-dp",
-            summary="Each user's own piece of the optimal matrix, at a cost that the map's size does not change",
+            summary="each user's part of the optimal matrix, at a cost that does not depend on the map's size",
             source="Qiu, Liu, Pappachan, Squicciarini, Xie: Time-Efficient Locally Relevant Geo-Location Privacy "
             "Protection, PoPETs 2025(2)",
             methods=[

@@ -26,7 +26,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             name="photo-censor",
             target="privopt_photo_censor.mechanism:PhotoCensor",
             guarantee="top-k",
-            summary="Fewest photos to delete so that the place is not among a classifier's k best guesses",
+            summary="the fewest photos to delete so that the place is not among a classifier's k best guesses",
             source="Yang, Chakrabarti, Vorobeychik: Protecting Geolocation Privacy of Photo Collections (AAAI 2020)",
             methods=[
                 MethodSpec(name="optimal", summary="proved: branch and bound over places and photos"),

@@ -19,7 +19,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             name="spherical-laplace",
             target="privopt_spherical_laplace.mechanism:SphericalLaplace",
             guarantee="metric-dp",
-            summary="any point on Earth: Laplace noise on the sphere, drawn exactly, no matrix",
+            summary="any point on Earth: Laplace noise on the sphere, drawn exactly and without a matrix",
             source="Andrés, Bordenabe, Chatzikokolakis, Palamidessi, CCS 2013, on the sphere",
             methods=[MethodSpec(name="exact", summary="the closed form, and reports remapped under a prior")],
         )

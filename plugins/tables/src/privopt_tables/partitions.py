@@ -108,7 +108,8 @@ class Partitions:
 
         Returns:
             Arrow batches, or a pandas frame, with reports in place of the secret's columns. The rows of a frame keep
-            their order.
+            their order; those of batches may not. A row has no report if it has no subject, or if the charge did not
+            grant its subject as many reports.
 
         Raises:
             InputError: A column is missing, or a row has no id.
@@ -121,7 +122,7 @@ class Partitions:
             raise UsageError("plan must be what charge of the batch returned, got one before the charge")
         key = self.access.read_key()
         coins = self.access.coins(key, self.release)
-        # Tasks may run in several threads, so each task gets a counter of refusals to itself.
+        # Tasks may run in several threads, so each task gets a counter of refusals to itself. Nobody reads the counter.
         task = evolve(self, protector=evolve(self.protector, coins=coins, refusals=Counter()))
         return task._map(partition, lambda batches: task._reports(batches, key))
 

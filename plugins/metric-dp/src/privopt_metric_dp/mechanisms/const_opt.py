@@ -212,7 +212,9 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
     # Each pair has two rows with two coefficients each for every output at which both of its entries are free. The mean
     # number of free entries in a row serves as an estimate of how many such outputs there are. The rest of the memory
     # grows with the matrix.
-    near_count = float((data.to_outputs <= radius).mean()) * data.cost.size
+    near_count = np.count_nonzero(data.to_outputs <= radius)
+    # A free entry has at most eight further coefficients: its cost, one in the sum of its row, and three each in its
+    # lower and upper bound.
     return BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near_count / len(data.records) + 8.0 * data.cost.size)
 
 
