@@ -95,9 +95,9 @@ def _can_greedy_decide(album: Album, task: Task) -> bool:
 
 
 def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
-    """Count the locations that rank at or above the true one, in rational arithmetic.
+    """Count the locations that rank at or above the true one, using rational arithmetic.
 
-    The function shares no code with the mechanism, so that it can serve as an independent check.
+    This function shares no code with the mechanism, so that it can serve as an independent check.
 
     Args:
         album: The scores.
@@ -171,9 +171,9 @@ def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
 
 
 def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a copy of the problem with its photos in random order, which must not change the optimum.
+    """Return a copy of the problem with its photos shuffled. This must not change the optimum.
 
-    Row numbers in ``photos.keep`` are changed to match.
+    Row numbers in ``photos.keep`` are updated accordingly.
 
     Args:
         problem: The problem to vary.
@@ -190,7 +190,7 @@ def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant
 
 
 def _permute_locations(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a copy of the problem with its locations in random order, which must not change the optimum."""
+    """Return a copy of the problem with its locations shuffled. This must not change the optimum."""
     scores = _read_scores(problem)
     order = list(range(scores.shape[1]))
     chance.shuffle(order)

@@ -10,7 +10,7 @@ __all__ = ["DeletedPhotos", "ProtectedK"]
 
 
 class DeletedPhotos(UtilityLoss[Deletions]):
-    """The number of deleted photos, which a top-k task minimises."""
+    """A utility loss that counts the deleted photos. A top-k task minimises it."""
 
     unit = "photos"
 
@@ -20,7 +20,7 @@ class DeletedPhotos(UtilityLoss[Deletions]):
 
 
 class ProtectedK(UtilityLoss[Deletions]):
-    """The number of locations that rank at or above the true one, which a budget task maximises."""
+    """A utility loss that counts the locations that rank at or above the true one. A budget task maximises it."""
 
     unit = "locations"
     maximise = True

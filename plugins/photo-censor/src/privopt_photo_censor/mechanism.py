@@ -63,13 +63,13 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def own_method(self, declared: object) -> str | None:
         """Return the method that the problem prescribes, or None if the user may choose one.
 
-        A folder without a classifier prescribes ``positions``.
+        Only a folder of photos without a classifier prescribes a method, which is ``positions``.
         """
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         return None if declared.is_scored else POSITIONS
 
     def reading(self, declared: object) -> str:
-        """Return the text that describes, in progress messages, what is being read while the problem is loaded."""
+        """Return the text shown in progress messages while the problem is loaded, such as "reading photos"."""
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         if declared.photos.folder is None:
             return "problem"
@@ -146,7 +146,10 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return TopK(problem=problem)
 
     def utility(self, problem: PhotoInstance, method: str) -> UtilityLoss[Deletions]:
-        """Return the utility loss: protected locations under a deletion budget, and deleted photos otherwise."""
+        """Return the utility loss of a release.
+
+        It is the number of protected locations under a deletion budget, and the number of deleted photos otherwise.
+        """
         if not problem.declared.is_scored or problem.declared.task.top_k is not None:
             return DeletedPhotos()
         return ProtectedK()
@@ -158,8 +161,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos to keep, prove a bound on the loss, and make clean copies if requested.
 
-        The method ``optimal`` proves the bound as it searches. For a baseline, a separate search proves it. If the
-        problem has no scores, all photos are kept.
+        The method ``optimal`` proves the bound during its search. For the baselines ``greedy`` and ``top-1``, it is
+        proved by a separate search. If the problem has no scores, all photos are kept.
 
         Raises:
             InputError: Clean copies are requested but the problem names no folder, or a photo has changed since it was
@@ -213,7 +216,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             return top_1(album)
 
         def report(*value_and_cap: int) -> None:
-            """Report the value of the best set so far and the bound, in the unit of the loss and in ascending order."""
+            """Report the best value so far and its bound, in the unit of the loss and sorted in ascending order."""
             # A top-k search counts retained photos. Converting these to deleted photos reverses the order, hence the
             # sort.
             context.report("search", 0, *sorted(float(_convert_bound(album, task, count)) for count in value_and_cap))
@@ -225,9 +228,9 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     ) -> Mapping[str, Any]:
         """Return details for result.json, computed from the problem and the release.
 
-        These are counts, and the true location's exact rank before and after the deletions, which is null if there are
-        no scores. For a folder, they also include the photos whose files reveal a position or contain text. ``method``
-        and ``recorded`` are not used.
+        The details include counts of photos and locations, and the true location's exact rank before and after the
+        deletions. The ranks are null if there are no scores. For a folder, the details also include the photos whose
+        files reveal a position or contain text. ``method`` and ``recorded`` are not used.
         """
         # Without scores there are no ranks, and these three entries stay None.
         details: dict[str, Any] = {"deleted": int((~release.retained).sum()), "photos": len(problem.names)}
@@ -250,7 +253,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return details
 
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
-        """Check that the clean copies meet the guarantee, and that a baseline, when rerun, deletes the same photos.
+        """Check that the clean copies meet the guarantee and, for a baseline, that a rerun deletes the same photos.
 
         If there are no scores, check instead that no photo is deleted.
 
@@ -321,5 +324,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
 
 def _convert_bound(album: Album, task: Task, bound: int) -> int:
-    """Convert a bound from retained to deleted photos or vice versa. Under a budget, return it unchanged."""
+    """Convert a bound on the number of retained photos to one on the number of deleted photos, or vice versa.
+
+    Under a budget, the bound is on the number of protected locations and is returned unchanged.
+    """
     return album.photos - bound if task.top_k is not None else bound

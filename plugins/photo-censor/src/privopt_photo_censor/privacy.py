@@ -33,7 +33,10 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return the report's sentence that states the guarantee, with the true location's rank before and after."""
+        """Return the sentence of the report that states the guarantee.
+
+        It includes the true location's rank before and after the deletions if both are known.
+        """
         details, task = result.details.facts, result.guarantee.extra
         new_rank, original_rank = details.get("rank_after"), details.get("rank_before")
         shift = f" (it was guess {original_rank}, now it is guess {new_rank})" if new_rank and original_rank else ""

@@ -43,7 +43,7 @@ class Photos:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The ``[privacy]`` table of a problem file: a top-k or a deletion budget, and the margin."""
+    """The ``[privacy]`` table of a problem file, with the margin and either a top-k or a deletion budget."""
 
     top_k: int | None = key(None, help="fewest deletions so that the place is not among the k best", check=at_least(1))
     deletion_budget: int | None = key(
@@ -59,7 +59,7 @@ class Privacy:
 
 @frozen(kw_only=True)
 class PhotoProblem:
-    """A problem file for photo-censor: an album taken at one place, and the guarantee it must satisfy."""
+    """A problem file for photo-censor: an album taken at one place, and the guarantee that a release must satisfy."""
 
     photos: Photos = key(help="scores, the true location, what must stay")
     privacy: Privacy = key(factory=Privacy, help="a top-k or a deletion budget; none of a folder without a classifier")
@@ -68,7 +68,7 @@ class PhotoProblem:
     def is_scored(self) -> bool:
         """Whether the photos have scores.
 
-        Only a problem that names a folder but no classifier has none.
+        This is the case unless the problem names a folder but no classifier.
         """
         return self.photos.folder is None or self.photos.classifier is not None
 
@@ -188,7 +188,8 @@ class PhotoInstance:
             model: The classifier that will score the clean copies. None if no classifier is loaded.
 
         Raises:
-            InputError: A key refers to a photo, location or count that does not exist. The error lists all faults.
+            InputError: A key refers to a photo or location that does not exist, ``photos.keep`` repeats a photo, or a
+                number exceeds that of the photos or locations. The error lists all faults.
         """
         _find_range_faults(declared, file, scores, names, true).check()
         photos = declared.photos

@@ -55,9 +55,10 @@ class Deletions(Release):
         private_folder: Always True. The release folder names the photos, so only its owner may read it.
         problem: The problem. For a folder of photos, the scores and the folder's contents are written with the release,
             so that verification does not need the photos.
-        retained: (N,) Whether each photo may be posted.
+        retained: (N,) Whether each of the N photos may be posted.
         copies: The clean copies of the retained photos. None if no copies were made.
-        copy_scores: (retained photos, M) The scores of the copies as encoded. None if no copies were scored.
+        copy_scores: The scores of the encoded clean copies, with one row per retained photo and one column per
+            location. None if no copies were scored.
     """
 
     private_folder: ClassVar[bool] = True
@@ -80,8 +81,9 @@ class Deletions(Release):
     def write(self, folder: Path) -> None:
         """Write the release to a folder.
 
-        ``deletions.csv`` says which photos are deleted. Further files list the clean copies, if any were made, and
-        record the metadata, the files left out, the scores and the thumbnails if the problem names a folder of photos.
+        ``deletions.csv`` says which photos are deleted. If clean copies were made, another file lists them. If the
+        problem names a folder of photos, further files record the metadata, the files left out, the thumbnails and any
+        scores.
         """
         write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.retained).astype(np.int64)})
         # If clean copies were made (--copy-to), a list tells which file is the copy of which photo.
@@ -248,7 +250,9 @@ def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Albu
 
 
 def read_folder_contents(folder: Path) -> FolderContents:
-    """Read a release's record of a folder of photos: the metadata, the names of the files left out, and the thumbnails.
+    """Read a release's record of a folder of photos.
+
+    The record consists of the photos' metadata, the names of the files left out, and the thumbnails.
 
     Args:
         folder: The release folder.

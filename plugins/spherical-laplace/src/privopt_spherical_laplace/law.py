@@ -29,7 +29,7 @@ _WORKING_BITS: Final = 256
 
 @lru_cache(maxsize=64)
 def expected_distance(epsilon: Fraction) -> tuple[float, float]:
-    """Return lower and upper bounds, in km, on the expected distance between a position and its report before rounding.
+    """Return lower and upper bounds on the expected distance between a position and its report before rounding, in km.
 
     The expected distance is R (2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1)), where R is the Earth's radius in
     km and lambda = epsilon R.

@@ -99,7 +99,7 @@ class _Boxes:
 
 
 def _chords(centres: Floats, points: Floats) -> Floats:
-    """Return the straight-line distances between B and N unit vectors, as an array of shape (B, N).
+    """Return the straight-line distance between each of B and each of N unit vectors, as an array of shape (B, N).
 
     Args:
         centres: (B, 3) The first vectors.
@@ -114,10 +114,11 @@ def _prior(problem: SphereInstance, count: int) -> Floats:
 
 
 def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
-    """For each point, find the best point to report when that point is the nearest to the position drawn.
+    """Find the best point to report for each possible nearest point.
 
-    Remapping costs no privacy, because it only post-processes the nearest point. The probabilities are approximate. For
-    a rigorous bound on the resulting loss, use :func:`loss_over_points`.
+    The mechanism draws a position and determines the point nearest to it. Reporting another point instead costs no
+    privacy, because this only post-processes the nearest point. The probabilities are approximate. For a rigorous bound
+    on the resulting loss, use :func:`loss_over_points`.
 
     Returns:
         The (N,) indices of the points to report, and an (N, N) array whose entry (i, k) is the probability that a

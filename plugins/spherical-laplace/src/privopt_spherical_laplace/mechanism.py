@@ -34,7 +34,10 @@ NO_LOWER_BOUND: Final = (
 
 
 class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
-    """A mechanism that adds Laplace noise on the sphere, and rounds to decimal digits, a grid or the nearest point."""
+    """A mechanism that adds Laplace noise to positions on the sphere.
+
+    Noisy positions are rounded to decimal digits, to the cells of a grid, or to the nearest of a set of points.
+    """
 
     problem_class = SphereProblem
     release_class = SphereRelease
@@ -77,7 +80,8 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     ) -> float | None:
         """Return a lower bound on the expected loss of any mechanism with the same guarantee.
 
-        The bound holds for positions that are uniform on the sphere. If reports are points, the result is None.
+        The bound holds for positions that are uniform on the sphere. It does not apply if reports are points, in which
+        case the result is None.
         """
         return _lower_bound(problem)
 
@@ -143,9 +147,9 @@ def _round_down(value: float) -> float:
 
 
 def _lower_bound(problem: SphereInstance) -> float | None:
-    """Return a lower bound on the loss of any mechanism that satisfies the problem's guarantee, or None for points.
+    """Return a lower bound on the loss of any mechanism that satisfies the problem's guarantee.
 
     The bound is the expected distance between a position and its report before rounding. It does not apply if reports
-    are points.
+    are points, in which case the result is None.
     """
     return None if problem.side is None else expected_distance(problem.epsilon)[0]

@@ -66,12 +66,14 @@ def basis(place: Floats) -> tuple[Floats, Floats]:
 
 
 def nearest_probabilities(problem: SphereInstance) -> Floats:
-    """Return the probabilities that a position drawn around point i is nearest to point k, as an array of shape (N, N).
-
-    Rows correspond to i and columns to k.
+    """Return the probabilities with which each point is nearest to a position drawn around each point.
 
     Args:
         problem: A problem whose outputs are N points.
+
+    Returns:
+        An (N, N) array whose entry (i, k) is the probability that a position drawn around point i is nearest to point
+        k.
     """
     points, rate = unit_vectors(problem), float(problem.epsilon * RADIUS_KM)
     count, tree = len(points), cKDTree(points)

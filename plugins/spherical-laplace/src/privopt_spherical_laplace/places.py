@@ -16,7 +16,7 @@ __all__ = ["coordinates_of", "decimal_text", "ids_of", "is_position", "parse_pos
 
 
 def is_position(latitude: float, longitude: float) -> bool:
-    """Return whether a latitude is within -90 to 90 and a longitude within -180 to 180."""
+    """Return whether a latitude is between -90 and 90 and a longitude between -180 and 180, inclusive."""
     return abs(latitude) <= 90.0 and abs(longitude) <= 180.0
 
 
@@ -42,8 +42,9 @@ def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> F
 
     Args:
         rounding: The rule that maps positions to outputs.
-        outputs: One output per row. For digits, shape (n, 2): the latitude and longitude in units of the last digit.
-            For a grid, shape (n, 2): the row and column of a cell. For points, shape (n, 1): the index of a point.
+        outputs: An array with one output per row. For digits, a row contains the latitude and longitude in units of the
+            last digit. For a grid, it contains the row and column of a cell. For points, it only contains the index of
+            a point.
         points: The points that can be reported. None for digits and grids.
     """
     match rounding:
@@ -61,12 +62,16 @@ def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> F
 
 
 def ids_of(rounding: Rounding, outputs: Ints, points: Sequence[str]) -> list[str]:
-    """Return the outputs' ids: ``LAT,LON`` for digits, ``ROW-COLUMN`` for a grid, or the ids of the points.
+    """Return the ids of outputs.
+
+    The id of an output has the form ``LAT,LON`` for digits and ``ROW-COLUMN`` for a grid. For points, it is the id of
+    the point.
 
     Args:
         rounding: The rule that maps positions to outputs.
-        outputs: One output per row. For digits, shape (n, 2): the latitude and longitude in units of the last digit.
-            For a grid, shape (n, 2): the row and column of a cell. For points, shape (n, 1): the index of a point.
+        outputs: An array with one output per row. For digits, a row contains the latitude and longitude in units of the
+            last digit. For a grid, it contains the row and column of a cell. For points, it only contains the index of
+            a point.
         points: The ids of the points that can be reported. Empty for digits and grids.
     """
     match rounding:

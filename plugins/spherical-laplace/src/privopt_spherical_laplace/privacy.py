@@ -53,10 +53,10 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
     def measure(self, release: SphereRelease) -> Certificate:
         """Certify in rational arithmetic that the release's rate and radius satisfy the claim.
 
-        Given a position x, a report y has the density exp(-rate d(x, y)) / Z, where Z is the same constant for every x.
-        Therefore the logarithms of the densities for two positions x and x' differ by at most rate d(x, x')
-        (docs/reference/proof.md, "The sphere"). The radius must be the claimed one, because distances are measured on a
-        sphere with that radius.
+        Given a position x, a report y has the density ``exp(-rate * d(x, y)) / Z``, where Z is the same constant for
+        every x. Therefore the logarithms of the densities for two positions x and x' differ by at most
+        ``rate * d(x, x')`` (docs/reference/proof.md, "The sphere"). The radius must be the claimed one, because
+        distances are measured on a sphere with that radius.
         """
         failures = []
         if release.epsilon > self.epsilon:

@@ -64,7 +64,7 @@ class Privacy:
 
 @frozen(kw_only=True)
 class Outputs:
-    """The ``[outputs]`` table of a problem file, which selects the kind of report.
+    """The ``[outputs]`` table of a problem file, which selects what is reported.
 
     Exactly one of ``digits``, ``grid`` and ``points`` must be set, unless a ``[records]`` table lists the points.
     """
@@ -79,9 +79,9 @@ class Outputs:
 
 @frozen(kw_only=True)
 class Records:
-    """The ``[records]`` table of a problem file, which may list the points in place of ``[outputs]``.
+    """The ``[records]`` table of a problem file, which may list the points in place of the ``[outputs]`` table.
 
-    This is also the name of the table in which other metric mechanisms list their points.
+    Other metric mechanisms list their points in a table of the same name.
     """
 
     points: File = key(help="CSV: id,lat,lon; the nearest is reported, as with outputs.points")
@@ -215,7 +215,10 @@ class SphereInstance:
 
 
 def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
-    """Return a position's exact coordinates in a canonical form, with longitudes in [-180, 180), and 0 at the poles."""
+    """Return a position's exact coordinates in degrees, in a canonical form.
+
+    The longitude is in [-180, 180), and is 0 at the poles.
+    """
     degrees = Fraction(latitude), (Fraction(longitude) + 180) % 360 - 180
     return (degrees[0], Fraction(0)) if abs(degrees[0]) == 90 else degrees
 

@@ -63,7 +63,9 @@ def _read_number(text: str) -> Fraction:
 
 @frozen(kw_only=True, eq=False)
 class SphereRelease(PositionRelease):
-    """The parameters of the noise, whose density is proportional to exp(-epsilon d), and the rule for rounding.
+    """A release of spherical-laplace: the parameters of the noise, and the rule for rounding.
+
+    At distance d from the true position, the density of the noise is proportional to exp(-epsilon d).
 
     Attributes:
         problem: The problem, which provides the rule for rounding and, if reports are points, the N points.

@@ -273,7 +273,7 @@ def apply_in_memory(
 
 
 def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOptions) -> tuple[NDArray[Any], list[str]]:
-    """Return the reports for an array of ids, shape (B,), or of positions, shape (B, 2).
+    """Return the reports for an array of ids of shape (B,), or of positions of shape (B, 2).
 
     Args:
         opened: The verified release.

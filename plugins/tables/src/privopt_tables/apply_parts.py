@@ -66,8 +66,8 @@ class ApplySummary:
         notes: Notes for the publisher of the table.
         warnings: Warnings that the owner must consider before publishing the table.
         protector: The protector that drew the reports. None for a batch that was finished by an earlier run.
-        sequence: A sentence on the guarantee for all of a subject's reports together. None unless stored reports are
-            repeated.
+        sequence: A sentence that states the guarantee for all of a subject's reports together. None unless stored
+            reports are repeated.
         counts: The numbers of reported, dropped and masked words, by kind. Empty unless sentences were protected.
         dropped: The columns that were dropped because their values reveal the secret.
     """
@@ -122,7 +122,7 @@ def apply_parts(
     progress: Progress | None = None,
     announce: Callable[[str], object] | None = None,
 ) -> ApplySummary:
-    """Protect a table from any source part by part, and return a summary.
+    """Protect a table part by part, and return a summary.
 
     Args:
         opened: The verified release.
@@ -133,7 +133,7 @@ def apply_parts(
             error is raised inside the manager's ``with`` block, so that the manager can discard what was written.
         purpose: The purpose of the charges in words, for the ledger.
         dashes: The prefix of option names in messages, such as ``--``.
-        batch: The batch, with which an interrupted run can be continued. None if there is no batch.
+        batch: The batch, which makes it possible to continue an interrupted run. None if there is no batch.
         progress: A function that is called with the progress so far, such as the number of protected rows.
         announce: A function that is called before anything is charged, with a sentence that says how much a subject is
             charged for each row.
@@ -359,7 +359,9 @@ def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], optio
 def _read_through(
     source: GeoSource, charger: RowCharger, protector: RowProtector, digest: Digest | None, progress: Progress | None
 ) -> int:
-    """Read the whole table, so that malformed rows are found before anybody is charged, and return the number of rows.
+    """Read the whole table, and return the number of rows.
+
+    In this way, malformed rows are found before anybody is charged.
 
     Args:
         source: The table.

@@ -60,10 +60,10 @@ class CellNumbers:
     Attributes:
         values: (R,) The absolute values.
         errors: (R,) The place value of each number's last digit, such as 0.01 for 2.25.
-        cells: (R,) The index of the cell in which each number occurs, ascending.
+        cells: (R,) The index of the cell in which each number occurs, in ascending order.
         ranks: (R,) The index of each number within its cell. It is -1 for an alternative reading, such as an angle, of
             digits that are also read as plain numbers.
-        counts: (R,) The number of numbers of the same kind in the same cell.
+        counts: (R,) For each number, how many numbers of the same kind occur in its cell.
     """
 
     values: Floats
@@ -73,7 +73,7 @@ class CellNumbers:
     counts: Ints
 
     def take(self, indices: Ints) -> CellNumbers:
-        """Return only the numbers at the given indices, as a new instance."""
+        """Return a new instance that contains only the numbers at the given indices."""
         return CellNumbers(
             self.values[indices], self.errors[indices], self.cells[indices], self.ranks[indices], self.counts[indices]
         )
@@ -225,7 +225,8 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
 def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints]:
     """Find all matches of a pattern in cells.
 
-    If a cell has more than ``MAX_READINGS`` matches, only the first and the last ``MAX_READINGS / 2`` are returned.
+    If a cell has more than ``MAX_READINGS`` matches, only half that many are returned from its beginning, and as many
+    from its end.
 
     Args:
         cells: The cells as strings.

@@ -62,7 +62,7 @@ _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no s
 
 @define(kw_only=True, eq=False)
 class RowCharger:
-    """A charger that debits the privacy cost of a table's rows to their subjects while the ledger is open.
+    """A charger that charges the privacy cost of a table's rows to their subjects while the ledger is open.
 
     Attributes:
         charge: The settings, which name the ledger to charge and the column of subjects, and say whether reports are
@@ -189,9 +189,9 @@ class RowCharger:
 
     @property
     def skipped_rows(self) -> tuple[str, ...]:
-        """Notes on the first row without a subject and the first row without a usable time, with the expected formats.
+        """Notes that locate the first row without a subject and the first row without a usable time.
 
-        Empty if there are no such rows.
+        They also state the expected format. The tuple is empty if there are no such rows.
         """
         # Indices start from 0 and the header is row 1, so the first row of data is row 2.
         sentences = []
@@ -213,10 +213,10 @@ class RowCharger:
         find_places: Callable[[Ints], RowPlaces],
         position_count: int,
     ) -> RowOutputs:
-        """Durably store the charges for the rows of a table, and then draw reports for the rows that the limit permits.
+        """Charge the rows of a table, and draw reports for the rows that the limit permits.
 
-        If reports are stored ("sticky"), only a subject's first visit to a place is charged. The report drawn for that
-        visit is stored and repeated at later visits.
+        The charges are stored durably before any report is drawn. If reports are stored ("sticky"), only a subject's
+        first visit to a place is charged. The report drawn for that visit is stored and repeated at later visits.
 
         Args:
             frame: Some rows of the table.
@@ -256,8 +256,9 @@ class RowCharger:
         """Find the rows that have a subject and, if the ledger counts by calendar periods, a period.
 
         Returns:
-            The indices, subjects and periods of these rows, and an array of shape (B,) for all rows. It contains an
-            index into :data:`REASONS` for each row that cannot be charged, and -1 for each row that can.
+            The indices, subjects and periods of these rows, followed by an array of shape (B,) that covers all rows.
+            This array contains an index into :data:`REASONS` for each row that cannot be charged, and -1 for each row
+            that can.
         """
         names, periods = self.subjects(frame), self.periods(frame)
         has_subject = np.array([name is not None for name in names], dtype=bool)
@@ -268,7 +269,9 @@ class RowCharger:
         return rows, [names[row] or "" for row in rows.tolist()], [periods[row] for row in rows.tolist()], reason
 
     def charge_table(self, frame: nw.DataFrame[Any], times: Ints | None = None) -> tuple[Bools, Ints]:
-        """Charge the rows of a table and store the charges durably, so that reports may be drawn for the rows granted.
+        """Charge the rows of a table, and return which rows the limit permits.
+
+        The charges are stored durably, so that reports may be drawn for these rows.
 
         Args:
             frame: Some rows of the table.
@@ -276,7 +279,7 @@ class RowCharger:
                 it is 1 for every row.
 
         Returns:
-            Whether each row is granted, shape (B,), and the reason for each refusal, shape (B,). A reason is an index
+            Two arrays of shape (B,): whether each row is granted, and the reason for each refusal. A reason is an index
             into :data:`REASONS`, or -1 for a granted row.
         """
         rows, subjects, periods, reason = self._chargeable_rows(frame)
@@ -291,7 +294,9 @@ class RowCharger:
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge rows to their subjects, store the charges durably, and return whether the limit permits each row.
+        """Charge rows to their subjects, and return whether the limit permits each row.
+
+        The charges have been stored durably when the method returns.
 
         Args:
             subjects: The subject of each row.
@@ -370,7 +375,9 @@ class RowCharger:
         draw: Callable[[Ints], RowOutputs],
         find_places: Callable[[Ints], RowPlaces],
     ) -> RowOutputs:
-        """Repeat the report stored for each row's place, or draw one if the place is new and the charge is granted.
+        """Return the report stored for each row's place, and draw new reports where none is stored.
+
+        A report is only drawn if its charge is granted. It is then stored, so that it can be repeated.
 
         Args:
             stored_reports: The file of stored reports.
@@ -426,7 +433,7 @@ class RowCharger:
 
     @property
     def sequence(self) -> str:
-        """A sentence on the guarantee for all of a subject's reports together, and on the ledger's limit."""
+        """A sentence that states the guarantee for all of a subject's reports together, and the ledger's limit."""
         if self.charge.within is not None:
             return f"{SEQUENCE}; {WITHIN}{window_text(self._limit)}"
         if self.charge.sticky:

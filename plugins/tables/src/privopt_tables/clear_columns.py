@@ -22,9 +22,9 @@ __all__ = ["ColumnHashes", "check_column_options", "describe_clear_ids", "descri
 
 @frozen(kw_only=True)
 class ColumnHashes:
-    """The columns to hash, and the key with which their cells are hashed.
+    """The columns to hash, and the key to use.
 
-    Hashes without a key would hide nothing, because anyone with a list of ids could hash them all and compare.
+    Hashing without a key would hide nothing, because anyone with a list of ids could hash them all and compare.
 
     Attributes:
         columns: The names of the columns to hash.
@@ -61,7 +61,9 @@ class ColumnHashes:
 
 
 def read_column_key(path: Path) -> bytes:
-    """Return the key for hashing columns, derived from the key in a file. The file is created if it is missing.
+    """Return the key for hashing columns, which is derived from the key in a file.
+
+    If the file does not exist, it is created with a new key.
 
     Raises:
         InputError: The file does not contain a key.

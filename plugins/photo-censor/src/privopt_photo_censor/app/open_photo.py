@@ -65,7 +65,10 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # without a handler 
 
 @cache
 def can_read_heif() -> bool:
-    """Return whether HEIC files can be read. The first call registers pillow-heif with Pillow if it is installed."""
+    """Return whether HEIC files can be read, which requires pillow-heif to be installed.
+
+    As a side effect, the first call registers pillow-heif with Pillow.
+    """
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -121,11 +124,11 @@ def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Itera
 def readable(name: str, what: str = "read") -> Iterator[None]:
     """Convert exceptions raised while a photo is decoded in a ``with`` block to InputError.
 
-    A PrivoptError is passed on as it is. The decoder's message is dropped, because it may quote bytes of the file.
+    A PrivoptError is re-raised unchanged. The decoder's message is discarded, because it may quote bytes of the file.
 
     Args:
         name: The photo's name, for the error message.
-        what: The participle in the message "a photo that cannot be read", such as "read" or "copied".
+        what: A past participle, such as "read" or "copied", that completes the message "a photo that cannot be ...".
 
     Raises:
         InputError: The photo cannot be decoded.
@@ -144,7 +147,7 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
     Args:
         name: The photo's name.
         error: The exception raised by the decoder. Its message is only used if it is known not to quote the file.
-        what: The participle in the message "a photo that cannot be read", such as "read" or "copied".
+        what: A past participle, such as "read" or "copied", that completes the message "a photo that cannot be ...".
     """
     expectation = "a photo of 8 bits a channel"
     if isinstance(error, TooManyPixelsError):
@@ -153,7 +156,10 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
 
 
 def describe_failure(error: Exception) -> str:
-    """Explain in a few words why a photo cannot be decoded, without quoting its file, whose contents are sensitive."""
+    """Describe in a few words why a photo cannot be decoded.
+
+    The description does not quote the photo's file, because its contents are sensitive.
+    """
     # These two classes are defined above, and their messages do not quote the file.
     if isinstance(error, UnsupportedPixelsError | TooManyPixelsError):
         return str(error)

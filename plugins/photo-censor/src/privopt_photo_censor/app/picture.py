@@ -63,13 +63,13 @@ def flatten_photo(photo: Image.Image) -> Image.Image:
 
 
 def _convert_to_srgb(picture: Image.Image, profile: bytes, grey: bool) -> Image.Image:
-    """Convert an image from its colour profile to sRGB. A profile that does not fit the image is ignored.
+    """Convert an image from its colour profile to sRGB. A profile that does not match the image is ignored.
 
     Args:
         picture: The image to convert.
         profile: The ICC profile from the photo's file.
-        grey: Whether the image in the file is greyscale, so that a greyscale profile fits it. ``picture`` may already
-            be RGB even then, because removing transparency converts it.
+        grey: Whether the image stored in the file is greyscale, in which case it may have a greyscale profile. The
+            image in ``picture`` may have been converted to RGB since then, to remove transparency.
     """
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))

@@ -184,7 +184,7 @@ def _block_has_position(block: bytes) -> bool:
 
 
 def _iptc_records(photo: Image.Image) -> Iterator[bytes]:
-    """Yield the IPTC records in the Photoshop block of a JPEG or in the profiles of a PNG."""
+    """Yield the IPTC records stored in a JPEG's Photoshop block or in the text chunks of a PNG."""
     resources = photo.info.get("photoshop")
     if isinstance(resources, dict):
         yield resources.get(IPTC_RESOURCE, b"")
@@ -192,7 +192,7 @@ def _iptc_records(photo: Image.Image) -> Iterator[bytes]:
 
 
 def _filled_fields(records: bytes) -> Iterator[int]:
-    """Yield the number of each field in IPTC record 2 that is not empty."""
+    """Yield the field number of each non-empty field in IPTC record 2."""
     while len(records) > 5 and records[0] == 0x1C:
         # A field consists of the marker 0x1C, a record number, a field number, a size (2 bytes), and the data.
         size = int.from_bytes(records[3:5], "big")
@@ -225,10 +225,10 @@ def packets_of(contents: bytes) -> Iterator[str]:
 
 
 def _filled_properties(packet: str) -> list[str]:
-    """Return the names of the attributes and elements in an XMP packet that are not empty.
+    """Return the names of all non-empty attributes and elements in an XMP packet.
 
-    If the packet is not well-formed XML, all of its words are returned. Entity expansion is not a risk, because a
-    packet begins with its root element and therefore cannot declare entities.
+    If the packet is not well-formed XML, all of its words are returned instead. Entity expansion is not a risk, because
+    a packet begins with its root element and therefore cannot declare entities.
     """
     names: list[str] = []
     # A stack that records for each open element whether it, or an element within it, has a value so far. The first
@@ -248,7 +248,7 @@ def _filled_properties(packet: str) -> list[str]:
             has_value[-1] = True
 
     def write(text: str) -> None:
-        """Note that the innermost open element has a value, unless the text is blank."""
+        """Mark the innermost open element as having a value, unless the text is blank."""
         has_value[-1] |= bool(text.strip())
 
     parser = expat.ParserCreate()  # without namespaces: a packet may use a prefix that it does not declare

@@ -130,8 +130,8 @@ class _Unread:
     """A placeholder for data that cannot be read as text.
 
     Attributes:
-        size: A phrase that gives the number of bytes, and says so if the data contain a video. For a malformed Exif
-            block, the phrase only says that there is another block.
+        size: A phrase that gives the size of the data in bytes and mentions any video they contain. For a malformed
+            Exif block, it only says that there is another block.
     """
 
     size: str
@@ -144,7 +144,8 @@ _Field = tuple[str, str | _Unread]
 def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
     """Return the distinct texts in a photo's file, and descriptions of the data that cannot be read as text.
 
-    Long texts and long lists of texts are truncated, and the number of characters or texts omitted is stated instead.
+    Long texts are truncated, with a note of how many characters were omitted. Likewise, a long list of texts is cut
+    off, and its last entry says how many texts were omitted.
 
     Args:
         photo: The opened photo, with its pixels already loaded.
@@ -196,7 +197,10 @@ def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
 
 
 def _iptc_records(text: bytes) -> Iterator[bytes]:
-    """Yield the IPTC records in an unpacked profile, which holds them either directly or inside Photoshop resources."""
+    """Yield the IPTC records in an unpacked profile.
+
+    The profile contains the records either directly or inside Photoshop resources.
+    """
     if b"8BIM" in text:
         yield from (data for number, data in photoshop_resources(text) if number == IPTC_RESOURCE)
     elif b"\x1c\x02" in text:
@@ -225,7 +229,10 @@ def _texts_of_block(block: Block) -> Iterator[_Field]:
 
 
 def _trailing_texts(data: bytes) -> Iterator[_Field]:
-    """Yield the text in the bytes after the end of an image, or a placeholder for a video or if there is no text."""
+    """Yield the text in the bytes that follow the end of an image.
+
+    If the bytes contain a video or no text, a placeholder that gives their size is yielded as well.
+    """
     text = _decode(data)
     # If more than nine tenths of the characters are printable, the bytes are one text as a whole.
     if sum(map(str.isprintable, text)) > 0.9 * len(text):
@@ -343,9 +350,9 @@ def _decode_coded(value: bytes, order: str) -> str:
     """Decode an Exif text that begins with an eight-byte code for its encoding.
 
     Args:
-        value: The code and the text.
-        order: The byte order of the Exif block, ``"le"`` or ``"be"``. UTF-16 text is decoded in this order unless the
-            text itself indicates a different one.
+        value: The field's value, which consists of the code and the encoded text.
+        order: The byte order of the Exif block, ``"le"`` or ``"be"``. It is used for UTF-16 text unless the text itself
+            indicates a different byte order.
     """
     code, text = value[:8], value[8:]
     if code == b"UNICODE\0":

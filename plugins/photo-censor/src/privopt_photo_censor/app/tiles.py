@@ -24,8 +24,8 @@ def render_tiles(release: Deletions, notes: Sequence[tuple[Sequence[str], str, f
 
     Args:
         release: The release, which provides the photos' names and thumbnails and says which photos are retained.
-        notes: One note per photo. A note consists of lines of text to show below the photo's name, a secondary line,
-            and the length of a bar from 0 to 1, or None for no bar.
+        notes: One note per photo. A note consists of the lines of text to show below the photo's name, a secondary
+            line, and the length of a bar as a fraction from 0 to 1, or None to show no bar.
     """
     remaining_bytes = PICTURE_BYTES
     tiles = []

@@ -34,8 +34,8 @@ def warnings_of(problem: PhotoInstance, release: Deletions) -> list[str]:
 def _warn_of_likely_place(release: Deletions) -> list[str]:
     """Return a warning if the true place is still among the classifier's likely guesses.
 
-    The guarantee allows this. For example, the true place may be the second guess, with a probability of 46 %, and
-    anyone who tries the most likely places one by one would soon find it.
+    The guarantee does not rule this out. For example, if the true place is the second guess with a probability of 46 %,
+    anyone who tries the most likely places one by one will soon find it.
     """
     album = release.problem.album
     chances = belief(album, release.retained)
@@ -64,7 +64,10 @@ def _warn_of_scores(problem: PhotoInstance) -> list[str]:
 
 
 def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return warnings for a scored folder about unscored pictures, and about files and names that reveal the place.
+    """Return the warnings for a folder of photos that were scored by a classifier.
+
+    They are about pictures that were not scored, and about retained photos whose files, texts or names may reveal the
+    place.
 
     Args:
         problem: The problem, with the scores and the contents of the folder.
@@ -105,10 +108,10 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return warnings for a folder without a classifier.
+    """Return the warnings for a folder without a classifier.
 
-    They say that no photo was scored, which photos' files reveal a place, and that clean copies should be posted
-    instead of the original files.
+    They say that no photo was scored and what was left out. Unless clean copies were made, they also say which files
+    may reveal a place, and advise posting clean copies instead of these files.
 
     Args:
         problem: The problem, with the contents of the folder.
@@ -143,8 +146,8 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
 def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
     """Return a warning that names the photos that cannot be read, if there are any.
 
-    The general warning about files left out covers these photos too, but its list may be shortened and not show all of
-    them.
+    The general warning about files that were left out covers these photos too, but its list may be shortened and omit
+    some of them.
     """
     names = set(problem.folder.names)
     # An entry has the form "name: reason" for a photo that cannot be read, or for a readable photo's further pictures.
@@ -156,9 +159,9 @@ def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
 
 
 def _warn_of_texts(names: Sequence[str], release: Deletions) -> list[str]:
-    """Return a warning about photos whose files contain text, without quoting it.
+    """Return a warning about retained photos whose files contain text.
 
-    If clean copies were made, there is no warning, because copies contain no text.
+    The warning does not quote the text. If clean copies were made, there is no warning, because copies contain no text.
 
     Args:
         names: The names of the retained photos whose files contain text.

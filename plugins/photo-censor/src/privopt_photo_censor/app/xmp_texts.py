@@ -97,9 +97,10 @@ class _Reader:
         return self._schemas.get(prefix, RDF if prefix == "rdf" else "") == RDF
 
     def _add(self, name: str, text: str) -> None:
-        """Record a property, unless it is empty or technical, or its value is a number, truth value, time or digest.
+        """Record a property, unless it is empty or technical, or its value does not look like text.
 
-        For properties that are usually written by people (see :data:`DESCRIPTIVE`), such values are recorded too.
+        Numbers, truth values, times and digests do not look like text. They are only recorded for properties that are
+        usually written by people (see :data:`DESCRIPTIVE`).
 
         Args:
             name: The property's name, with its prefix.

@@ -27,14 +27,14 @@ ONE = 1 << (BITS + 1074)
 
 @dataclass(frozen=True)
 class Choice:
-    """The photos to choose from, with their scores.
+    """The photos to choose from, with their scores expressed as gains.
 
     Attributes:
         photos: The indices of all photos.
         keep: The indices of the photos that must be kept.
-        gain: For each place other than the true one, a list with each photo's gain, which is its score for this place,
-            minus its score for the true place, minus the margin. Gains are integers in units of 2**-1074. A gain is
-            None if either score is -inf.
+        gain: The gains of all photos, as one list for each place other than the true one. A photo's gain for a place is
+            its score for this place, minus its score for the true place, minus the margin. It is an integer in units of
+            2**-1074, or None if either score is -inf.
         blind: The indices of the photos whose score for the true place is -inf.
     """
 
@@ -46,11 +46,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Case:
-    """A case in the proof: its assumptions about places and photos, both identified by index.
+    """A case in a proof by cases, which makes assumptions about some places and photos.
+
+    Places and photos are identified by index.
 
     Attributes:
         protected: The places that must be protected.
-        open: The undecided places, which may be protected as well.
+        open: The places that are still undecided and may be protected as well.
         retained: The photos that must be kept.
         gone: The photos that are deleted. Photos in neither ``retained`` nor ``gone`` are undecided.
     """
@@ -124,15 +126,16 @@ def _is_closed(
 ) -> bool:
     """Return whether a case provably contains no choice of photos that would refute the claim.
 
-    A choice would refute the claim by keeping at least ``fewest`` photos and protecting at least ``places`` places. A
-    case contains no such choice if too few places can be protected, or if a photo that must be kept is deleted or rules
-    out a place that must be protected. Otherwise, the multipliers may prove that too few photos can be kept. Let f_j >=
-    0 be the multiplier of place j, which must be protected, and gain_ij the gain of photo i for place j (see
-    :class:`Choice`). By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j gain_ij)`` photos can be kept. For
-    photos that must be kept, the maximum with 0 is omitted.
+    A choice would refute the claim by keeping at least ``fewest`` photos and protecting at least ``places`` places.
+    This is impossible if too few places can be protected, or if a photo that must be kept is deleted or rules out a
+    place that must be protected. Otherwise, the multipliers may prove that too few photos can be kept.
+
+    Let f_j >= 0 be the multiplier of place j, which must be protected, and let gain_ij be the gain of photo i for place
+    j (see :class:`Choice`). By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j gain_ij)`` photos can be kept.
+    For photos that must be kept, the maximum with 0 is omitted.
 
     Args:
-        case: The case.
+        case: The case to examine.
         choice: The photos and their scores.
         multipliers: Pairs of a place j and its multiplier f_j in units of 2**-256.
         places, fewest: The claim, as in :func:`check_cases`.

@@ -28,7 +28,7 @@ Row = Sequence[float]
 
 @dataclass
 class ScoreTable:
-    """The photos' names and scores.
+    """The names and scores of the photos in an album.
 
     Attributes:
         names: The photos' names.
@@ -44,7 +44,7 @@ class ScoreTable:
 
 
 def read_deletions(folder: Path) -> tuple[list[str], set[int]]:
-    """Read deletions.csv, and return the names of all photos and the indices of the photos kept.
+    """Read deletions.csv, and return the names of all photos and the indices of the retained ones.
 
     Raises:
         RefusedError: The columns are not ``photo`` and ``deleted``, or an entry of ``deleted`` is neither 0 nor 1.
@@ -68,11 +68,11 @@ def read_scores(
         problem: The release's problem file.
         photos: The ``[photos]`` table of the problem file.
         listed: The photos' names in deletions.csv.
-        retained: The indices of the photos kept.
+        retained: The indices of the retained photos.
 
     Raises:
-        RefusedError: The rows have different lengths, a score is NaN or infinity, probabilities are given as scores, or
-            the photos or copies are not those in ``listed`` and ``retained``.
+        RefusedError: The rows have different lengths, a score is NaN or positive infinity, the given scores are in fact
+            probabilities, the photos are not those in ``listed``, or the copies are not those of ``retained``.
     """
     file = photos.get("scores", photos.get("probabilities"))
     has_copies = "folder" in photos and (folder / "copies.csv").exists()

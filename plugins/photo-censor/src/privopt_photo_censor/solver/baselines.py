@@ -80,9 +80,10 @@ def top_1(album: Album) -> Plan:
 
 
 def _make_plan(album: Album, task: Task, retained: Bools) -> Plan:
-    """Return the plan that retains the given photos, with an upper bound on the value of any set of photos.
+    """Return the plan that retains the given photos, with an upper bound on what any set of photos can achieve.
 
-    The bound is cheap to compute, because it considers locations one at a time (see :attr:`Incumbent.cap`).
+    The bound is on the number of retained photos or, under a budget, of protected locations. It is cheap to compute,
+    because it considers locations one at a time (see :attr:`Incumbent.cap`).
 
     Args:
         album: The scores, and the photos that must be kept.

@@ -69,7 +69,7 @@ class Photos:
     may: Bools
 
     def drop_photos(self, killed: Bools) -> Photos | None:
-        """Return the state after deleting the photos that rule out a location.
+        """Return a copy of this decision in which the photos that rule out a location are deleted.
 
         If one of these photos must be kept, the location cannot be protected, and the result is None.
 
@@ -129,21 +129,21 @@ def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) ->
 
 
 def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
-    """For each of c locations, bound the number of photos that can be kept if this location must be protected too.
+    """Bound the number of photos that can be kept if one more location must be protected.
 
-    The multipliers of the locations that are already protected stay fixed, and only that of the new location is
-    optimised.
+    A bound is computed for each of c candidates for this location. The multipliers of the locations that are already
+    protected stay fixed, and only that of the candidate is optimised.
 
     Args:
         data: The album.
         certificate: The multipliers of the locations that are already protected.
-        rows: (c,) The candidates for the new location.
+        rows: (c,) The candidates.
         photos: The photos that must be kept, and the photos that may be kept. Photos that rule out a protected location
             must already be deleted.
 
     Returns:
-        Two arrays of shape (c,): the bounds, and the multipliers of the new locations. If no location is protected yet,
-        the bounds are tight.
+        Two arrays of shape (c,): the bounds, and the candidates' multipliers. If no location is protected yet, the
+        bounds are tight.
     """
     size = max(1, BLOCK_ENTRIES // data.diff.shape[1])
     parts = [
@@ -340,8 +340,8 @@ class Program:
     def bound_locations(self, rows: Ints, photos: Photos, start: Certificate, enough: float) -> Certificate:
         """Bound the number of photos that can be kept if a set of locations must be protected.
 
-        The bound is that of the linear program. With many photos, a slightly weaker bound is computed instead, which is
-        much faster and never exceeds the bound of ``start``.
+        The bound is that of the linear program or, with many photos, a slightly weaker one that can be computed much
+        faster. The weaker bound never exceeds the bound of ``start``.
 
         Args:
             rows: (r,) The locations that must be protected.

@@ -198,7 +198,7 @@ class Incumbent:
         return False
 
     def restore(self) -> None:
-        """Restore deleted photos one by one, unless doing so reduces the number of protected locations."""
+        """Restore each deleted photo in turn, unless doing so reduces the number of protected locations."""
         assert self.retained is not None
         # This is the incumbent's mask itself, which is changed in place.
         data, is_retained = self.album.alternates, self.retained

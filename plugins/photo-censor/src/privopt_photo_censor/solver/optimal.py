@@ -57,10 +57,11 @@ class Plan:
 
 
 def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None = None) -> Plan:
-    """Find the best set of photos to retain, and prove a bound.
+    """Find the best set of photos to retain, and prove a bound on the value of any set.
 
     The set is optimal unless the search stops early. This happens when the enclosing time limit is reached, when the
-    user interrupts the search, when the proof grows too large, or when a case can neither be closed nor branched.
+    user interrupts the search, when the proof grows too large, or when a case of the proof can be neither closed nor
+    branched on.
 
     Args:
         album: The scores, and the photos that must be kept.

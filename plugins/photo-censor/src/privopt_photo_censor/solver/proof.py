@@ -41,9 +41,10 @@ KINDS: Final = {"version": "i8", "kind": "u1", "item": "i4", "starts": "i8", "pl
 
 @frozen(kw_only=True, eq=False)
 class Tree:
-    """A binary tree of C cases in preorder, with multipliers for each of its L leaves, the closed cases.
+    """A proof in the form of a binary tree of C cases, with multipliers for each of its L leaves (the closed cases).
 
-    The child in which a location is protected, or a photo retained, comes before its sibling.
+    The cases are stored in preorder. The child in which a location is protected, or a photo retained, comes before its
+    sibling.
 
     Attributes:
         kind: (C,) The kind of each case: 0 for a closed case, 1 for a branch on a location, 2 for a branch on a photo.

@@ -40,15 +40,15 @@ def round_core(
 
     Args:
         data: The album.
-        rows: (r,) The locations.
+        rows: (r,) The locations to protect.
         weights: (N,) The photos' terms in the Lagrangian sum: 1 plus the multipliers times the advantages. Their
             absolute values are the reduced costs.
         values: (N,) The photos' values in the linear program, from 0 to 1.
         photos: The photos that must be kept, and the photos that may be kept.
-        counts: The smallest useful number of retained photos, and the number at which the search may stop.
+        counts: The smallest number of retained photos that is of use, and the number at which the search may stop.
 
     Returns:
-        (N,) mask of at least ``counts[0]`` photos to retain, or None if no such set was found. The caller must check
+        An (N,) mask of at least ``counts[0]`` photos to retain, or None if no such set was found. The caller must check
         the exact rank for this set.
     """
     least, enough = counts

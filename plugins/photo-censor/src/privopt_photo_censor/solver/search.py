@@ -63,7 +63,7 @@ NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
 
 @frozen(eq=False)
 class Case:
-    """An open case, that is, a node of the search tree that has been neither closed nor branched yet.
+    """An open case, that is, a node of the search tree that has been neither closed nor branched on yet.
 
     A location is protected by a set of retained photos if it ranks at or above the true location.
 
@@ -71,8 +71,8 @@ class Case:
         rows: (r,) The locations that must be protected, as rows of :class:`Alternates`.
         certificate: The Lagrange multipliers of some of these locations, and the bound on the number of retained photos
             that they prove.
-        candidates: A certificate for each further location that may be protected, by the location's row. It bounds the
-            number of photos that can be kept if this location is protected as well.
+        candidates: The further locations that may be protected, each with a certificate that bounds the number of
+            photos that can be kept if this location is protected as well. The keys are rows of :class:`Alternates`.
         photos: The photos that must be kept, and the photos that may be kept.
         values: (N,) The value of each photo in the case's linear program. None if the program was not solved.
         costs: (N,) The reduced cost of each photo in this program. None if the program was not solved.
@@ -161,10 +161,10 @@ class Search:
         return not self._open
 
     def make_search_above(self, bound: int) -> Search:
-        """Return a new search, starting at the root case, for a set of photos whose value exceeds ``bound``.
+        """Return a new search for a set of photos whose value exceeds ``bound``.
 
-        If the new search ends without finding such a set, its cases prove the bound. The two searches share the linear
-        program.
+        The new search starts at the root case. If it ends without finding such a set, its cases prove the bound. The
+        two searches share the linear program.
         """
         other = copy(self)
         other.incumbent = copy(self.incumbent)
@@ -183,7 +183,7 @@ class Search:
     def run(self, *, max_work: float = inf, first_only: bool = False) -> None:
         """Process open cases until none is left, the proof becomes too large, or the time limit is reached.
 
-        The search also ends if a case can neither be closed nor branched.
+        The search also ends if a case can be neither closed nor branched on.
 
         Args:
             max_work: The amount of :attr:`work` after which the search pauses. To continue it, call the method again.
@@ -211,9 +211,8 @@ class Search:
     def run_beam(self) -> None:
         """Find good sets of photos before the search starts, by a beam search over sets of locations to protect.
 
-        Each of the k steps extends every set by one location, and keeps the :data:`BEAM_SETS` sets with the best
-        bounds. Finally, the linear programs for the remaining sets are rounded to sets of photos, which are offered to
-        the incumbent.
+        Each step extends every set by one location, and keeps the :data:`BEAM_SETS` sets with the best bounds. When the
+        sets are large enough, their linear programs are rounded to sets of photos, which are offered to the incumbent.
         """
         goal = self.incumbent
         if goal.k > LARGEST_SET:
@@ -295,7 +294,7 @@ class Search:
                 return
 
     def _add_location(self, case: Case, j: int) -> Case | None:
-        """Return the child of a case in which location ``j`` must be protected too, bounded by its linear program.
+        """Return the child of a case that requires location ``j`` to be protected too, with a new bound for this child.
 
         The result is None if a photo that must be kept rules the location out.
         """
@@ -373,10 +372,10 @@ class Search:
     def _bound_candidates(self, case: Case) -> Case:
         """Return a copy of a case with new bounds for the candidates that the parent's bounds do not rule out.
 
-        A candidate is a further location that may be protected, and its bound limits the number of photos that can be
-        kept if it is. First, a cheap bound with one additional multiplier is computed for each candidate. Then a linear
-        program is solved for the candidates with the lowest bounds, which are the most likely to be ruled out. Each
-        candidate keeps the smallest bound that is valid for it.
+        A candidate is a further location that may be protected. Its bound limits the number of photos that can be kept
+        if the candidate is indeed protected. First, a cheap bound with one additional multiplier is computed for each
+        candidate. Then a linear program is solved for the candidates with the lowest bounds, which are the most likely
+        to be ruled out. Each candidate keeps the smallest bound that is valid for it.
         """
         goal = self.incumbent
         # `need` is the number of photos that a better set must retain, so these candidates cannot be part of one.

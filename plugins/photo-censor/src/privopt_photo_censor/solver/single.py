@@ -23,7 +23,7 @@ __all__ = ["best_for", "reach"]
 
 
 def reach(data: Alternates) -> NDArray[np.int64]:
-    """For each alternate, return the maximum number of photos that can be kept if only it must be protected.
+    """Return the maximum number of photos that can be kept if only a single alternate must be protected.
 
     An alternate is a location other than the true one. The numbers are exact. Where sums in doubles are inconclusive,
     the photos are sorted and summed in rational arithmetic. The running time is O(M N log N) for N photos and M
@@ -63,8 +63,8 @@ def reach(data: Alternates) -> NDArray[np.int64]:
 def _sort_photos(data: Alternates, j: int) -> list[tuple[Fraction, int]]:
     """Return (advantage, photo) pairs for alternate ``j``, with exact advantages.
 
-    Photos that must be kept come first. Both these and the other photos are sorted by advantage, largest first. Photos
-    that rule out the alternate are omitted.
+    Photos that must be kept come first, followed by the others. Within both groups, photos are sorted by advantage,
+    largest first. Photos that rule out the alternate are omitted.
     """
     photos = [(data.gain(j, i), i) for i in np.flatnonzero(~data.kills[j]).tolist()]
     return sorted(photos, key=lambda photo: (not data.keep[photo[1]], -photo[0]))

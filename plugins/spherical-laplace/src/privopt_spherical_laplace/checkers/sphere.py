@@ -68,7 +68,7 @@ class Sphere:
     """A checker for the claims of one spherical-laplace release.
 
     A report is a noisy position, which is drawn on the sphere and then rounded. Before rounding, its density at
-    distance d from the true position is exp(-rate d) / Z.
+    distance d from the true position is exp(-rate d) / Z, where Z is a constant.
 
     Attributes:
         folder, problem, result: The arguments of the constructor.
@@ -78,8 +78,8 @@ class Sphere:
         columns: The problem's names for the columns in the file of points, by their standard names. Empty if there are
             none.
         is_remapped: Whether the problem requires points to be remapped.
-        law: The rows of law.csv as strings. There is exactly one row, with the rate, the radius in km, the kind of
-            outputs, and its argument.
+        law: The rows of law.csv below the header. There is always exactly one row. Its cells are the rate, the radius
+            in km, the kind of outputs and its argument, all as strings.
         side: The side of a cell in degrees, for digits and grids. Set by :meth:`outputs`.
         rate: The rate of the noise per km. Set by :meth:`privacy`.
         value, bound: The loss and its lower bound in km. Set by :meth:`objective`.
@@ -147,8 +147,11 @@ class Sphere:
     def outputs(self) -> str:
         """Check that law.csv and remap.csv agree with the rounding declared in the problem.
 
-        If they do, a report depends only on the position drawn: it is the rounded position or the nearest point,
-        possibly remapped.
+        If they agree, a report depends on nothing but the position drawn. It is either the rounded position or the
+        point nearest to it, possibly remapped.
+
+        Returns:
+            A description of the result for the checker's output.
 
         Raises:
             RefusedError: The outputs differ from those of the problem, or remap.csv is missing, invalid or unexpected.

@@ -129,7 +129,7 @@ class Digits(Rounding):
     digits: int
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the rounded coordinates shared by all positions in the disc, or None if they may differ."""
+        """Return the rounded coordinates shared by all positions in the disc, or None if they may round differently."""
         w, scale = disc.bits, 10**self.digits
         lower, upper, cosine = _bounds_of_latitude(disc)
         # floor(bound * scale + 1/2), for a bound in fixed point. Rounding preserves order, so if both bounds round to
@@ -190,7 +190,7 @@ class NearestPoint(Rounding):
     _vectors: dict[int, list[tuple[int, int, int]]] = field(factory=dict, eq=False, repr=False)
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the index of the point nearest to every position in the disc, or None if it may differ among them."""
+        """Return the index of the point nearest to every position in the disc, or None if there may be none."""
         w = disc.bits
         # The disc's axes depend on the longitude of x, so its centre is rotated into the fixed axes of `_unit_vector`.
         sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)
@@ -266,11 +266,12 @@ def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
 def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
     """Return an angle t and a width such that G^-1 maps [u, u + 1] / 2^n into [t - width, t + width].
 
-    The angle is found by Newton's method, without any guarantee on its accuracy. The width is then doubled until the
-    signs of G - U at both ends of the interval prove that it is large enough.
+    G is the distribution function of the angle (see the module docstring). The angle is found by Newton's method,
+    without any guarantee on its accuracy. The width is then doubled until the signs of G - U at both ends of the
+    interval prove that it is large enough.
 
     Args:
-        u: The first n bits of U, as an integer.
+        u: The first n bits of the uniform number U, as an integer.
         n: The number of these bits.
         rate: lambda = epsilon R.
         bits: The number of fractional bits in t and in the width, which are in radians.
@@ -308,12 +309,14 @@ def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
 
 
 def locate(u: int, v: int, n: int, latitude: Fraction, longitude: Fraction, rate: Fraction) -> Disc:
-    """Return a disc that contains the position drawn around x for all U in [u, u + 1] / 2^n and V in [v, v + 1] / 2^n.
+    """Return a disc that contains the position drawn around a place, given the first bits of two uniform numbers.
+
+    The disc contains the position for all U in [u, u + 1] / 2^n and V in [v, v + 1] / 2^n.
 
     Args:
         u, v: The first n bits of the uniform numbers U and V, as integers.
         n: The number of bits in each.
-        latitude, longitude: The coordinates of the place x in degrees, from -90 to 90 and from -180 to 180.
+        latitude, longitude: The coordinates of the place in degrees, from -90 to 90 and from -180 to 180.
         rate: lambda = epsilon R.
     """
     w = n + _EXTRA_BITS

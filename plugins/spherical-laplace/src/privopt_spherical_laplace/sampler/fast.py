@@ -89,10 +89,10 @@ def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
 
 
 def propose_scaled_distance(u: Floats, rate: float) -> Floats:
-    """Return approximate quantiles of epsilon times the distance between a place and the position drawn around it.
+    """Return approximate quantiles of the distance between a place and the position drawn around it, times epsilon.
 
-    They are lambda G^-1(u), where G is the distribution function of the angle between the two. They are computed by
-    Newton's method within a bracket, and no proof relies on them.
+    The results are lambda G^-1(u), where G is the distribution function of the angle between the two. They are computed
+    by Newton's method within a bracket, and no proof relies on them.
 
     Args:
         u: (n,) The levels of the quantiles, from 0 to 1.
@@ -122,14 +122,14 @@ def propose_scaled_distance(u: Floats, rate: float) -> Floats:
 
 
 def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
-    """For each u, return an interval that contains the angle G^-1(u) between a place and the position drawn around it.
+    """Return intervals that contain quantiles of the angle between a place and the position drawn around it.
 
-    G(t) = (1 - S(t)) / (1 + exp(-pi lambda)) is the distribution function of the angle, where S(t) = exp(-s) (cos t +
-    lambda sin t) and s = lambda t. The interval is proved with a margin of 2^-46 in u. A proof is only possible for u
-    from 2^-20 to 1 - 2^-20.
+    The quantile at level u is G^-1(u), where G(t) = (1 - S(t)) / (1 + exp(-pi lambda)) is the distribution function of
+    the angle, S(t) = exp(-s) (cos t + lambda sin t) and s = lambda t. Each interval is proved with a margin of 2^-46 in
+    u. A proof is only possible for u from 2^-20 to 1 - 2^-20.
 
     Args:
-        u: (n,) Numbers from 0 to 1.
+        u: (n,) The levels of the quantiles, from 0 to 1.
         rate: lambda, which is epsilon times the sphere's radius.
 
     Returns:
@@ -281,7 +281,8 @@ def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
             proved.
 
     Returns:
-        An array of shape (n, ``rounding.size``) and an array of shape (n,).
+        An array of shape (n, ``rounding.size``) with one output per row, and an array of shape (n,) that says which of
+        them are proved.
     """
     match rounding:
         case Digits(digits):
