@@ -33,7 +33,7 @@ It is relative to 1 plus the size of the right-hand side, and allows for roundin
 class ValidRows:
     """Constraints ``matrix z <= upper`` on the complicating columns z that are implied by the whole form.
 
-    The whole form is the complete problem in standard form, and the complicating columns are those that join its
+    The whole form is the complete problem in standard form. Its complicating columns are the |Y| columns that join its
     blocks.
 
     Attributes:
@@ -85,7 +85,7 @@ class MasterAnswer:
 
     Attributes:
         outcome: The outcome of the solve. If it is not optimal, only ``outcome`` and ``seconds`` are set.
-        z: (|Y|,) The values of the complicating columns.
+        z: (|Y|,) The values of the |Y| complicating columns, which are the columns that join the blocks.
         w: (blocks,) The master's cost estimate for each block. NaN if the block has no cut.
         bound: A proved lower bound on the whole form's (scaled) optimum, or -inf if there is none.
         duals: (m,) The multipliers of the whole form's rows that prove the bound. None if there are none.
@@ -156,8 +156,8 @@ def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: F
 class Master:
     """The master problem, which is extended and solved again in every round.
 
-    It minimises the cost of the complicating columns z plus the estimated costs w of all blocks. The constraints are
-    the rows over z alone, the cuts and the valid rows.
+    It minimises the cost of the complicating columns z, which join the blocks, plus the estimated costs w of all
+    blocks. The constraints are the rows over z alone, the cuts and the valid rows.
 
     Attributes:
         split: The whole form and its blocks.
@@ -194,9 +194,10 @@ class Master:
         return bool(self._has_cut.all())
 
     def _make_form(self) -> StandardForm:
-        """Return the master without cuts. Its columns are the complicating columns and then a column ``w`` per block.
+        """Return the master without cuts.
 
-        A column ``w`` is fixed at 0 until its block has a cut.
+        Its columns are the complicating columns, followed by one column ``w`` per block. A column ``w`` is fixed at 0
+        until its block has a cut.
         """
         # Each w has the cost 1, because the master minimises the cost of z plus the blocks' estimated costs.
         inner, m = self.split.outer_form, self.blocks
@@ -322,10 +323,9 @@ class Master:
     def _combine_duals(self, outer: Floats, weights: Floats) -> Floats | None:
         """Convert the master's multipliers to multipliers of the whole form's rows, of shape (m,).
 
-        The result is None if the master's multipliers prove no bound.
-
         Each cut is a combination of rows of one block. If the weights of each block's optimality cuts sum to 1, the
-        weighted sum of the multipliers of its cuts gives the multipliers of the block's rows.
+        weighted sum of the multipliers of its cuts gives the multipliers of the block's rows. If the master's
+        multipliers prove no bound, the result is None.
 
         Args:
             outer: The multipliers of the rows that contain only complicating columns.

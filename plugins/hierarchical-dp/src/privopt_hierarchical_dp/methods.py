@@ -37,7 +37,7 @@ and of size s or more. ``inner`` is ``less`` without the last column, whose valu
 
 @frozen
 class Method:
-    """One method of hierarchical-dp: what it measures, and how it fits counts to the noisy measurements.
+    """A method of hierarchical-dp: what it measures, and how it fits counts to the noisy measurements.
 
     Attributes:
         name: The name of the method, as given to ``--method``.
@@ -50,8 +50,8 @@ class Method:
             root.
         shares: The default split of the budget over the levels, ``"equal"`` or ``"leaves"`` (see
             :func:`default_shares`).
-        program: For a method that solves an integer program and is therefore limited to small inputs, advice on which
-            methods to use for larger ones. Empty for all other methods.
+        program: Advice on which methods to use for large inputs, if the method solves an integer program and is
+            therefore limited to small ones. Empty for all other methods.
     """
 
     name: str
@@ -67,8 +67,8 @@ class Method:
     def guarantee(self) -> str | None:
         """The guarantee to register for the method, or None to register the mechanism's own guarantee.
 
-        It is ``"none"`` for the published chain, whose privacy loss exceeds its epsilon, and None for all other
-        methods.
+        It is ``"none"`` for the method that reproduces the chain as it was published, because its privacy loss exceeds
+        its epsilon. It is None for all other methods.
         """
         return "none" if self.query == "chain" else None
 
@@ -136,7 +136,7 @@ def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, t
 
 
 def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
-    """Return what the columns measured by a method contain (see :data:`Order`).
+    """Return the kind of values in the columns that a method measures (see :data:`Order`).
 
     Args:
         method: The name of the method.

@@ -263,7 +263,7 @@ def _gaussian_moments(parameter: float) -> Noise:
 def noise_of(scale: Fraction) -> Noise:
     """Return the moments of double geometric noise of a given scale.
 
-    The variance is at least 1e-9, so that it is safe to divide by it.
+    The variance is raised to at least 1e-9, so that it is safe to divide by it.
     """
     # If 1 / scale exceeds 1000, the variance is 1e-9 anyway, and a larger exponent could overflow.
     x = float(min(1 / scale, Fraction(1000)))

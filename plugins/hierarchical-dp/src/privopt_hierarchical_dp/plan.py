@@ -188,9 +188,10 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
 
 
 def _format_notes(design: Design, best: Splits) -> Iterator[str]:
-    """Yield a caveat about the predicted errors and, for hierarchical-tables, any better split of the budget.
+    """Yield notes on the predicted errors and the split of the budget.
 
-    The split is only given if it differs from the design's own, as lines with the keys of the problem file.
+    The first note is a caveat about the predicted errors. For hierarchical-tables, the other notes give the best split
+    as lines for the problem file, unless it is the design's own split.
     """
     if isinstance(design, SizesDesign):
         yield NOISE_ALONE
@@ -313,12 +314,12 @@ def least_split(
     begin, state = time.monotonic(), "searching"
 
     def note_descents(done: int, count: int) -> None:
-        """Update the string that is passed to ``progress``."""
+        """Update the string that describes the progress of the search."""
         nonlocal state
         state = format_descents(done, count, time.monotonic() - begin)
 
     def cost(points: Sequence[Point]) -> Floats:
-        """Return the weighted errors for several splits, which are infinite for infeasible splits."""
+        """Return the weighted errors for several splits. The error of an infeasible split is infinite."""
         # A search takes long, so the caller shows this string to the user.
         progress(state)
         costs = np.full(len(points), np.inf)
@@ -355,7 +356,7 @@ def choose_split(design: Design) -> Splits:
 
 
 def describe_waste(design: Design) -> list[str]:
-    """Return a warning if the split in the problem file is expected to give much larger errors than the default split.
+    """Return a warning if the problem file's split is expected to give much larger errors than the default split.
 
     With several tables, the default is the best split for the linear fit. With groups by size, it is the method's own
     split, because the best split for the linear fit would give the whole budget to the leaves. If most sizes are empty,
@@ -405,7 +406,10 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Fl
     depth = design.tree.depth
 
     def value(split: Split) -> float:
-        """Return the mean weighted error measured with a split of the levels, or infinity if ``solve`` rejects it."""
+        """Return the mean weighted error measured with a split of the levels.
+
+        The result is infinite if ``solve`` would reject the split.
+        """
         changed_design = _allowed_design(design, (split, (Fraction(1),)))
         return (
             np.inf
@@ -420,7 +424,7 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Fl
 
 
 def _is_surely_better(challenger: Floats, current: Floats) -> bool:
-    """Return whether the challenger's errors are smaller by more than :data:`SURE_DEVIATIONS` standard errors.
+    """Return whether another split's errors are smaller by more than :data:`SURE_DEVIATIONS` standard errors.
 
     Args:
         challenger: (trials,) The weighted errors of the other split.
@@ -433,7 +437,7 @@ def _is_surely_better(challenger: Floats, current: Floats) -> bool:
 
 
 def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
-    """Return the errors measured on public counts, or the linear fit's predicted errors if there are no public counts.
+    """Return the errors measured on public counts or, if there are none, those predicted for the linear fit.
 
     Args:
         design: The design.

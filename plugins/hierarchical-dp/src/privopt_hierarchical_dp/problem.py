@@ -22,10 +22,10 @@ __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Pub
 
 
 def by_level(value: Sequence[Fraction]) -> str | None:
-    """Check that a list of numbers by level is valid, which requires a positive number for the leaves.
+    """Check that a list of budget shares or weights by level is valid.
 
-    The leaves need a positive share or weight, because their values cannot be computed from another level. No number
-    may be negative.
+    No number may be negative. The leaves need a positive number, because their values cannot be computed from another
+    level.
 
     Args:
         value: One share of the budget or one weight per level, from the root down.
@@ -158,7 +158,7 @@ class Privacy:
         }
 
     def check_keys(self, file: str) -> None:
-        """Check that the file has exactly those budget and household keys that its privacy notion and relation require.
+        """Check that the budget and household keys are those that the privacy notion and the relation require.
 
         Args:
             file: The name of the problem file, for error messages.
@@ -252,7 +252,7 @@ class PublishRules:
 
 @frozen(kw_only=True)
 class HierarchyProblem:
-    """The problem file of hierarchical-dp: counts of groups by size in a hierarchy of regions, and their privacy."""
+    """A problem file for hierarchical-dp, which publishes counts of groups by size in a hierarchy of regions."""
 
     hierarchy: HierarchyTable = key(help="the regions and their groups")
     privacy: Privacy = key(help="what is promised")
@@ -262,7 +262,7 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation, including the exact levels, size classes and largest household it depends on."""
+        """The neighbouring relation, with the exact levels, size classes and largest household on which it depends."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,

@@ -37,12 +37,13 @@ MARK: Final = "too noisy"
 
 
 def margins_of(ends: Ends, slack: float = 0.0) -> Ints:
-    """Return the margins of error on a level, which are the half-widths of the cells' intervals, rounded up.
+    """Return the margins of error on one level.
 
-    Unlike the intervals, margins are not truncated at 0, so they also show the noise on small counts.
+    A cell's margin of error is the half-width of its interval, rounded up. Unlike the intervals, margins are not
+    truncated at 0, so they also show the noise on small counts.
 
     Args:
-        ends: The intervals on one level, before rounding.
+        ends: The intervals on the level, before rounding.
         slack: A small amount to add to each half-width before rounding, to allow for rounding errors that differ
             between machines.
 
@@ -64,7 +65,7 @@ def find_noisy_cells(counts: Ints, margins: Ints, coefficient: Fraction, confide
     Args:
         counts: The released counts, as an array of shape (regions, ...).
         margins: The margins of error, as an array of shape (regions, cells).
-        coefficient: The limit.
+        coefficient: The largest acceptable coefficient of variation.
         confidence: The confidence level of the margins.
     """
     # The quantile is rounded to four decimals, as statistical offices print it (1.9600), so that it is the same on
@@ -82,7 +83,7 @@ def publication_files(
     confidence: float,
     slack: float = 0.0,
 ) -> dict[str, bytes]:
-    """Return the tables for readers as CSV files, keyed by path relative to the release folder.
+    """Return the tables that are published for readers, as the contents of CSV files.
 
     These tables show a margin of error for each cell, and mark or suppress cells that are too noisy.
 
@@ -94,7 +95,7 @@ def publication_files(
         slack: The amount to add to the half-widths before rounding (see :func:`margins_of`).
 
     Returns:
-        The contents of each file.
+        The contents of each file, keyed by its path relative to the release folder.
     """
     assert rules.coefficient_of_variation is not None  # the caller has checked this
     assert release.bounds is not None  # the release has intervals
@@ -119,7 +120,7 @@ def _path_of(form: Form) -> str:
 
 
 def _write_table(release: HierarchyRelease, form: Form, columns: Mapping[str, Sequence[NDArray[Any]]]) -> bytes:
-    """Return a table with the given columns as the contents of a CSV file."""
+    """Return the contents of a CSV file with the given columns."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "table.csv"
         write_rows(path, release.tree, form.cells, columns)
@@ -129,7 +130,7 @@ def _write_table(release: HierarchyRelease, form: Form, columns: Mapping[str, Se
 def find_wrong_lines(
     release: HierarchyRelease, table_ends: Sequence[Sequence[Ends]], rules: PublishRules, confidence: float
 ) -> list[str]:
-    """Check the tables for readers against the release.
+    """Check the tables published for readers against the released counts and intervals.
 
     If a margin could be rounded differently on another machine, either value is accepted.
 

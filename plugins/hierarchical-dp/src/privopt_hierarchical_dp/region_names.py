@@ -65,7 +65,9 @@ def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
 
 
 def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
-    """Check that no region's name suggests that it is the total of its siblings, which would count individuals twice.
+    """Check that no region's name suggests that it is the total of its siblings.
+
+    Such a region would count individuals twice.
 
     Args:
         paths: A table with the path of one leaf region per row, from the root.
@@ -82,9 +84,9 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
 
 
 def warn_of_alike_regions(tree: Tree) -> list[str]:
-    """Return warnings about regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
+    """Return warnings about regions that are probably the same region, with its name written in different ways.
 
-    Such regions are probably the same region with its name written in different ways.
+    These are regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
     """
     groups = _find_alike_codes(tree)
     lines = [
@@ -128,7 +130,10 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
 
 
 def _normalize_codes(names: pl.Series) -> pl.Series:
-    """Return each region's own name. If the name is an integer, leading zeros and zero decimals are removed."""
+    """Return each region's own name, with integers in a canonical form.
+
+    If a name is an integer such as ``007`` or ``7.0``, leading zeros and zeros after the decimal point are removed.
+    """
     own_names = _own_names(names)
     code = own_names.str.extract(_CODE, 1).str.strip_chars_start("0")
     return code.replace("", "0").zip_with(code.is_not_null(), own_names)

@@ -43,15 +43,15 @@ def as_frame(paths: Sequence[tuple[str, ...]] | pl.DataFrame, depth: int = 0) ->
 
 
 def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
-    """Return the regions of a hierarchy by level, with their names in files, and the leaf of each path.
+    """Return the regions of a hierarchy by level, and the leaf at which each path ends.
 
     Args:
         paths: The distinct paths of the leaves, as returned by :func:`as_frame`.
         file: The file from which the paths were read, for error messages.
 
     Returns:
-        The regions on each level, in any order, with their names in files, and the index of each path's leaf on the
-        last level.
+        The regions on each level, in any order, with the names used for them in files; and the index of each path's
+        leaf on the last level.
 
     Raises:
         InputError: There is no path, an empty name is followed by another name, a leaf has regions below it, there are
@@ -140,7 +140,7 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
 
 
 def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) -> Levels:
-    """Return the regions on each level with their names in files.
+    """Return the regions on each level, with the names used for them in files.
 
     If several regions share a name, each is named by its path below the root, joined by ``/``. A path that starts with
     the root's own name also includes the root, because otherwise the root and its child would have the same name.

@@ -61,7 +61,10 @@ class Form:
         return f"{self.name}." if self.name else ""
 
     def cell(self, number: int) -> str:
-        """Return text to append to a region's name in messages in order to identify a cell, such as ``, size 3``."""
+        """Return the text that identifies a cell in messages, such as ``, size 3``.
+
+        It is appended to the name of the region.
+        """
         return "".join(f", {column} {values[number]}" for column, values in self.cells.items())
 
     def part(self, level: int) -> str:
@@ -89,7 +92,7 @@ def _make_series(name: str, values: NDArray[Any]) -> pl.Series:
 
 
 def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-    """Write a CSV file with the columns ``region`` and ``parent``, those of ``cells``, and those of ``columns``.
+    """Write a CSV file with the columns ``region`` and ``parent``, and then those of ``cells`` and ``columns``.
 
     Args:
         path: The path to write to.

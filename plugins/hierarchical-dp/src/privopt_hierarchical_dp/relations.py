@@ -90,12 +90,15 @@ class Relation:
 
     @property
     def exact(self) -> bool:
-        """Whether neighbouring inputs have the same number of groups in each region, so that it may be published."""
+        """Whether neighbouring inputs have the same number of groups in each region.
+
+        If they do, these numbers may be published exactly.
+        """
         return self.name in ("sizes", "replaced")
 
     @property
     def scope(self) -> str:
-        """The difference between neighbouring inputs, in words."""
+        """A description of the difference between neighbouring inputs, in words."""
         if self.name == "groups" and self.exact_levels:
             return f"one group is replaced by another of any size in its region of level_{self.exact_levels}"
         return RELATIONS[self.name]
@@ -113,10 +116,11 @@ class Relation:
 
     @property
     def unit(self) -> str:
-        """The unit of the budget, which names the relation so that ledgers never add up budgets that do not compose.
+        """The unit of the budget, which names the relation.
 
-        The guarantee under ``sizes`` does not cover the totals that are published exactly, which are numbers of groups,
-        or numbers of units if size 0 is a class. Its budgets therefore do not compose with those under other relations.
+        In this way, ledgers never add up budgets that do not compose. For example, budgets under ``sizes`` do not
+        compose with those under other relations, because the guarantee under ``sizes`` does not cover the totals that
+        are published exactly. These totals are numbers of groups, or numbers of units if size 0 is a class.
         """
         if self.name == "sizes" and self.vacant:
             return "per individual in fixed units"
@@ -260,7 +264,10 @@ def describe_exact_levels(count: int, noun: str) -> str:
 
 
 def _replaced_unit(household: int) -> str:
-    """Return the unit of budgets under ``replaced``, both for counts of groups and for tables of individuals."""
+    """Return the unit of budgets under the relation ``replaced``.
+
+    It is the same for counts of groups and for tables of individuals.
+    """
     return f"per household of at most {household} persons that is replaced"
 
 
@@ -274,7 +281,8 @@ def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
     Args:
         household: The largest number m of persons that the budget covers.
         kind: The privacy notion.
-        steps: Whether a household of k persons changes k - 1 values, because there is no size class 0, rather than k.
+        steps: Whether a household of k persons changes only k - 1 values rather than k, because there is no size class
+            0.
     """
     cost = {"zcdp": "(k / {m})^2 rho", "approx-dp": "(k / {m})^2 of the rho that epsilon and delta stand for"}
     pure = "k / {m} epsilon" if household == 1 or not steps else "(k - 1) / ({m} - 1) epsilon"
@@ -306,7 +314,7 @@ class TableRelation:
     """The neighbouring relation for tables of individuals.
 
     Attributes:
-        scope: The difference between neighbouring inputs, in words.
+        scope: A description of the difference between neighbouring inputs, in words.
         unit: The unit of the budget.
         sensitivity: The largest L1 distance between one table's counts on one level for two neighbouring inputs or, for
             Gaussian notions, the largest squared L2 distance.
@@ -371,11 +379,11 @@ class TableRelation:
         )
 
     def of_households(self, max_household: int, kind: str) -> TableRelation:
-        """Complete the relation ``replaced`` with a limit on household sizes and the sensitivity for a privacy notion.
+        """Return a copy of the relation ``replaced`` for a given limit on household sizes and a given privacy notion.
 
         Args:
             max_household: The largest number of persons in a household, which is public.
-            kind: The privacy notion.
+            kind: The privacy notion, which determines the sensitivity.
         """
         return evolve(
             self,

@@ -198,8 +198,9 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
         pairs: (P, 2) The row indices of each pair.
 
     Returns:
-        (P,) The largest absolute difference over all columns, and a bound on the absolute error of these differences. A
-        difference is above :data:`INFINITE_LOG_RATIO` if some column is 0 in exactly one of the rows.
+        An array of shape (P,) with the largest absolute difference over all columns for each pair, and a bound on the
+        absolute error of these differences. A difference is above :data:`INFINITE_LOG_RATIO` if some column is 0 in
+        exactly one of the rows.
     """
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_differences
 
@@ -235,7 +236,7 @@ def _log(total: Fraction) -> float:
 
 
 def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tuple[Fraction, int, bool]:
-    """Return the largest ratio between two normalised rows, over all columns and both directions, as an exact fraction.
+    """Return the exact value of the largest ratio between two normalised rows, over all columns and both directions.
 
     Args:
         values: (N, K) The matrix entries.

@@ -79,7 +79,10 @@ Without it, readers would assume straight-line distances, within which far more 
 
 
 class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
-    """Base class for privacy notions for obfuscation matrices, which can also repair nearly private matrices."""
+    """Base class for privacy notions of obfuscation matrices.
+
+    Such a notion can also repair a matrix that nearly satisfies it.
+    """
 
     along_paths: ClassVar[bool] = False
     """Whether the inequalities for the pairs along a path imply the inequality for the path's two ends.
@@ -163,7 +166,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return sentences for the report page that say up to which distances two records are hard to distinguish."""
+        """Return sentences for the report page that say at which distances two records are hard to distinguish."""
         return _state_promise(result.guarantee)
 
     @classmethod
@@ -264,7 +267,7 @@ class MetricDP(MatrixConstraint):
         """Certify a release in exact arithmetic, for the pairs that it stores or for any two points of its region.
 
         For each pair, the stored distance is used if it is at most the exact one. Otherwise, the distance is computed
-        from the problem and rounded down. If the problem is known, the region is taken from it, and otherwise from the
+        from the problem and rounded down. The region is taken from the problem if that is known, and otherwise from the
         release.
         """
         region = release.region if self.data is None else self.data.region
@@ -289,7 +292,9 @@ class MetricDP(MatrixConstraint):
         outputs: Sequence[str] | NDArray[np.str_],
         notes: Mapping[str, Any] | None = None,
     ) -> Certificate:
-        """Make a certificate from measurements. Failures are described using the ids of records and outputs.
+        """Make a certificate from measurements.
+
+        Failures are described by the ids of their records and outputs.
 
         Args:
             measured: The measurements returned by ``certify`` or ``certify_everywhere``.
@@ -426,10 +431,10 @@ def _state_promise(guarantee: Guarantee) -> str:
 def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
     """Return up to five error messages about wrong distances or missing pairs in a release.
 
-    A pair is missing if it is required, but neither stored nor implied by a path of stored pairs. Because computed
-    distances are rounded down, a stored distance above the computed one is not necessarily wrong, and is compared with
-    the exact distance, as in the certificate. If the release stores no pairs, it uses the problem's required pairs, and
-    there are no messages.
+    A pair is missing if it is required, but neither stored nor implied by a path of stored pairs. A stored distance
+    above the computed one is not necessarily wrong, because computed distances are rounded down. It is therefore
+    compared with the exact distance, as in the certificate. If the release stores no pairs, it uses the problem's
+    required pairs, and there are no messages.
 
     Args:
         release: The release whose stored pairs are checked.

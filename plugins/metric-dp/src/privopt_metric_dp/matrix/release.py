@@ -95,7 +95,9 @@ def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
 
 
 def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
-    """Return the lexicographically first pair that is repeated (in either order), or None if all pairs are distinct.
+    """Return the lexicographically first pair that occurs more than once, or None if all pairs are distinct.
+
+    Two pairs that differ only in the order of their records count as the same pair.
 
     Args:
         pairs: (P, 2) The record indices of each pair.
@@ -112,7 +114,7 @@ def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
 
 
 def _raise_no_problem() -> tuple[Ints, Floats]:
-    """Raise an InputError that says that mechanism.npz omits the pairs and must be read together with its problem.
+    """Raise an error, because mechanism.npz omits the pairs and must be read together with its problem.
 
     This function is the ``follow`` attribute of a release that was read without its problem.
 
@@ -229,7 +231,9 @@ class MatrixRelease(Release):
 
     @property
     def pairs(self) -> NDArray[np.int64]:
-        """(P, 2) The pairs that the certificate checks, as int64. They are sorted, and i < j in each pair.
+        """The pairs that the certificate checks, as an int64 array of shape (P, 2).
+
+        They are sorted, and i < j in each pair.
 
         Raises:
             InputError: The file does not store the pairs, and it was read without the problem that determines them.
@@ -238,7 +242,7 @@ class MatrixRelease(Release):
 
     @property
     def distances(self) -> NDArray[np.float64]:
-        """(P,) The distance between the two records of each of the :attr:`pairs`, as float64.
+        """The distance between the two records of each of the :attr:`pairs`, as a float64 array of shape (P,).
 
         Raises:
             InputError: The file does not store the pairs, and it was read without the problem that determines them.
@@ -251,9 +255,9 @@ class MatrixRelease(Release):
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
-        """(N, K) The doubles nearest to weight / 2**63.
+        """The matrix of probabilities, as an array of shape (N, K) with the doubles nearest to weight / 2**63.
 
-        Use them for plots and statistics, never to draw reports.
+        Use it for plots and statistics, never to draw reports.
         """
         probabilities_array = self.weights.astype(np.float64)
         probabilities_array /= float(TOTAL)
@@ -261,12 +265,15 @@ class MatrixRelease(Release):
 
     @cached_property
     def sampler(self) -> CumulatedRows:
-        """The sampler, which draws output indices from the rows of weights. It stores the rows' cumulative sums."""
+        """The sampler that draws output indices from the rows of weights. It stores the rows' cumulative sums."""
         return CumulatedRows(self.weights)
 
     @cached_property
     def _output_ids(self) -> NDArray[np.object_]:
-        """(K,) The output ids as Python strings, so that all reports of an output share one string."""
+        """The output ids as Python strings, in an array of shape (K,).
+
+        All reports of an output share one string.
+        """
         return self.outputs.astype(np.object_)
 
     @property
@@ -284,8 +291,8 @@ class MatrixRelease(Release):
     def along_edges(self, data: MetricData) -> Self:
         """Return a copy of the release whose pairs are the edges of its region, for plots and attacks.
 
-        The distance of an edge is the problem's distance between its two ends. A release without a region is returned
-        unchanged.
+        The distance of an edge is the problem's distance between its two ends. If the release has no region, it is
+        returned unchanged.
         """
         if self.region is None:
             return self
@@ -312,7 +319,9 @@ class MatrixRelease(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: Any) -> MatrixRelease:
-        """Read a release from its folder. If mechanism.npz omits the pairs, the problem's required pairs are used.
+        """Read a release from its folder.
+
+        If mechanism.npz omits the pairs, the problem's required pairs are used.
 
         Args:
             folder: The release folder.

@@ -38,13 +38,13 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_
     """Return, for each output, the replacement output that minimises the expected loss.
 
     An output is kept if no replacement has a smaller expected loss. If several replacements tie for the smallest loss,
-    the first one is used. The computation takes N K^2 multiplications, in blocks.
+    the first one is used. The computation takes N K^2 multiplications, and is done in blocks.
 
     Args:
         release: A release with N records and K outputs.
         weighted: (N, K) The prior times the loss, p_i c_ik, for record i and output k.
-        tie: The difference up to which two replacements for an output tie, as a fraction of the largest possible loss
-            of that output.
+        tie: The largest difference at which two replacements for an output still tie, as a fraction of the largest
+            possible loss of that output.
 
     Returns:
         (K,) The index of each output's replacement. An output that is never released is kept.

@@ -64,10 +64,10 @@ class RepairedWeights:
 
     Attributes:
         weights: (N, K) The weights, as a read-only array of uint64. Each row sums to exactly 2**63.
-        tau: The slack, as a fraction of epsilon: entries were raised until the constraints held at eps (1 - tau). It is
-            0 if rounding alone was enough.
+        tau: The slack, as a fraction of epsilon. Entries were raised until the constraints held at epsilon times (1 -
+            tau). It is 0 if rounding alone was enough.
         merged: The number of records that share the row of an earlier record because the two are too close to each
-            other (usually, eps d < 1e-6).
+            other. Usually, this means that epsilon times their distance is below 1e-6.
         measured: The measurements from the certification of the weights.
         loss_before: The expected loss of the input matrix, with negative entries set to 0 and each row divided by its
             sum. None if no loss was given.
@@ -193,7 +193,7 @@ def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -
 def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
     """Repair a matrix in floating point, without rounding it to integers or certifying it.
 
-    These are steps 2 and 3 in the module docstring: entries are raised until the privacy constraints hold, and then
+    This performs steps 2 and 3 of the module docstring: entries are raised until the privacy constraints hold, and then
     rows are made to sum to 1 without violating the constraints.
 
     Args:
@@ -236,7 +236,9 @@ def round_to_weights(z: Floats) -> Unsigned:
 
 
 def _round_if_private(matrix: Floats, pairs: Ints, distances: Floats, epsilon: Fraction) -> RepairedWeights | None:
-    """Normalise and round a matrix, and return the weights if floating-point bounds prove that every inequality holds.
+    """Normalise and round a matrix, and return the weights if they provably satisfy every inequality.
+
+    The proof uses floating-point bounds rather than exact arithmetic.
 
     Args:
         matrix: (N, K) Non-negative entries.
@@ -307,9 +309,11 @@ def _repair_within(
 
 
 def _first_tau(graph: Graph, gap: float) -> float:
-    """Return the first slack tau to try, which is small compared with the gap but covers all rounding errors.
+    """Return the first slack tau to try.
 
-    In relative terms, a slack of tau raises the loss by a small multiple of tau.
+    It is small compared with the gap, because a slack of tau raises the loss by a small multiple of tau, in relative
+    terms. However, it is always large enough to cover rounding errors, unless that would take more than the largest
+    allowed slack.
 
     Args:
         graph: The required pairs, with epsilon times the distance of each pair.
@@ -389,7 +393,10 @@ def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
 
 
 def _fill_empty_components(z: Floats, graph: Graph) -> None:
-    """Set all entries of a component to 1 if all of them are 0, because a row of zeros cannot be normalised."""
+    """Set all entries to 1 in each connected component that contains only zeros.
+
+    Otherwise, the rows of these components could not be normalised.
+    """
     mass = np.zeros(graph.components)
     np.add.at(mass, graph.labels, z.sum(axis=1))
     # In a closed matrix, a positive entry makes its column positive in the whole component. So no other component has a

@@ -58,7 +58,10 @@ __all__ = ["MatrixWords", "MetricMechanism", "make_first_offers"]
 
 
 class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
-    """Base class with the methods of a metric DP mechanism that explain and audit a release, but not solve for one."""
+    """Base class for metric DP mechanisms that provides the methods for explaining and auditing a release.
+
+    It does not provide any method for computing one.
+    """
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return sentences that explain the guarantee of a release.
@@ -218,7 +221,7 @@ class MetricMechanism(MatrixWords[D]):
     def takes(self, role: str, name: str) -> bool:
         """Return whether the mechanism supports a registered kind of distance, loss or privacy notion.
 
-        All kinds of distance and loss are supported. Privacy notions other than metric DP are supported if the
+        All kinds of distance and loss are supported. Privacy notions other than metric DP are only supported if the
         mechanism has a method that works for any notion.
 
         Args:
@@ -398,7 +401,7 @@ class MetricMechanism(MatrixWords[D]):
     ) -> Sequence[Callable[[], None]]:
         """Return functions that offer candidates for the release before the search begins.
 
-        Evaluating them is fast, so that even a run that is stopped early has a release. The sequence is empty unless
+        They take little time, so that even a run that is stopped early has a release. The sequence is empty unless
         :attr:`falls_back` is True and the notion is metric DP.
         """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
@@ -450,10 +453,12 @@ class MetricMechanism(MatrixWords[D]):
         return release
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return two mappings for the outcome: a description of the solver, and the details of the search.
+        """Describe the solver and the search, for the outcome.
 
-        The first one describes the solver used by :meth:`matrix` if its result is the best offer, and otherwise names
-        the origin of the best offer.
+        Returns:
+            Two mappings: a description of the solver, and the details of the search. The description is that of the
+            solver used by :meth:`matrix` if its result is the best offer, and otherwise names the origin of the best
+            offer.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:
@@ -462,7 +467,7 @@ class MetricMechanism(MatrixWords[D]):
         return (matrix.solver if answer.origin == matrix.name else {"name": answer.origin}), matrix.details
 
     def memory_advice(self, problem: MetricInstance[D]) -> str:
-        """Return a phrase that suggests fewer outputs, for the error message of a run that needs too much memory.
+        """Return a phrase that suggests using fewer outputs, for the error message of a run that needs too much memory.
 
         The phrase is empty unless every record is an output, there are many records, and the mechanism can choose
         outputs among them.
@@ -476,7 +481,10 @@ class MetricMechanism(MatrixWords[D]):
         )
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
-        """Estimate the memory in bytes for the matrix (see :func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
+        """Estimate how much memory the matrix needs, in bytes.
+
+        See :func:`privopt_metric_dp.matrix.release.matrix_bytes` for what the estimate includes.
+        """
         return matrix_bytes(*problem.shape, problem.whole.most_pairs)
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
@@ -516,7 +524,11 @@ class MetricMechanism(MatrixWords[D]):
         return read_proof(folder, problem.data.shape).stated_bound(problem.data, loss.weighted)
 
     def bound_over(self, problem: MetricInstance[D], folder: Path) -> str | None:
-        """Return the scope of the lower bound, :data:`CHOSEN` or :data:`ALL`, or None if no outputs were chosen."""
+        """Return the scope of the lower bound, or None if no outputs were chosen among the records.
+
+        The scope is :data:`ALL` if the bound is valid even for mechanisms that may report any record. It is
+        :data:`CHOSEN` if the bound is only valid for mechanisms with the chosen outputs.
+        """
         if problem.whole.choose is None:
             return None
         proof = read_proof(folder, problem.data.shape) if (folder / PROOF).exists() else None

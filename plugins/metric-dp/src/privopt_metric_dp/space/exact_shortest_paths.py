@@ -29,9 +29,9 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
         values: Any number of one-dimensional arrays, for which a common unit is chosen.
 
     Returns:
-        A list and an array. The list contains, for each array of M values, an array of shape (M, L) with the L limbs of
-        each value, least significant first. The array, of shape (L,), contains the units of the limbs. Each unit is a
-        power of two, 2^62 times the previous one, so value = sum_l limb[l] unit[l] exactly.
+        The limbs, and the units of the limbs. The limbs are a list with one array of shape (M, L) for each array of M
+        values. A row contains the L limbs of a value, least significant first. The units are an array of shape (L,).
+        Each unit is a power of two, 2^62 times the previous one, so value = sum_l limb[l] unit[l] exactly.
     """
     fractions, exponents = zip(*(np.frexp(v) for v in values), strict=True)
     wholes = [np.ldexp(f, 53).astype(np.int64) for f in fractions]
@@ -168,7 +168,7 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
 
 @jit()
 def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: no cover - compiled
-    """Remove the node with the smallest key from a binary min-heap and return it. The caller decrements the size.
+    """Remove the node with the smallest key from a binary min-heap and return it. The caller must decrement the size.
 
     Args:
         heap: The node indices in heap order. Only the first ``size`` entries are used.
@@ -201,7 +201,7 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
 
 @jit()
 def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
-    """Add node j to the list of touched nodes if it is not in it yet, and return the new length of the list.
+    """Add node j to the list of touched nodes unless the list already contains it, and return the list's new length.
 
     The list consists of the first ``count`` elements of ``touched``. The array ``is_touched``, of shape (n,), says for
     each node whether it is in the list.
@@ -234,7 +234,7 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """Decide for each question (source, goal, bound) whether some path between the two nodes has a length <= bound.
+    """Decide for each question (source, goal, bound) whether some path between the two nodes is at most ``bound`` long.
 
     The comparison is exact.
 
@@ -250,7 +250,7 @@ def short_enough(
         two_edges: Whether only paths with at least two edges count.
 
     Returns:
-        (Q,) The answers.
+        (Q,) Whether there is such a path for each question.
     """
     # For each node, `best` is the exact length of the shortest path so far, and `length` is the same length as a
     # double, which is the key in the heap. `detour` is the exact length of the shortest path with at least two edges.

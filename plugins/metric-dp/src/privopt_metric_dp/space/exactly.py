@@ -36,9 +36,9 @@ The stand-alone checker has the same limit.
 
 
 def decimal_of(text: str) -> Fraction | None:
-    """Convert a decimal or a fraction "p/q" to a rational, or return None if a decimal is too long.
+    """Convert a decimal or a fraction "p/q" to a rational.
 
-    A decimal is too long if its length or its exponent exceeds :data:`MAX_DECIMAL_DIGITS`.
+    The result is None if the string is a decimal whose length or exponent exceeds :data:`MAX_DECIMAL_DIGITS`.
     """
     if "/" in text:
         return Fraction(text)
@@ -79,7 +79,7 @@ def is_above(ball: Ball, limit: Fraction) -> bool:
 
     Args:
         ball: A function that returns an enclosing interval (``flint.arb``) at the current precision.
-        limit: The limit.
+        limit: The limit to compare the number with.
     """
     return sign_of(lambda: ball() - ball_of(limit)) == 1
 

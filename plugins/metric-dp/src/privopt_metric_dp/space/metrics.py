@@ -117,7 +117,7 @@ class Metric(ABC):
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, but with this metric's own in place of any that may exceed the exact distance.
+        """Replace distances that may exceed the exact ones by those of this metric, and return the result.
 
         This is used for distances stored in a release. If they exceeded the exact ones, the guarantee would be too
         weak.
@@ -223,7 +223,7 @@ class _PointMetric(Metric):
             raise InputError(faults)
 
     def towards(self, rows: Ints) -> Metric:
-        """Return this metric with the K records at the indices ``rows`` as outputs."""
+        """Return a copy of this metric with the K records at the indices ``rows`` as outputs."""
         return type(self)(self.records, self.records.select(rows))
 
     @property
@@ -310,8 +310,8 @@ class _PointMetric(Metric):
             within: The largest distance of a pair, in the metric's unit.
 
         Returns:
-            The points, of shape (N, dim), and the radius, which may be slightly too large, because the caller compares
-            the distances of the pairs found with ``within``.
+            The points, of shape (N, dim), and the radius. The radius may be slightly too large, because the caller
+            compares the distances of the pairs found with ``within``.
         """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:

@@ -71,7 +71,9 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Reject a limit below the smallest positive distance, because no record would then be hidden among others.
+    """Reject a limit on the distance of required pairs that is below the smallest positive distance.
+
+    With such a limit, no record would be hidden among others.
 
     Args:
         metric: The distances between the records.
@@ -102,10 +104,10 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
 
 
 def farthest(metric: Metric, count: int) -> Ints:
-    """Select ``count`` records, beginning with record 0, each as far as possible from the previous ones.
+    """Select ``count`` records that are far apart, beginning with record 0.
 
-    The algorithm is that of Gonzalez (1985). The selected records are preliminary outputs for mechanisms that choose
-    their outputs from the records.
+    Each record is as far as possible from those selected before it (Gonzalez, 1985). The selected records are
+    preliminary outputs for mechanisms that choose their outputs from the records.
 
     Args:
         metric: The distances between N records.
@@ -129,8 +131,8 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
 
     Without slack, a pair is only dropped if a path over kept pairs is no longer than the pair's distance, in exact
     arithmetic. The kept pairs are then the smallest set that implies all others, up to ties at distance 0. With slack
-    s, the path may be (1 + s) times as long. A mechanism that satisfies eps / (1 + s) on the kept pairs then satisfies
-    eps on every pair.
+    s, the path may be (1 + s) times as long as the pair's distance. If a mechanism satisfies the constraints at eps /
+    (1 + s) for the kept pairs, it then satisfies them at eps for every pair.
 
     The time spent on a node grows with the number of pairs that lie within the length of the node's longest pair. For
     4,000 records with 60 neighbours each, the total is 0.1 s. For all pairs of N records, the time grows roughly with
@@ -254,7 +256,7 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
 
 
 def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    """Lower the entries of a table just enough to satisfy the triangle inequality with the pairs.
+    """Lower the entries of a table just enough to satisfy the triangle inequality for the given pairs.
 
     The triangle inequality requires that the rows of a pair's two records differ by at most the pair's distance in
     every column. If the table satisfies it up to rounding, it is returned unchanged. Otherwise, its entries are

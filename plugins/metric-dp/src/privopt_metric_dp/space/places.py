@@ -48,10 +48,13 @@ _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 
 @contextmanager
 def places_at_most(count: int | None) -> Iterator[None]:
-    """Limit the number of places in problems that are loaded within a ``with`` block. None means no limit.
+    """Limit the number of places in problems that are loaded within a ``with`` block.
 
     A few numbers in a problem file can declare millions of places. When a release is verified, the limit is its number
     of rows or columns, so that such a file is rejected before its places are computed.
+
+    Args:
+        count: The largest number of places to allow. If None, there is no limit.
     """
     token = _PLACE_LIMIT.set(count)
     try:
@@ -78,12 +81,12 @@ def check_places(count: int, subject: str) -> None:
 
 
 def _to_texts(values: Iterable[object]) -> tuple[str, ...]:
-    """Convert ids to strings, for :class:`Space`."""
+    """Convert the ids of a :class:`Space` to strings."""
     return tuple(map(str, values))
 
 
 def _to_coordinates(values: npt.ArrayLike) -> Floats:
-    """Convert coordinates to doubles, for :class:`Space`.
+    """Convert the coordinates of a :class:`Space` to doubles.
 
     Raises:
         UsageError: A coordinate is an integer beyond 2^53, which a double cannot represent exactly.
@@ -324,7 +327,7 @@ def _degrees_of_steps(
     """Return the latitudes of a grid's rows and the longitudes of its columns. Longitudes may exceed 180 degrees.
 
     Args:
-        steps: The exact distances from the corner in km after 0, 1, 2, ... steps, max(rows, cols) in number.
+        steps: The exact distances in km after 0, 1, 2, ... steps from the corner. There are max(rows, cols) distances.
         rows, cols: The number of rows and the number of columns.
         south_west: The latitude and longitude of the corner in degrees.
 
@@ -390,11 +393,11 @@ def _split_squares(rows: int, cols: int) -> Ints:
 
 
 def rests_of(records: Space, outputs: Space) -> list[Floats]:
-    """Return the rests of the records and of the outputs, which are their declared coordinates minus the doubles.
+    """Return the declared coordinates minus their doubles, for the records and for the outputs.
 
     Returns:
-        Two arrays of shapes (N, dim) and (K, dim), in the unit of the coordinates. If all rests are unknown or zero,
-        both have shape (0, dim), so that the compiled functions skip them.
+        Two arrays of shapes (N, dim) and (K, dim), in the unit of the coordinates. If all differences are unknown or
+        zero, both have shape (0, dim), so that the compiled functions skip them.
     """
     arrays = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
     return arrays if any(rests.any() for rests in arrays) else [rests[:0].copy() for rests in arrays]

@@ -42,8 +42,8 @@ class Projection:
 
     Attributes:
         origin: The latitude and longitude of the planar point (0, 0), in 1e-7 degrees.
-        east, north: Millimetres per 1e-7 degrees of longitude and latitude, times 2^24, rounded down.
-        parallel: phi* in degrees. Paths between the latitudes -phi* and phi* are not stretched.
+        east, north: The number of millimetres per 1e-7 degrees of longitude and latitude, times 2^24, rounded down.
+        parallel: A latitude phi* in degrees. Paths between the latitudes -phi* and phi* are not stretched.
         box: The smallest latitude, the largest latitude, and the largest difference in longitude from the origin, in
             1e-7 degrees. No great circle between two points in this box crosses the latitude phi* or -phi*.
     """
@@ -151,7 +151,9 @@ class Projection:
 
 
 def _highest_parallel(max_latitude: float, half_width: float, source: str) -> float:
-    """Return phi* in degrees, which is the largest latitude that a great circle between two points in a box reaches.
+    """Return the largest latitude, in degrees, that a great circle between two points in a box can reach.
+
+    This is the latitude phi* (see :class:`Projection`). It is rounded up.
 
     Args:
         max_latitude: The largest absolute latitude in the box, in degrees.

@@ -39,7 +39,7 @@ class RoadMetric(Metric):
     """
 
     def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
-        """Look up the nodes of the records and outputs. A single error reports all ids that are not nodes.
+        """Look up the nodes of the records and outputs.
 
         Args:
             roads: Undirected roads.
@@ -47,7 +47,7 @@ class RoadMetric(Metric):
                 outputs are the records.
 
         Raises:
-            InputError: The roads are directed, or an id is not a node.
+            InputError: The roads are directed, or some ids are not nodes. A single error reports all of these ids.
         """
         if roads.directed:
             raise InputError([Fault(roads.source, "", "one-way roads", "undirected roads for a distance")])
@@ -188,7 +188,7 @@ class RoadMetric(Metric):
         )
 
     def towards(self, rows: Ints) -> RoadMetric:
-        """Return this metric with the K records at the indices ``rows`` as outputs."""
+        """Return a copy of this metric with the K records at the indices ``rows`` as outputs."""
         # The copy is shallow, so both metrics share the roads and the cached pairs.
         metric = copy(self)
         metric._outputs, metric.output_size, metric.own_outputs = self._places[rows], len(rows), False
@@ -214,9 +214,9 @@ class RoadMetric(Metric):
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
         """Return the pairs connected by a path that passes through no third record, which imply all other pairs.
 
-        The shortest path between the records of any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI
-        2024) applies. If sums along paths are not exact, the result is None, because a rounded distance may then be
-        less than the sum of the distances along the path.
+        The shortest path between the records of any other pair consists of such paths, so the constraints of these
+        pairs imply that of the other pair (Theorem 3.1 of Qiu, IJCAI 2024). If sums along paths are not exact, the
+        result is None, because a rounded distance may then be less than the sum of the distances along the path.
 
         Args:
             within: The largest distance, in km, of the pairs to imply. If None, all pairs must be implied.
