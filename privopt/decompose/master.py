@@ -55,11 +55,12 @@ class ValidRows:
 
 @frozen(eq=False, kw_only=True)
 class _Row:
-    """A row that was appended to the master problem: a cut, or a valid row with its proof.
+    """A row that was appended to the master problem, either a cut or a valid row with its proof.
 
     Attributes:
         cut: The cut. None for a valid row.
-        places, slope: The positions of the nonzero coefficients among the complicating columns, and these coefficients.
+        places, slope: The positions of the nonzero coefficients among the complicating columns, and the values of these
+            coefficients.
         upper: The right-hand side of ``slope z - w <= upper`` for an optimality cut, or of ``slope z <= upper`` for
             other rows.
         proof_rows, proof: For a valid row, the indices of the form's rows that prove it, and their multipliers. Empty
@@ -267,7 +268,10 @@ class Master:
         self._append_rows([_Row(places=places, slope=slope, upper=upper, proof_rows=rows, proof=proof)])
 
     def _append_rows(self, rows: Sequence[_Row]) -> None:
-        """Append rows to the solver's model, and free a block's column ``w`` with its first optimality cut."""
+        """Append rows to the solver's model.
+
+        A block's column ``w`` is no longer fixed once the block has an optimality cut.
+        """
         if not rows:
             return
         cut_blocks = {row.cut.block for row in rows if row.cut is not None and not row.cut.feasibility}
@@ -284,9 +288,10 @@ class Master:
         self.idle.extend([0] * len(rows))
 
     def _row_matrix(self, rows: Sequence[_Row]) -> Any:
-        """Return the matrix of the given rows, each multiplied by its scale, of shape (rows, |Y| + blocks).
+        """Return the given rows, each multiplied by its scale, as a matrix of shape (rows, |Y| + blocks).
 
-        The left-hand side of an optimality cut is ``slope z - w``, and that of any other row is ``slope z``.
+        There are |Y| complicating columns, followed by one column ``w`` per block. The left-hand side of an optimality
+        cut is ``slope z - w``, and that of any other row is ``slope z``.
         """
         slopes = sparse_rows(rows, self.width)  # type: ignore[arg-type]
         block_of_cut = [

@@ -86,7 +86,8 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
         context: The context of the run, which determines the method.
 
     Returns:
-        The expected errors by budget, the shares of the problem's own split and the best split, and a baseline.
+        A plan with the expected errors for each budget, the shares of the problem's own split and of the best split,
+        and a baseline.
 
     Raises:
         InputError: There is no public table of regions, a table is malformed, a list does not have one number per
@@ -235,10 +236,10 @@ def _allowed_design(design: Design, split: Splits, budget: Fraction | None = Non
 
 
 def _error_weights(design: Design) -> tuple[Fraction, ...]:
-    """Return the weight of each part's error as given by ``[plan] errors``, or equal weights if this key is missing.
+    """Return the weights of the errors, as given by ``[plan] errors``. If this key is missing, all weights are equal.
 
-    There is one part for each combination of a level and a table, ordered by level and then by table. Parts that the
-    key does not list have the weight 0.
+    There is one weight for each combination of a level and a table, ordered by level and then by table. Combinations
+    that the key does not list have the weight 0.
 
     Raises:
         InputError: A weight is given for an unknown table or level.
@@ -264,7 +265,7 @@ def _error_weights(design: Design) -> tuple[Fraction, ...]:
 
 
 def forecast_errors(design: Design) -> Floats:
-    """Return the expected sum of absolute errors of the linear fit, for each table on each level.
+    """Return the expected sum of absolute errors of the linear fit, for each level and table.
 
     The sums are ordered by level and then by table.
     """

@@ -103,7 +103,7 @@ class HierarchyTable:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The ``[privacy]`` table of a problem file: the privacy notion, the budget and the neighbouring relation."""
+    """The ``[privacy]`` table of a problem file, with the privacy notion, the budget and the neighbouring relation."""
 
     kind: str = key(default="pure-dp", help="the notion: pure-dp, zcdp or approx-dp", check=one_of(KINDS))
     epsilon: Fraction | None = key(

@@ -145,9 +145,10 @@ def _own_names(names: pl.Series) -> pl.Series:
 
 
 def _find_unusual_names(tree: Tree) -> list[str]:
-    """Return the names that contain easily overlooked characters, and the names with which they could be confused.
+    """Return the names that might be confused with others.
 
-    All other names differ from one another in visible characters, so no two of them look alike.
+    These are the names that contain easily overlooked characters, and the names that look like them. All other names
+    differ from one another in visible characters, so no two of them look alike.
     """
     names = pl.concat(tree.columns)
     is_unusual = names.str.contains(_UNUSUAL)

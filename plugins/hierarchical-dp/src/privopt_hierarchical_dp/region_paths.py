@@ -72,7 +72,9 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
 
 
 def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
-    """Return the regions on each level, along with their parents. A region is a distinct prefix of the paths.
+    """Return the regions on each level, along with their parents.
+
+    A region is a distinct prefix of the paths. If a leaf is above the last level, its path ends in empty names.
 
     Args:
         paths: The distinct paths from the root to a leaf.

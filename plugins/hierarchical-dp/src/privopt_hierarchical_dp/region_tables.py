@@ -242,13 +242,15 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
 def _follow_children(parents: Ints, is_root: Bools) -> list[tuple[Ints, Ints, Bools]]:
     """List the regions level by level from the root down, until all regions on a level are leaves.
 
+    A leaf above the last level is repeated on every level below it.
+
     Args:
         parents: (regions,) The index of each region's parent. The root's entry is ignored.
-        is_root: (regions,) Whether each region is the root. There is at most one.
+        is_root: (regions,) Whether each region is the root. There is at most one root.
 
     Returns:
         For each level, the indices of its regions, the index of each region's parent on the level above, and whether
-        the region repeats its parent, which is then a leaf.
+        the region is a leaf that is repeated from the level above.
     """
     # The children of region r are children[starts[r] : starts[r + 1]].
     children = np.flatnonzero(~is_root)

@@ -105,7 +105,7 @@ class Relation:
 
     @property
     def exposure_warning(self) -> str:
-        """The warning for releases that publish every region's number of groups exactly."""
+        """A warning for releases that publish every region's number of groups exactly."""
         noun = "unit" if self.vacant else "group"
         alternative = "" if self.vacant else 'relation = "individuals" or '
         return (
@@ -335,7 +335,7 @@ class TableRelation:
 
     @property
     def exposure_warning(self) -> str:
-        """The warning for releases that publish every region's number of individuals exactly."""
+        """A warning for releases that publish every region's number of individuals exactly."""
         return (
             "every region's number of individuals is published exactly, without noise: nothing hides one who joins, "
             'leaves or moves to another region; relation = "individuals" without hierarchy.exact does'

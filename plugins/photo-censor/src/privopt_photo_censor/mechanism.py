@@ -122,9 +122,11 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def check_problem(self, problem: PhotoInstance, method: str) -> None:
         """Check that a method can solve the problem.
 
+        The method ``positions`` is only for problems without scores, and all other methods need scores. The method
+        ``top-1`` also requires that the task is ``top_k = 1``.
+
         Raises:
-            InputError: The method needs scores but the problem has none, or the method is ``positions`` but the problem
-                has scores, or the method is ``top-1`` but the task is not ``top_k = 1``.
+            InputError: The method cannot solve the problem.
         """
         declared, file = problem.declared, problem.file
         if not declared.is_scored and method != POSITIONS:

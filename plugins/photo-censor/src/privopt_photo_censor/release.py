@@ -202,15 +202,15 @@ def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | No
 def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
     """Read the arrays in scores.npz.
 
-    They are ``scores``, of shape (photos, locations); ``true``, the column of the true location; ``places``, the
-    locations' names; and, if clean copies were scored, ``copies``, of shape (copies, locations).
+    The arrays are ``scores``, of shape (photos, locations); ``true``, the column of the true location; and ``places``,
+    the locations' names. If clean copies were scored, there is also ``copies``, of shape (copies, locations).
 
     Args:
         folder: The release folder.
         photos: The number of photos.
 
     Raises:
-        InputError: The file is missing or malformed, or a score is neither finite nor -inf.
+        InputError: The file is missing or malformed, or a score is NaN or positive infinity.
     """
     path = folder / SCORES
     forms: dict[str, tuple[Any, tuple[int | None, ...]]] = {

@@ -92,7 +92,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
-        """Return sentences that explain how far reports are from the true position, and what the guarantee means."""
+        """Return sentences that say how far reports are from the true position, and what the guarantee means."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         bound = _lower_bound(problem)
         sentences = [

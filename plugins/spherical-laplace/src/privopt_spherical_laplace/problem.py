@@ -37,7 +37,7 @@ def check_epsilon(value: Fraction) -> str | None:
 
 
 def _check_digits(value: int) -> str | None:
-    """Check whether outputs can have this number of decimal digits.
+    """Check whether coordinates can be rounded to a given number of decimal digits.
 
     Returns:
         None if they can, or else a description of the valid range.
@@ -46,10 +46,10 @@ def _check_digits(value: int) -> str | None:
 
 
 def _check_side(value: Fraction) -> str | None:
-    """Check whether the cells of a grid can have this side, in degrees.
+    """Check whether a grid can have cells with a given side, in degrees.
 
     Returns:
-        None if they can, or else a description of valid sides.
+        None if it can, or else a description of valid sides.
     """
     is_divisor = value >= _SMALLEST_SIDE and (90 / value).denominator == 1
     return None if is_divisor else "a number of degrees that divides 90, at least 1e-9"
@@ -224,7 +224,9 @@ def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
 
 
 def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) -> None:
-    """Check that no two points are at the same place, because the nearest point would not be unique there.
+    """Check that no two points are at the same place.
+
+    Otherwise, the nearest point would not always be unique.
 
     Args:
         places: The latitude and longitude of each point, as returned by :func:`_canonical`.

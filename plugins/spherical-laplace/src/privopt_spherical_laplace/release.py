@@ -155,7 +155,10 @@ class SphereRelease(PositionRelease):
 
 
 def _read_remap(folder: Path, problem: SphereInstance) -> Ints | None:
-    """Read the (N,) indices of the points to report from remap.csv, or return None if points are not remapped.
+    """Read from remap.csv which point to report in place of each nearest point.
+
+    Returns:
+        (N,) The indices of the points to report, or None if points are not remapped.
 
     Raises:
         InputError: The file is missing or malformed, or it exists although the problem does not require remapping.

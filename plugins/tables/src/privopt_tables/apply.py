@@ -160,10 +160,10 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
 
 
 def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
-    """Return the secret columns and all options that determine a batch's output, keyed by the names used in messages.
+    """Return all options that determine a batch's output, keyed by the names used in messages.
 
-    The values can be stored as JSON. The key for hashing columns is represented by its SHA-256 digest. The batch's name
-    and ledger are omitted, because they identify the batch itself.
+    The secret columns are included. The values can be stored as JSON. The key for hashing columns is represented by its
+    SHA-256 digest. The batch's name and ledger are omitted, because they identify the batch itself.
     """
     values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
     values["secret"] = asdict(secret)

@@ -258,7 +258,7 @@ def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
     """Record the inputs of a new batch, or check that those of a continued batch are unchanged.
 
     Args:
-        batch: The batch.
+        batch: The batch to begin or to continue.
         charger: The charger, which reads the batch's earlier charges from the ledger.
         digest: The digest of the inputs, which are the release, the options and the rows.
 
@@ -334,9 +334,9 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
 def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], options: ApplyOptions) -> P:
     """Return a protector that drops the columns in which a search has found the secret.
 
-    A column for another position, such as the other end of a trip, may contain the secret in some rows, for example on
-    round trips. Therefore, a column whose name suggests a position or a place is only dropped if it contains the secret
-    in at least half of the rows searched. Otherwise it is kept, and a warning is added.
+    A column for another position, such as the other end of a trip, may contain the secret in some rows, for example
+    those of round trips. Therefore, a column whose name suggests a position or a place is only dropped if it contains
+    the secret in at least half of the rows searched. Otherwise, the column is kept and a warning is added.
 
     Args:
         protector: The protector to modify.

@@ -201,8 +201,8 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
         rows: The row index of each cell in the column.
 
     Returns:
-        One entry for the plain numbers, and one for each further pattern that may occur in the cells. Angles and
-        numbers with decimal commas have the rank -1, because their digits are also read as plain numbers.
+        The plain numbers, followed by the numbers found for each further pattern that may occur in the cells. Angles
+        and numbers with decimal commas have the rank -1, because their digits are also read as plain numbers.
     """
     tokens, places, ranks, counts = _tokens(cells, _NUMBER)
     parts = [CellNumbers(*_parse(tokens), rows[places], ranks, counts)]

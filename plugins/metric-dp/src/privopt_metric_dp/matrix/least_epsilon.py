@@ -65,8 +65,8 @@ class LeastEpsilon:
     """The smallest epsilon that a matrix satisfies, and the entries that determine it.
 
     Attributes:
-        epsilon: The epsilon, rounded up. It is infinite if no epsilon is large enough, and 0 if the two rows of every
-            required pair are equal.
+        epsilon: The smallest epsilon, rounded up. It is infinite if no epsilon is large enough, and 0 if the two rows
+            of every required pair are equal.
         holds: Whether the exact smallest epsilon is at most the target passed to :func:`least_epsilon`.
         pair: The indices of the two rows that require this epsilon. The row with the larger probability in column
             ``output`` comes first. None if epsilon is 0.

@@ -395,7 +395,7 @@ def _distance_text(distance: float, unit: str) -> str:
 def _state_promise(guarantee: Guarantee) -> str:
     """Return sentences that say how much more likely a report can be for one record than for another one nearby.
 
-    They state the largest distance, rounded down, up to which a report is at most twice as likely for one record as for
+    They state the largest distance, rounded down, at which a report is at most twice as likely for one record as for
     the other. If the guarantee only covers shorter distances, they state the ratio at the largest distance covered.
     """
     assert guarantee.epsilon is not None  # a guarantee of this notion always states it

@@ -424,8 +424,7 @@ class MatrixRelease(Release):
         """Return the record index of each output, for a problem whose outputs are chosen among its records.
 
         Args:
-            whole: The problem's data before the outputs are chosen, in which any declared record may still become an
-                output.
+            whole: The problem's data before the outputs are chosen. Any declared record may still become an output.
 
         Returns:
             (K,) The record indices in ascending order.

@@ -67,8 +67,8 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         """Return sentences that explain the guarantee of a release.
 
         They say how much a report changes the odds between nearest neighbours, and how often an attacker's best guess
-        is correct with and without the report. If ``per_km`` is declared, they also express the expected loss in that
-        unit.
+        is correct with and without the report. If the problem declares ``per_km``, the cost of a kilometre in another
+        unit, they also express the expected loss in that unit.
         """
         return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 
@@ -122,7 +122,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
 
 def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
-    """Return functions, each of which offers a private matrix that can be computed without a search.
+    """Return functions that each offer a private matrix which can be computed without a search.
 
     The first matrix reports the same output for all records, so it is private for any distances. The second is the
     exponential mechanism with half of epsilon in its exponents. It is only included if distances to outputs are known.
@@ -130,7 +130,8 @@ def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: b
     Args:
         data: The data of the problem.
         incumbent: The search to which the matrices are offered.
-        bounds: Whether to offer a trivial lower bound as well: the loss if each record reports its cheapest output.
+        bounds: Whether to also offer a trivial lower bound, which is the loss if each record reports its cheapest
+            output.
     """
     # Neither matrix needs a solver, so a run with a time limit has a certified release almost from the start.
     weighted, (records, outputs) = data.weighted, data.shape
@@ -249,7 +250,8 @@ class MetricMechanism(MatrixWords[D]):
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
         """Load the problem and the release from a release folder.
 
-        Their sizes are compared before anything else is computed, because the folder may have been tampered with.
+        The sizes of the problem and the release are compared before anything else is computed, because the folder may
+        have been tampered with.
 
         Args:
             declared: The parsed problem file from the folder.
@@ -448,7 +450,7 @@ class MetricMechanism(MatrixWords[D]):
     def release_of(self, release: MatrixRelease, problem: MetricInstance[D]) -> MatrixRelease:
         """Convert a certified matrix to an instance of :attr:`release_class`.
 
-        The base implementation returns the matrix unchanged. Subclasses can add data.
+        The base implementation returns the matrix unchanged. Subclasses can override it to add data.
         """
         return release
 

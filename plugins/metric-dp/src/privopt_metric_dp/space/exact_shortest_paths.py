@@ -217,7 +217,7 @@ def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # 
 def _reset_nodes(
     nodes: Any, best: Any, detour: Any, length: Any, give_up: Any, is_touched: Any
 ) -> None:  # pragma: no cover
-    """Reset the state of the nodes that a search has touched, before the search from the next source.
+    """Reset the state of the nodes that a search has touched, so that the next search can begin.
 
     Resetting the state of all nodes for each source would take quadratic time. The comments in :func:`short_enough`
     describe the arrays.

@@ -72,7 +72,7 @@ class Metric(ABC):
 
     @abstractmethod
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return the distances between records i and j, which are broadcastable arrays of record indices."""
+        """Return the distances between records ``i`` and ``j``, given as broadcastable arrays of record indices."""
 
     @abstractmethod
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
@@ -315,7 +315,7 @@ class _PointMetric(Metric):
         """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Return the same pairs and distances as :meth:`Metric.neighbours`, but find them with a k-d tree."""
+        """Return the same pairs and distances as :meth:`Metric.neighbours`, using a k-d tree to find them."""
         points, radius = self._search_tree(within)
         # In many dimensions, the tree would visit nearly every point, so it is faster to compute the table in blocks.
         if points.shape[1] > _TREE_WIDTH:
@@ -331,7 +331,7 @@ class _PointMetric(Metric):
         return pairs[order], distances[order]
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return the distances between records i and j, which are broadcastable arrays of record indices.
+        """Return the distances between records ``i`` and ``j``, given as broadcastable arrays of record indices.
 
         If the outputs are the records, the distances are read from a shared table if it exists, or if nearly all of
         them are requested.

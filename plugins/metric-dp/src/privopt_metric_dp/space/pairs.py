@@ -175,8 +175,8 @@ def needed_pairs(
     """Reduce the required pairs to a subset that implies the others.
 
     The reduction starts from the set returned by :meth:`Metric.implying`, if there is one. For a road metric, that set
-    consists of the pairs connected by a path that passes through no third record, which takes a second to find for
-    50,000 places.
+    consists of the pairs connected by a path that passes through no third record. Finding it takes a second for 50,000
+    places.
 
     Args:
         metric: The distances between N records.
@@ -197,11 +197,11 @@ def needed_pairs(
 
 
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
-    """Return whether searching for implied pairs is likely to be worthwhile, judging from a sample of records.
+    """Return whether searching for implied pairs is likely to be worthwhile.
 
-    A sample is only taken if there are many records and every two of them form a pair. Otherwise, the result is True.
-    In such a complete set, for example all pairs of 5,000 word vectors, the search may take minutes and find hardly any
-    implied pairs. If implied pairs are kept, the model is larger, but no less correct.
+    The result is True unless there are many records and every two of them form a pair. In such a complete set, for
+    example all pairs of 5,000 word vectors, the search may take minutes and find hardly any implied pairs, so a sample
+    of records decides. If implied pairs are kept, the model is larger, but no less correct.
 
     Args:
         pairs: (P, 2) The pairs i < j in lexicographic order.

@@ -203,7 +203,10 @@ class Space:
 
     @property
     def remaining_error(self) -> float:
-        """An upper bound on the difference between a declared coordinate and the sum of its double and its rest."""
+        """An upper bound on the error of any coordinate after its rest has been added to its double.
+
+        The error is the difference from the declared coordinate.
+        """
         if self.rests is None or self.coordinates is None or self.off == 0.0:
             return self.off
         # Rests are rounded to doubles too. The bound covers this and the rounding of differences between two places.

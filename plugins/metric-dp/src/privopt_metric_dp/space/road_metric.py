@@ -69,9 +69,9 @@ class RoadMetric(Metric):
         self._rounding = 0.0 if roads.exact else (len(roads) + 2.0) * 2.0**-53
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return the distances in km between records i and j, which are broadcastable arrays of record indices.
+        """Return the distances in km between records ``i`` and ``j``, given as broadcastable arrays of record indices.
 
-        This runs one search for each record that has the smaller index in some pair.
+        One search is run for each record that has the smaller index in some pair.
         """
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
         # Rounded sums may depend on the direction. So every search starts at the record with the smaller index, and a
@@ -197,7 +197,7 @@ class RoadMetric(Metric):
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Return the pairs i < j with a distance of at most ``within`` km, and their distances.
 
-        This runs one search per record, limited to that distance. :meth:`Metric.neighbours` describes the shapes and
+        One search, limited to that distance, is run for each record. :meth:`Metric.neighbours` describes the shapes and
         the order of the results.
         """
         pairs, distances = [], []

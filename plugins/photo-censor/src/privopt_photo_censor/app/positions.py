@@ -108,9 +108,9 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
     """Return whether a photo's file, apart from its pixels, reveals a position or names a place.
 
-    Searches the GPS data of every Exif block, XMP in any encoding, IPTC data, the text chunks of a PNG, and the
-    position recorded in an embedded video. In data that cannot be parsed, the function looks for tags or words that
-    indicate a position.
+    The search covers the GPS data of every Exif block, XMP in any encoding, IPTC data, the text chunks of a PNG, and
+    the position recorded in an embedded video. Data that cannot be parsed are searched for tags or words that indicate
+    a position.
 
     Args:
         photo: The opened photo.

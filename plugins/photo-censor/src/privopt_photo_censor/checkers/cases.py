@@ -66,7 +66,7 @@ class _Case:
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
     """Check a proof that no choice of photos keeps at least ``fewest`` of them and protects at least ``places`` places.
 
-    The file contains a binary tree of cases in preorder. Each leaf must satisfy :func:`_is_closed`, which verifies that
+    The file contains a binary tree of cases in preorder. For each leaf of the tree, :func:`_is_closed` verifies that
     the leaf's case contains no such choice, usually by means of the multipliers stored for the leaf.
 
     Args:

@@ -118,7 +118,7 @@ class Photos:
     def privacy(self) -> str:
         """Check that the posted photos and the copies protect enough places, or that the deletion budget is respected.
 
-        All photos that must be kept have to be among the posted ones. With a budget, the copies have to protect at
+        In either case, all photos that must be kept have to be posted. With a budget, the copies have to protect at
         least as many places as the posted photos.
 
         Returns:

@@ -117,7 +117,7 @@ def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
 
     Args:
         problem: The release's problem file.
-        file: The CSV file's name in the problem file.
+        file: The name of the CSV file, as given in the problem file.
         table: The table to fill.
     """
     cells = problem.columns(file)
@@ -133,7 +133,7 @@ def _look_like_probabilities(scores: list[Row]) -> bool:
     """Return whether the rows look like probabilities: non-negative, with sums all close to 1 or all close to 100."""
 
     def add_up(row: Row, expected_sum: int) -> bool:
-        """Return whether a row has no negative entry and its sum is within 2 % of ``expected_sum``."""
+        """Return whether a row has no negative entries and a sum within 2 % of ``expected_sum``."""
         return min(row) >= 0 >= abs(sum(row) - expected_sum) - expected_sum / 50
 
     return any(all(add_up(row, expected_sum) for row in scores) for expected_sum in (1, 100))

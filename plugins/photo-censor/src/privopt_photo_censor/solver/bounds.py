@@ -310,8 +310,8 @@ class Program:
                 out one of the locations.
 
         Returns:
-            The certificate with the bound, and the (N,) values and (N,) reduced costs of the photos. If HiGHS fails,
-            the multipliers are 0, all values are 0.5 and all costs are 1.
+            The certificate with the bound, and two arrays of shape (N,) with the values and the reduced costs of the
+            photos. If HiGHS fails, the multipliers are 0, all values are 0.5 and all costs are 1.
         """
         force, values, costs = self._run_solver(rows, photos)
         # Any multipliers give a valid bound, even those of an inexact or failed solution.
@@ -319,7 +319,11 @@ class Program:
         return Certificate(bound, rows, force), values, costs
 
     def _run_solver(self, rows: Ints, photos: Photos) -> tuple[Floats, Floats, Floats]:
-        """Return the (r,) multipliers, and the photos' (N,) values and (N,) reduced costs (see :meth:`solve`)."""
+        """Solve the linear relaxation with HiGHS (see :meth:`solve`).
+
+        Returns:
+            The multipliers, of shape (r,), and the values and reduced costs of the photos, each of shape (N,).
+        """
         self._update_program(rows, photos)
         self._solver.run()
         self.solved += 1

@@ -76,7 +76,7 @@ def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> F
 
 
 def _newton_step(diff: Floats, slope: Floats, distance: Floats, force: Floats, near_count: int) -> Floats:
-    """Return the Newton step from the given multipliers, of shape (r,).
+    """Return the Newton step from the given multipliers, as an array of shape (r,).
 
     Args:
         diff: (r, N) The advantages of the photos.

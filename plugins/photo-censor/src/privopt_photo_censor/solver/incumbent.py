@@ -94,10 +94,9 @@ class Incumbent:
     def cap(self) -> int:
         """An upper bound on the :attr:`value` of any set of photos, derived from :attr:`reach`.
 
-        In a top-k task, a set that protects k locations cannot retain more photos than any of these locations allows
-        according to ``reach``, so the k-th largest entry of ``reach`` is a bound. It is -1 if there are fewer than k
-        locations. In a budget task, the bound is the number of locations whose entry in ``reach`` is at least
-        :attr:`need`.
+        In a top-k task, a set that protects k locations cannot retain more photos than ``reach`` allows for each of
+        them, so the k-th largest entry of ``reach`` is a bound. If there are fewer than k locations, the bound is -1.
+        In a budget task, the bound is the number of locations whose entry in ``reach`` is at least :attr:`need`.
         """
         if self.task.budget is not None:
             return int((self.reach >= self.need).sum())
@@ -125,11 +124,12 @@ class Incumbent:
                 self.offer(candidate)
 
     def _offer_greedy_sets(self) -> None:
-        """Offer the sets found by deleting photos in two different orders until the task seems to be satisfied.
+        """Offer sets that are found by deleting photos one by one until the task seems to be satisfied.
 
-        The first order is by the score of the true location, highest first. The second order begins with the photos
-        that rule out other locations, because those locations cannot be protected while these photos are kept. The
-        remaining photos follow in ascending order of their mean advantage for the other locations.
+        Photos are deleted in two different orders. The first order is by the score of the true location, highest first.
+        The second order begins with the photos that rule out other locations, because those locations cannot be
+        protected while these photos are kept. The remaining photos follow in ascending order of their mean advantage
+        for the other locations.
         """
         # data.diff[j, i] is how much photo i favours location j over the true one; data.kills[j, i] says that the photo
         # gives the location probability 0. A location is protected if its sum over the retained photos is at least 0.
@@ -161,7 +161,7 @@ class Incumbent:
             pass
 
     def _exchange_photos(self, retained: Bools) -> bool:
-        """Try to find a better set by exchanging one retained photo for two deleted ones, or for one under a budget.
+        """Try to find a better set by exchanging one retained photo for two deleted ones or, under a budget, for one.
 
         The first exchange that improves the incumbent is made. If too many sums would have to be computed, no exchange
         is tried.

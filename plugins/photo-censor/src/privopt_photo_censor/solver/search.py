@@ -95,13 +95,13 @@ class Search:
         album, data: The scores, and the same scores in the form that the solvers use.
         incumbent: The best set of photos so far, and what a better set must achieve.
         program: The linear program that bounds sets of locations.
-        by_photos: Whether the search branches on photos rather than on locations where it has the choice.
+        by_photos: Whether the search branches on photos rather than on locations when both are possible.
         _root: The case in which every location may be protected.
         _open: The stack of open cases. The last one is processed next.
         _cases: The kind and item of each finished case, in preorder (see :class:`Tree`).
         _leaves: The certificates of the closed cases, in the same order.
         _effort: The size of the proof so far, in the unit of :data:`PROOF_EFFORT`.
-        _stuck: Whether a case can neither be closed nor branched, which ends the search.
+        _stuck: Whether a case can be neither closed nor branched on, which ends the search.
         _core_count: The number of linear programs whose cores have been rounded so far.
         _rounded: The sets of locations whose linear programs have been rounded with no photo fixed by the search.
         _photos: The photos that must be kept and the photos that may be kept in the root case.
@@ -446,8 +446,8 @@ class Search:
     def _process_full_case(self, case: Case) -> None:
         """Process a case that protects as many locations as a better set must protect.
 
-        Sets of photos found by rounding are offered to the incumbent. Then the case is closed if its bound allows it.
-        Otherwise, the search branches on a photo. If all photos are decided, the case is closed by an exact
+        First, sets of photos found by rounding are offered to the incumbent. Then the case is closed if its bound
+        allows it. Otherwise, the search branches on a photo or, if all photos are decided, closes the case by an exact
         certificate. If there is no such certificate, the case stays open and the search ends.
         """
         goal = self.incumbent

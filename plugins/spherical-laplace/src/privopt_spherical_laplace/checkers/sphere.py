@@ -52,7 +52,7 @@ def enclose_tail(scaled: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def enclose_mean(scaled: Fraction) -> tuple[Fraction, Fraction]:
-    """Return a lower and an upper bound on the mean angle between a position and its report before rounding.
+    """Return lower and upper bounds on the mean angle between a position and its report before rounding.
 
     The mean angle, in radians, is 2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1).
 

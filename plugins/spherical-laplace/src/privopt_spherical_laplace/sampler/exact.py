@@ -82,9 +82,10 @@ def _degrees(angle: int, bits: int) -> int:
 
 
 def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
-    """Return lower and upper bounds on the latitudes in a disc, and the cosine of its centre's latitude.
+    """Return bounds on the latitudes in a disc, and the cosine of the latitude of its centre.
 
-    The bounds are in degrees. All three numbers are in fixed point.
+    Returns:
+        The lower and the upper bound, in degrees, and the cosine. All three numbers are in fixed point.
     """
     w = disc.bits
     # The cosine is the centre's distance from the axis through the poles.
