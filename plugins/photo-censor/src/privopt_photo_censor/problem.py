@@ -188,8 +188,8 @@ class PhotoInstance:
             model: The classifier that will score the clean copies. None if no classifier is loaded.
 
         Raises:
-            InputError: A key refers to a photo or location that does not exist, ``photos.keep`` repeats a photo, or a
-                number exceeds that of the photos or locations. The error lists all faults.
+            InputError: A key refers to a photo or location that does not exist, ``photos.keep`` repeats a photo, or
+                ``keep_at_least`` or ``top_k`` is too large. The error lists all faults.
         """
         _find_range_faults(declared, file, scores, names, true).check()
         photos = declared.photos

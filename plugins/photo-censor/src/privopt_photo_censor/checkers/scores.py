@@ -71,7 +71,7 @@ def read_scores(
         retained: The indices of the retained photos.
 
     Raises:
-        RefusedError: The rows have different lengths, a score is NaN or positive infinity, the given scores are in fact
+        RefusedError: The rows have different lengths, a score is NaN or positive infinity, the scores look like
             probabilities, the photos are not those in ``listed``, or the copies are not those of ``retained``.
     """
     file = photos.get("scores", photos.get("probabilities"))
