@@ -92,9 +92,10 @@ def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
 
 
 class Exponential(_ClosedForm):
-    """The exponential mechanism, whose probabilities are proportional to exp(-s epsilon d) for an output at distance d.
+    """The exponential mechanism: an output at distance d has a probability proportional to exp(-s epsilon d).
 
-    The factor s is 1/2 by default. The method "calibrated" uses the largest s for which the mechanism is private.
+    The factor s is 1/2 by default. The method "calibrated" uses the largest s for which the matrix satisfies the
+    guarantee.
     """
 
     kit = "privopt_metric_dp.kit.profiles:EXPONENTIAL"
@@ -103,10 +104,11 @@ class Exponential(_ClosedForm):
     def first_offers(
         self, problem: MetricInstance[MetricProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return a function that offers the mechanism with s = 1/2 as a fallback for a calibrated run.
+        """Return the fallback for a calibrated run: a function that offers the exponential mechanism with s = 1/2.
 
-        This matrix is released if the calibration runs out of time. The sequence is empty if there is no time limit or
-        if the requested method itself uses s = 1/2.
+        The resulting matrix is released if the calibration of s runs out of time. The sequence is empty if there is no
+        time limit, if the requested method itself uses s = 1/2, or if the distances from records to outputs are
+        unknown.
         """
         # The first of these offers reports one output for all records. It is left out because it is not an exponential
         # mechanism, so verify() would reject it.
@@ -136,7 +138,10 @@ GREATEST: Final = Fraction(10**150)
 
 
 class PlanarLaplace(_ClosedForm):
-    """A mechanism that adds planar Laplace noise and releases the nearest output (Andrés et al., CCS 2013)."""
+    """A mechanism that adds planar Laplace noise and releases the output nearest to the result.
+
+    See Andrés et al., CCS 2013.
+    """
 
     kit = "privopt_metric_dp.kit.profiles:PLANAR"
 
@@ -200,10 +205,10 @@ class ConstOptProblem(MetricProblem):
 
 
 class ConstOptimal(MetricMechanism[ConstOptProblem]):
-    """A mechanism that optimises entries near each record and fixes the form of all others (Imola et al., UAI 2022).
+    """The const-opt mechanism, which optimises only the matrix entries near each record (Imola et al., UAI 2022).
 
-    An entry is optimised if its output lies within the radius declared in the problem. All other entries have an
-    exponential form.
+    An entry is a free variable if the distance from its record to its output is at most the radius declared in the
+    problem. All other entries are weighted sums of fixed exponential forms, and only the weights are optimised.
     """
 
     problem_class = ConstOptProblem
@@ -214,7 +219,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
         """Offer the calibrated exponential mechanism, followed by the solution of the const-opt LP.
 
         The exponential mechanism is offered only if the distances from records to outputs are known. If the LP does not
-        fit into memory, it is not solved, and a note in the search says so.
+        fit into memory, it is skipped and a note to that effect is added to the search.
         """
         from privopt_metric_dp.mechanisms.const_opt import const_opt_bytes
 

@@ -41,8 +41,8 @@ class Dual:
 
     Attributes:
         multipliers: The multipliers of the privacy constraints.
-        over: The record pairs that the multipliers belong to, as an array of shape (S, 2), together with an array of
-            shape (S,) of their distances. If None, the multipliers belong to all pairs that the guarantee covers.
+        over: The record pairs that have multipliers: an array of shape (S, 2) with their indices and an array of shape
+            (S,) with their distances. If None, the multipliers are for all pairs that the guarantee covers.
         bound: An estimate of the lower bound that the multipliers prove, or None if there is no estimate.
     """
 
@@ -70,7 +70,7 @@ MatrixIncumbent = Incumbent[Candidate, Dual, CertifiedRelease]
 
 @frozen(eq=False)
 class MatrixCertifier:
-    """A certifier that repairs candidates to integer weights that satisfy a privacy notion, and proves lower bounds.
+    """A certifier that turns candidates into releases satisfying a privacy notion, and proves lower bounds on the loss.
 
     Attributes:
         data: The data of the problem.
@@ -107,7 +107,7 @@ class MatrixCertifier:
         return (-value if self.loss.maximise else value), CertifiedRelease(release, details)
 
     def _certify_release(self, candidate: Candidate) -> MatrixRelease:
-        """Return a release unchanged if it satisfies the privacy notion, and repair any other candidate.
+        """Return a candidate unchanged if it is a release that satisfies the privacy notion, and otherwise repair it.
 
         Raises:
             CertificationError: The repair failed.
@@ -148,13 +148,12 @@ class MatrixCertifier:
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
     """Return a view of a search for solvers that work on the simplified problem ``Instance.of(data)``.
 
-    The simplified problem has a slightly smaller epsilon and rounded distances. Because bounds are evaluated with the
-    exact epsilon and distances, the view rescales the multipliers that solvers offer.
+    The simplified problem has a slightly smaller epsilon and rounded distances, whereas bounds are evaluated with the
+    exact values. The view therefore rescales the multipliers that solvers offer before it passes them on.
 
     Args:
         data: The data of the problem.
-        offers: The search to which offers are passed on. The rescaled multipliers belong to the pairs in
-            ``data.needed``.
+        offers: The search that receives the offers. The rescaled multipliers are for the pairs in ``data.needed``.
     """
     lengths, solved_epsilon = data.needed[1], Instance.reduce_epsilon(data.epsilon)
     # How much the log ratios used to evaluate bounds exceed those in the simplified problem. Unless multipliers are

@@ -58,21 +58,21 @@ class CertifiedMatrix:
 
     Attributes:
         epsilon: The smallest epsilon that the matrix satisfies for all pairs of records that the guarantee covers,
-            rounded up to a double, or infinity if no finite epsilon is enough. Because of the rounding, it may exceed
+            rounded up to a double, or infinity if there is no such epsilon. Because of the rounding, it may exceed
             ``asked`` even if ``holds`` is True.
         asked: The problem's epsilon, rounded to the nearest double.
         holds: Whether the matrix satisfies the problem's epsilon. This is decided exactly.
-        pair: The ids of the two records that determine ``epsilon``, beginning with the one with the larger probability.
-            None if the two rows of every pair are equal, or if the notion is not metric DP.
+        pair: The ids of the two records that determine ``epsilon``, starting with the record from which ``output`` is
+            more likely. None if the two rows of every pair are equal, or if the notion is not metric DP.
         output: The id of the output that determines ``epsilon``, or None if ``pair`` is None.
         loss: The expected loss of the matrix before any repair.
         lower_bound: A proved lower bound on the loss of every mechanism that satisfies the problem's epsilon, or None
             if no bound was requested or found.
         unit: The unit of epsilon.
         loss_unit: The unit of the loss and of the bound.
-        over: A description of the distances that were used. It is empty for regions and for notions other than metric
-            DP.
-        stopped: Whether a limit ended the search for the bound early.
+        over: A description of the distances for which ``epsilon`` was measured. It is empty for regions and for notions
+            other than metric DP.
+        stopped: Whether the search for the bound ended early because of a limit.
         problem: The problem together with the matrix. ``privopt.solve("given", problem, ...)`` turns it into a
             certified release.
     """
@@ -96,9 +96,10 @@ class CertifiedMatrix:
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """Return lines of text that compare the two epsilons and report the loss and any lower bound.
+        """Return lines of text that summarise the results.
 
-        The two are the smallest epsilon that the matrix satisfies and the epsilon that the problem requests.
+        They state the smallest epsilon that the matrix satisfies, whether it satisfies the requested epsilon, the
+        distances used, the loss, and the lower bound on the loss if there is one.
         """
         min_epsilon, target = self._format_epsilons()
         satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
@@ -114,11 +115,11 @@ class CertifiedMatrix:
         return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}"]
 
     def _format_epsilons(self) -> tuple[str, str]:
-        """Return the least epsilon and the requested epsilon as strings.
+        """Return the smallest epsilon that the matrix satisfies and the requested epsilon, both as strings.
 
-        The least epsilon is rounded up to a double, so it may seem to exceed the requested epsilon even if the matrix
-        satisfies it. In that case both strings show the requested epsilon. If the matrix does not satisfy the requested
-        epsilon, the strings have enough digits to differ, which may be more than twelve.
+        The smallest epsilon is rounded up to a double, so it may appear to exceed the requested epsilon even if the
+        matrix satisfies it. In that case, both strings show the requested epsilon. If the matrix does not satisfy the
+        requested epsilon, the strings always differ, even if this takes more than twelve digits.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"
@@ -151,10 +152,10 @@ def certify(
 
     Args:
         matrix: Array of shape (N, K) with probabilities or uint64 weights, or the path to a ``.npy`` file that contains
-            one. Rows of probabilities are divided by their exact sums, and rows of weights must sum to 2**63.
+            such an array. Rows of probabilities are divided by their exact sums, and rows of weights must sum to 2**63.
         problem: A problem in memory, or the path to a problem file.
-        gap: The relative gap at which to stop searching for a lower bound on the loss. If None, no bound is searched
-            for.
+        gap: The relative gap at which to stop searching for a lower bound on the loss. If None, no lower bound is
+            computed.
         time_limit: The time limit for the whole call in seconds, or None for no limit.
         progress: See :class:`privopt.run.task.Options`.
 
@@ -190,7 +191,7 @@ def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
         matrix: The ``.npy`` file.
         source: The problem file.
         options: The options, of which only ``gap``, ``time_limit``, ``memory``, ``solver`` and ``progress`` are used.
-            If ``gap`` is None, no lower bound is searched for.
+            If ``gap`` is None, no lower bound on the loss is computed.
 
     Raises:
         UsageError: The solver is unknown, or the gap is out of range.
@@ -275,10 +276,10 @@ def _search_bound(
         loss: The loss of the given matrix.
 
     Returns:
-        The proved bound, or None if no bound was proved, and whether a limit ended the search.
+        The proved bound, or None if no bound was proved, and whether the search ended early because of a limit.
 
     Raises:
-        InputError: The privacy notion is not metric DP, which is the only notion with provable bounds.
+        InputError: The privacy notion is not metric DP, the only notion for which bounds can be proved.
     """
     privacy = mechanism.privacy(problem, BOUNDED)
     if not isinstance(privacy, MetricDP):
@@ -307,7 +308,8 @@ def _search_bound(
 class _GivenLoss:
     """A certifier for searches that only improve the lower bound.
 
-    The loss of the given matrix takes the place of a candidate, so that bounds can be compared with it.
+    Its candidates are not matrices. The only candidate is the known loss of the given matrix, with which bounds are
+    compared.
     """
 
     certifier: MatrixCertifier
@@ -325,7 +327,7 @@ class _GivenLoss:
 
 
 def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutcome:
-    """Write a certified release of a measured matrix, repairing the matrix unless it satisfies the problem's epsilon.
+    """Write a certified release of a measured matrix, repairing the matrix if necessary.
 
     Args:
         certified: The result of :func:`measure`.
@@ -334,7 +336,7 @@ def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutc
             proof.
 
     Raises:
-        PrivoptError: The solve failed, and nothing was written.
+        PrivoptError: Solving failed. Nothing was written.
     """
     method = MEASURED if options.gap is None else BOUNDED
     return solve_into(GIVEN, certified.problem.source, out, evolve(options, method=method))

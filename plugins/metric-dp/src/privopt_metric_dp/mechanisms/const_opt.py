@@ -68,11 +68,11 @@ class TiedForm:
         exponents: Array of shape (F, N, K) with log g_fik. For each form and output, the values are shifted so that the
             largest one among the tied entries is 0. Each weight is therefore the largest contribution of its form to
             any tied entry for that output.
-        upper_exponents: Array of shape (F, N, K) with the exponents u_f of the upper bounds: a free entry is at most
-            sum_f exp(u_f) y_f. The value is inf if no required pair joins the record with one whose entry for this
-            output is tied.
-        lower_exponents: Array of shape (F, N, K) with the exponents l_f of the lower bounds: a free entry is at least
-            sum_f exp(l_f) y_f. The value is -inf where the upper exponent is inf.
+        upper_exponents: Array u of shape (F, N, K) that determines upper bounds: the free entry z_ik is at most sum_f
+            exp(u_fik) y_fk. The exponents are inf if no required pair joins record i to a record whose entry for output
+            k is tied.
+        lower_exponents: Array l of shape (F, N, K) that determines lower bounds: the free entry z_ik is at least sum_f
+            exp(l_fik) y_fk. The exponents are -inf where the upper ones are inf.
         rows: Array of shape (R, 3) with the indices i, j and k of the constraints z_ik <= exp(eps d_ij) z_jk in which
             both entries are free.
     """
@@ -107,10 +107,11 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
 
     Args:
         distances: Array of shape (N, K) with the distances from records to outputs. If they violate the triangle
-            inequality, the forms use shortest path lengths along the pairs instead, which are the largest distances
-            that satisfy it without exceeding the given ones.
+            inequality, the forms use shortest-path lengths along the pairs instead. These are the largest distances
+            that satisfy the inequality and do not exceed the given ones.
         epsilon: Epsilon per unit of distance.
-        radius: The largest distance at which entries are free. Distances are compared with it as doubles.
+        radius: The largest distance from a record to an output at which the entry is free. Distances are compared with
+            the radius in floating point.
         pairs: Array of shape (P, 2) with the pairs of records that the guarantee covers, or with a subset that implies
             the others.
         pair_distances: Array of shape (P,) with the distance between the records of each pair.
@@ -158,7 +159,7 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
 
 
 def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
-    """Return the const-opt linear program in the modelling language.
+    """Build the const-opt linear program as a model of :mod:`privopt.dsl`.
 
     Its variables are the free entries z, of shape (N, K), and the weights y, of shape (F, K), which determine all other
     entries.
@@ -205,7 +206,7 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
 
     Args:
         data: The data of the problem.
-        radius: The radius within which entries are free, in units of distance.
+        radius: The largest distance from a record to an output at which the entry is a free variable.
     """
     from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
 
@@ -223,7 +224,7 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
 
     Args:
         data: The data of the problem.
-        radius: The radius within which entries are free, in units of distance.
+        radius: The largest distance from a record to an output at which the entry is a free variable.
         context: The solver, gap and limits of the run.
 
     Raises:
@@ -262,9 +263,10 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
 
 
 def _form_exponents(d: Floats, epsilon: float) -> Floats:
-    """Return the logarithms of the two forms of a tied entry as an array of shape (2, N, K).
+    """Return the logarithms of the forms "full" and "half" as an array of shape (2, N, K).
 
-    The form "full" is exp(-epsilon d). The form "half" is exp(-epsilon d / 2), divided by the sum of its row.
+    Entries that are not optimised individually are weighted sums of these two forms. The form "full" is exp(-epsilon
+    d). The form "half" is exp(-epsilon d / 2), divided by the sum of its row.
 
     Args:
         d: Array of shape (N, K) with the distances from records to outputs.

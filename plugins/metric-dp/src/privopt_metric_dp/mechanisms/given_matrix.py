@@ -129,12 +129,13 @@ class GivenMatrix:
     def measure_epsilon(
         self, data: MetricData, privacy: MatrixConstraint | None = None, report: Callable[[str], object] | None = None
     ) -> LeastEpsilon:
-        """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair that needs it.
+        """Return the smallest epsilon that the matrix satisfies for all required pairs, with the pair that determines
+        it.
 
         Required pairs are the pairs of records that the guarantee covers.
 
-        Normally the values are measured without rounding and with exact distances. If the guarantee covers all points
-        of a region, or the notion is not metric DP, the integers in :attr:`weights` are measured instead, as in a
+        Normally, the values are measured without rounding and with exact distances. If the guarantee covers all points
+        of a region, or if the notion is not metric DP, the integers in :attr:`weights` are measured instead, as for a
         certificate. For a notion other than metric DP, the result contains no pair.
 
         Args:
@@ -181,7 +182,7 @@ class GivenMatrix:
 def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
     """Return a fault for each invalid entry and for each row that has the wrong sum.
 
-    Rows of doubles with invalid entries are not summed.
+    If a row of doubles contains an invalid entry, its sum is not checked.
 
     Args:
         values: Array of shape (N, K) with doubles, whose rows must sum to 1 up to ``ROW_SUM``, or with uint64 weights,

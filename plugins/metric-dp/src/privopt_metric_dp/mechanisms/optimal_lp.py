@@ -35,9 +35,9 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
     """Return the LP for the matrix with the least expected loss under a privacy notion (Bordenabe et al. 2014).
 
     The LP minimises sum_ik p_i c_ik z_ik over all z >= 0 whose rows sum to 1, subject to the notion's privacy
-    constraints. If constraints add up along paths (:attr:`MatrixConstraint.along_paths`), the LP omits every pair whose
-    records are connected by a path of other pairs that, in exact arithmetic, is no longer than their distance. The
-    release is nevertheless certified for all pairs that the guarantee covers.
+    constraints. If constraints compose along paths (:attr:`MatrixConstraint.along_paths`), redundant pairs are omitted.
+    A pair is redundant if a path of other pairs connects its two records and is, in exact arithmetic, no longer than
+    the distance between them. The release is nevertheless certified for all pairs that the guarantee covers.
 
     Args:
         data: The data of the problem.
@@ -61,7 +61,10 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
 
 
 def full_bytes(data: MetricData) -> float:
-    """Estimate how many bytes of memory the whole LP needs, including the copy in the solver's process."""
+    """Estimate how many bytes of memory the whole LP needs, including the copy in the solver's process.
+
+    The whole LP has one variable per record and output.
+    """
     pairs, (records, outputs) = len(data.standing[0]), data.shape
     # For each output, a pair has two rows with two coefficients each, and a record has a cost, a coefficient in its row
     # sum and a bound.
@@ -71,13 +74,13 @@ def full_bytes(data: MetricData) -> float:
 def whole_program(
     data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
 ) -> Matrix:
-    """Solve the whole LP with CBC or HiGHS and return the resulting matrix.
+    """Solve the whole LP, with one variable per record and output, and return the resulting matrix.
 
     Args:
         data: The data of the problem.
         privacy: The privacy notion.
         utility: The loss.
-        context: The solver, gap and limits of the run.
+        context: The solver (CBC or HiGHS), gap and limits of the run.
 
     Raises:
         OutOfTime: The time limit expired before a feasible solution was found.
@@ -102,14 +105,14 @@ def whole_program(
 
 
 def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext) -> Matrix:
-    """Solve an optimisation program with the requested solver, falling back to another one if it fails.
+    """Solve a program with the requested solver, falling back to another one if it fails.
 
     Args:
         solve: A function that takes a context and solves the program with the solver named there.
         context: The context, which names the requested solver.
 
     Raises:
-        SolverDiedError: The requested solver's process was killed, in which case no other solver is tried.
+        SolverDiedError: The process of the requested solver was killed. No other solver is tried in this case.
         SolverError: Both solvers failed, or no other solver is registered.
     """
     from privopt.backends.choose import names
@@ -201,11 +204,12 @@ MIN_ADVANTAGE: Final = 0.02
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
-    """Return a sentence if planar noise added to the true position would have a clearly smaller loss than the release.
+    """Return a sentence that recommends planar noise if it would have a clearly smaller loss than the release.
 
-    The noise is evaluated after remapping its outputs, and its loss must be smaller by at least :data:`MIN_ADVANTAGE`.
-    The comparison is made only if the guarantee covers a triangulated plane, the loss is the distance, and the problem
-    does not remap outputs. Otherwise, the sequence is empty.
+    Here, planar noise is added to the true position instead of a nearby vertex, and its outputs are remapped. It is
+    recommended if its estimated loss is smaller by at least the fraction :data:`MIN_ADVANTAGE`. The comparison is made
+    only if the guarantee covers a triangulated plane, the loss is the distance, and the problem does not remap outputs.
+    Otherwise, the sequence is empty.
     """
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
     from privopt_metric_dp.region.region import Plane
@@ -233,7 +237,7 @@ class OptimalLP(Optimal[MetricProblem]):
     chooses = True
 
     def meaning(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return the base class's sentences, and one more if planar noise at exact positions would lose clearly less.
+        """Return the base class's sentences, and one more if planar noise would have a clearly smaller loss.
 
         See :func:`_compare_with_noise` for the conditions.
         """
@@ -241,7 +245,7 @@ class OptimalLP(Optimal[MetricProblem]):
         return (*sentences, *_compare_with_noise(problem, result))
 
     def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
-        """Choose the outputs: the records reported most often in a rough solution for a sample of records."""
+        """Choose as outputs the records that are reported most often in a rough solution for a sample of records."""
         from privopt_metric_dp.solvers.choose_outputs import choose_outputs
 
         time = Clock(CHOICE_TIME_SHARE * context.search_time.left, clock())

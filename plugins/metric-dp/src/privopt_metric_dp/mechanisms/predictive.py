@@ -62,7 +62,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         search_structured(problem.data, incumbent, context)
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[PredictiveProblem]) -> MatrixRelease:
-        """Return the certified matrix for fresh reports, with the parameters of the test that repeats reports."""
+        """Return the certified matrix for fresh reports, with the parameters of the test for repeating a report."""
         terms = problem.declared.terms(problem.data)
         prediction = Prediction.of(problem.data, terms)
         return self.release_class.of(release, prediction=prediction, terms=terms)
@@ -75,7 +75,10 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Return the base class's sentences, and one more about the epsilon of the first and of later fresh reports."""
+        """Return the base class's sentences, followed by one that states the epsilon of each fresh report.
+
+        The epsilon of the first report is stated separately from that of later ones.
+        """
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:
@@ -97,9 +100,9 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     ) -> Mapping[str, Any]:
         """Return the parameters of the test that decides whether to repeat the previous report, for result.json.
 
-        They are the largest distance at which the previous report counts as good, and the approximate mean absolute
-        noise in the threshold and in each test, which is 1 divided by the respective epsilon. All are in the unit of
-        distance and depend only on the problem.
+        These are the largest distance at which the previous report counts as good, and the approximate mean absolute
+        noise added to the threshold and in each test. Each mean is 1 divided by the respective epsilon. All three
+        values are in the unit of distance and depend only on the problem.
         """
         terms = problem.declared.terms(problem.data)
         return {

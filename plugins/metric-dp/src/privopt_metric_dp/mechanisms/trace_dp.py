@@ -38,7 +38,7 @@ _READ = (
 
 @frozen(kw_only=True, eq=False)
 class TraceRelease(MatrixRelease):
-    """A release that contains a matrix for fresh reports and the parameters of the test for repeating a report.
+    """A release with a matrix for fresh reports and the parameters of the test for repeating a report.
 
     Attributes:
         prediction: The parameters of the test. Sampling uses exactly the values that were certified.
@@ -95,7 +95,7 @@ class TraceDP(MetricDP):
 
     @classmethod
     def over(cls, data: MetricData, terms: Terms) -> Self:
-        """Return the notion for a problem's required pairs, including the wording of its guarantee.
+        """Create the notion for the record pairs that a problem's guarantee covers, including its wording.
 
         Args:
             data: The data of the problem.
@@ -132,7 +132,7 @@ class TraceDP(MetricDP):
     def keys(cls) -> None:
         """Declare no keys, because problem files never name this notion.
 
-        They name metric DP instead, which mechanisms for traces replace with this notion.
+        Problem files name metric DP, and mechanisms for traces use this notion in its place.
         """
 
     @classmethod
@@ -144,7 +144,7 @@ class TraceDP(MetricDP):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return sentences about which parts of the guarantee ``verify`` checks, and which it does not check.
+        """Return sentences about what ``verify`` checks and what it does not check.
 
         The sentences for metric DP come first. They are followed by sentences about the noise in tests, and about the
         number and times of reports, which are public.
@@ -161,9 +161,10 @@ class TraceDP(MetricDP):
         return checked, unchecked
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify the matrix for fresh reports and the noise in the tests that may repeat them, in exact arithmetic.
+        """Certify the matrix for fresh reports and the noise in the tests for repeating them, in exact arithmetic.
 
-        The matrix is checked for all pairs of records that the guarantee covers, and the noise also for every output.
+        The matrix is checked for all pairs of records that the guarantee covers. The noise is checked for these pairs
+        and every output, or by a single comparison if the guarantee covers a region.
         """
         fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:

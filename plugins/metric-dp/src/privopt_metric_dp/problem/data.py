@@ -166,7 +166,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 
 def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) -> Floats:
-    """Derive error bounds for costs averaged over a region from error bounds for the costs at its vertices.
+    """Bound the errors in costs averaged over a region, given bounds on the errors in the costs at its vertices.
 
     Args:
         errors: Array of shape (N,) or (N, K) with bounds on the errors in the costs at the vertices.
@@ -182,18 +182,19 @@ def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) ->
 
 
 def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, RegionVertices | None]:
-    """Read the records and outputs, and build the region that the guarantee covers if ``privacy.everywhere`` is set.
+    """Read the records and outputs, and build the region if ``privacy.everywhere`` is set.
 
     Args:
         problem: The parsed problem file.
         gather: The collector to which faults are added.
 
     Returns:
-        The records and outputs for which losses are computed, the declared records, and the region or None. If there is
-        a region, losses are computed for all of its vertices, beginning with the declared records.
+        The records and outputs for which losses are computed, the declared records, and the region that the guarantee
+        covers, or None if there is no region. If there is one, losses are computed for all of its vertices, the first
+        of which are the declared records.
 
     Raises:
-        InputError: Faults found so far make the next step impossible. The error reports all of them.
+        InputError: The faults found so far make it impossible to continue. The error reports all of them.
     """
     distance, listed, file = problem.distance, problem.outputs, gather.file
     # Whether the outputs are the records. If outputs are to be chosen among the records, this is the case until then.
@@ -227,7 +228,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
 
 
 def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Spaces) -> Metric:
-    """Return the metric for the privacy constraints in a region, which measures shortest paths along its edges.
+    """Return the metric of shortest-path lengths along a region's edges, for the privacy constraints.
 
     Args:
         problem: The parsed problem file.
@@ -378,8 +379,8 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
         ids_alone: Whether points without coordinates are accepted.
 
     Raises:
-        InputError: A file contains faults, a declared size is invalid, or ``unit`` is given for places without planar
-            coordinates.
+        InputError: A file contains faults, a declared size is invalid, or ``unit`` is set although the places have no
+            planar coordinates.
         DoesNotHoldError: A release is being verified, and the problem declares more places than the release contains
             (see :func:`check_places`).
     """
@@ -449,7 +450,8 @@ class MetricInstance(Generic[D]):
         declared: The parsed problem file. It is a :class:`MetricProblem`, a subclass with additional keys for a
             mechanism, or another class supported by a mechanism's own ``load``.
         _data: The contents of the files as arrays, with all possible outputs.
-        _chosen: A list that is empty until outputs have been chosen, and then contains the data for the chosen outputs.
+        _chosen: An empty list until outputs have been chosen, and afterwards a list containing the data for these
+            outputs.
     """
 
     declared: D

@@ -55,7 +55,9 @@ __all__ = [
 
 
 def rounding(cost: Floats) -> Floats:
-    """Return a bound on the rounding errors in each record's costs, which is 2^-40 times its largest absolute cost.
+    """Return a bound on the rounding errors in each record's costs.
+
+    Each bound is 2^-40 times the record's largest absolute cost.
 
     Args:
         cost: Array of shape (N, K) with the costs. They must be computed without cancellation, so that their relative
@@ -127,7 +129,7 @@ class DistanceKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """Return the class whose fields declare the keys of this kind's table. It is always ``cls`` itself."""
+        """Return ``cls``, whose fields declare the keys that this kind accepts in its table of a problem file."""
         return cls
 
     @abstractmethod
@@ -163,7 +165,7 @@ class DistanceKind(ABC):
         raise InputError([Fault(file, "privacy.everywhere", actual, "streets, or points in a plane or on the earth")])
 
     def unit(self, records: Space) -> str:
-        """Return the name of the unit of distance in the singular, such as "km". Epsilon is per this unit."""
+        """Return the singular name of the unit of distance, such as "km". Epsilon is given per this unit."""
         return "km"
 
     def way(self, records: Space) -> str:
@@ -226,7 +228,7 @@ class LossKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """Return the class whose fields declare the keys of this kind's table. It is always ``cls`` itself."""
+        """Return ``cls``, whose fields declare the keys that this kind accepts in its table of a problem file."""
         return cls
 
     @abstractmethod
@@ -240,9 +242,9 @@ class LossKind(ABC):
         """
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return an array of shape (N,) with upper bounds on how far each record's costs may exceed the exact ones.
+        """Return an array of shape (N,) with upper bounds on how much each record's costs may exceed the exact ones.
 
-        Lower bounds on the expected loss are reduced by these amounts. By default, each is 2^-40 times the record's
+        Lower bounds on the expected loss are reduced accordingly. By default, each bound is 2^-40 times the record's
         largest cost, which covers the rounding errors in sums without cancellation.
 
         Args:
@@ -252,10 +254,10 @@ class LossKind(ABC):
         return rounding(cost)
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return upper bounds on how much the computed costs fall below the exact ones.
+        """Return upper bounds on how much the computed costs may fall below the exact ones.
 
-        They determine how many digits of a lower bound are shown. By default, they are the bounds that :meth:`excess`
-        returns for the same arguments.
+        These bounds determine how many digits of a lower bound on the loss are shown. By default, they are the same as
+        those returned by :meth:`excess`.
 
         Returns:
             Array of shape (N, K), or (N, 1) if each bound applies to all costs of a record.
@@ -281,7 +283,7 @@ MAX_EPSILON: Final = Fraction(10**150)
 
 
 def _check_epsilon(value: Fraction) -> str | None:
-    """Describe the valid values if an epsilon per unit of distance is invalid, or return None if it is valid."""
+    """Return a description of the valid values if ``value`` is not a valid epsilon, or None if it is."""
     return positive(value) or (None if value <= MAX_EPSILON else f"a number of at most {float(MAX_EPSILON):g}")
 
 
@@ -292,8 +294,8 @@ class MetricNotion:
     Attributes:
         kind: The name of the notion in problem files.
         epsilon: The exact epsilon per unit of distance.
-        neighbours_within: The largest distance of a pair that the guarantee must cover, or None if it must cover every
-            pair.
+        neighbours_within: The distance up to which the guarantee must cover a pair of records, or None if it must cover
+            every pair.
         kit: The name of a Hypothesis strategy for problems with this notion (see :class:`LossKind`).
     """
 
@@ -324,7 +326,7 @@ class MetricPrivacy(MetricNotion):
 
 
 def _check_corner(value: tuple[float, ...]) -> str | None:
-    """Describe the valid values if a grid's corner [lat, lon] is invalid, or return None if it is valid."""
+    """Return a description of the valid values if a grid's corner [lat, lon] is invalid, or None if it is valid."""
     if len(value) == 2 and -90 <= value[0] <= 90 and -180 <= value[1] <= 180:
         return None
     return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
@@ -339,7 +341,7 @@ MOST_RECORDS: Final = 10_000_000
 
 
 def _check_count(value: int) -> str | None:
-    """Describe the valid values if a number of places is out of range, or return None if it is valid."""
+    """Return a description of the valid values if a number of places is out of range, or None if it is valid."""
     return None if 1 <= value <= MOST_RECORDS else f"a whole number from 1 to {MOST_RECORDS:,}"
 
 

@@ -27,7 +27,7 @@ _UNNAMED = "unit of distance"
 
 @frozen(kw_only=True)
 class Euclidean(DistanceKind):
-    """Straight-line distance between planar points, by default in km, or between vectors."""
+    """Straight-line distance between vectors or between planar points, whose coordinates are in km by default."""
 
     kind: ClassVar[str] = "euclidean"
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "mesh"})
@@ -77,7 +77,7 @@ class Haversine(DistanceKind):
     kind: ClassVar[str] = "haversine"
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the great-circle metric between the places, in km."""
+        """Return the metric of great-circle distances in km."""
         return HaversineMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:

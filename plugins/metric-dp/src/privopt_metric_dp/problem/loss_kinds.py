@@ -272,8 +272,9 @@ class TravelCost(LossKind):
         Returns:
             A tuple of four values. The first is a list with the travel distances from records, of shape (N, T),
             followed by those from outputs, of shape (K, T), unless the outputs are the records. The second contains the
-            weights of the targets, of shape (T,). The third is the length of the unit in km if distances are integers,
-            or else None. The fourth is the problem file's key for the roads, for error messages.
+            weights of the targets, of shape (T,). The third is the length of the unit in km if distances are integer
+            multiples of a unit, and otherwise None. The fourth is the key of the roads in the problem file, for error
+            messages.
 
         Raises:
             InputError: A target is unknown, or cannot be reached from some record or output.
@@ -367,7 +368,7 @@ def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
 
 
 def _unreachable_fault(spaces: Spaces, where: str, actual: str, roads: Roads | None, ids: Sequence[str]) -> Fault:
-    """Return a fault for an infinite loss that names the places that are not connected.
+    """Return a fault that reports an infinite loss and names the places that are not connected.
 
     Args:
         spaces: The records and outputs, with the name of the problem file.

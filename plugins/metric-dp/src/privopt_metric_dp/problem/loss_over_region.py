@@ -71,7 +71,7 @@ class Spread:
     places: Floats
 
     def vertex_masses(self, size: int) -> Floats:
-        """Return the probability, for each vertex, that a random person is snapped to it.
+        """Return, for each vertex, the probability that a random person is snapped to it.
 
         Args:
             size: The number of vertices.
@@ -80,9 +80,9 @@ class Spread:
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return the mean costs of all outputs at each vertex, weighted by the probability of being snapped to it.
+        """Return the mean cost of each output, weighted by the probability of being snapped to each vertex.
 
-        Entry (c, k) is the mean of lambda_c(X) c(X, k) over the position X of a random person. Here lambda_c(X) is the
+        Entry (c, k) is the mean of lambda_c(X) c(X, k) over the position X of a random person. Here, lambda_c(X) is the
         probability that X is snapped to vertex c, and c(X, k) is the cost of reporting output k at X.
 
         Args:

@@ -31,15 +31,16 @@ takes 2 s."""
 class MetricData:
     """The arrays of a metric problem with N records, K outputs and P required pairs.
 
+    Required pairs are the pairs of records that the guarantee must cover.
+
     Attributes:
         records: The places to protect.
         outputs: The places that may be released. These are the records if the file has no [outputs] table.
-        metric: The distances used in the privacy constraints, which are computed on request instead of being stored in
+        metric: The distances used in the privacy constraints. They are computed on request instead of being stored in
             an N x N table. The constructor also accepts a function that returns the metric and is called on first
             access.
         epsilon: The exact epsilon per ``unit``.
-        within: The largest distance of a required pair (one that the guarantee must cover), or None if every pair is
-            required.
+        within: The distance up to which a pair is required, or None if every pair is required.
         unit: The unit of distance.
         loss_unit: The unit of ``cost``.
         prior: Array of shape (N,) with the probability of each record or, in a region, the probability that a person is
@@ -141,10 +142,10 @@ class MetricData:
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Return whether the guarantee certainly covers each pair, judging by its exact distance.
+        """Return, for each pair, whether the guarantee certainly covers it at its exact distance.
 
-        Lower bounds on the loss use only such pairs, so that they are valid for every mechanism that satisfies the
-        declared guarantee.
+        A pair may be treated as covered only because its distance was rounded. Lower bounds on the loss do not use such
+        pairs, so that they are valid for every mechanism that satisfies the declared guarantee.
 
         Args:
             pairs: Array of shape (P, 2) with the record indices of pairs that are treated as covered.
@@ -157,9 +158,10 @@ class MetricData:
 
     @cached_property
     def required(self) -> tuple[Ints, Floats]:
-        """The pairs that the guarantee covers and their distances, as arrays of shape (P, 2) and (P,).
+        """The pairs of records that the guarantee covers and their distances, as arrays of shape (P, 2) and (P,).
 
-        A pair consists of two record indices i < j. In a region, the pairs are its edges, which imply all other pairs.
+        Each pair consists of two record indices i < j. If the guarantee covers a region, only the edges of the region
+        are included, because they imply all other pairs.
         """
         if self.region is not None:
             edges = self.region.edges
@@ -190,7 +192,9 @@ class MetricData:
         return self.required[1]
 
     def between(self, pairs: Ints) -> Floats:
-        """Return the distances between pairs of records, reusing the known distances of the pairs in :attr:`standing`.
+        """Return the distances between pairs of records.
+
+        If the pairs are those in :attr:`standing`, their known distances are reused.
 
         Args:
             pairs: Array of shape (P, 2) with record indices. The pairs need not be required.
@@ -204,7 +208,7 @@ class MetricData:
         return distances if is_known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return distances that never exceed the exact ones, replacing those given where necessary.
+        """Return the given distances, replacing any that may exceed the exact ones.
 
         The replacements are computed distances, which are rounded down and therefore never exceed the exact ones.
 
@@ -238,9 +242,9 @@ class MetricData:
     def standing(self) -> tuple[Ints, Floats]:
         """The pairs that the certificate checks, with distances, as arrays of shape (S, 2) and (S,).
 
-        These are usually the pairs in :attr:`needed`. All required pairs are checked instead if there are many of them
-        and the metric does not determine which ones imply the others, because searching for a subset would take too
-        long.
+        These are usually the pairs in :attr:`needed`. However, if there are many required pairs and the metric does not
+        determine which of them imply the others, all required pairs are checked, because searching for a subset would
+        take too long.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
@@ -268,7 +272,7 @@ class MetricData:
         """The distances from records to outputs, as an array of shape (N, K).
 
         Raises:
-            InputError: The distance is a matrix, and ``distance.output_matrix`` is missing.
+            InputError: Distances are read from a matrix, and ``distance.output_matrix`` is missing.
         """
         if not self.crossed:
             expectation = "the distances from records to outputs, which this mechanism needs"

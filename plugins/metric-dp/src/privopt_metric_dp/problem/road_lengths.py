@@ -51,11 +51,11 @@ class _Lengths:
     """The lengths of E roads whose ends both have positions.
 
     Attributes:
-        rows: Array of shape (E,) with the row index of each road in the table, beginning at 0.
+        rows: Array of shape (E,) with the row index of each road in the table, counted from 0.
         km: Array of shape (E,) with the length of each road in km, rounded down.
         straight: Array of shape (E,) with the distance in km between the positions of the two ends.
         min_straight: Array of shape (E,) with lower bounds in km on the distance between the true positions of the two
-            ends, which allow for rounded coordinates and for errors in the model of the earth.
+            ends. The bounds allow for rounded coordinates and for the inaccuracy of a spherical earth.
     """
 
     rows: Ints
@@ -65,13 +65,15 @@ class _Lengths:
 
     @property
     def ratio(self) -> float | None:
-        """The median ratio of road length to straight-line distance, or None if no road connects two positions."""
+        """The median ratio of road length to straight-line distance, or None if all straight lines have length 0."""
         is_apart = self.straight > 0
         return float(np.median(self.km[is_apart] / self.straight[is_apart])) if is_apart.any() else None
 
 
 def compare_lengths(edges: File, records: Space) -> Iterator[str]:
-    """Yield warnings about roads that seem too short given the positions of their ends, and about units other than km.
+    """Yield warnings about roads that seem too short, and about lengths that are probably not in km.
+
+    Lengths are compared with the straight lines between the positions of the roads' ends.
 
     Args:
         edges: The file of roads, with the columns ``from``, ``to`` and ``km``.

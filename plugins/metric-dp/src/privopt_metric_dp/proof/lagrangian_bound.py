@@ -117,7 +117,7 @@ class Multipliers:
         return self.map_rows(lambda pairs, values: (rows[pairs], values))
 
     def freer(self, gain: Floats) -> Multipliers:
-        """Return the multipliers times ``exp(-gain)``, for use with constraints that allow larger log ratios.
+        """Return the multipliers scaled by ``exp(-gain)``, for use with constraints that allow larger log ratios.
 
         A multiplier f enters the bound through the term ``exp(eps d) f``. Without scaling, this term would increase by
         about ``exp(eps d) gain f``, which could make the bound useless even for a gain of 1e-9 if ``eps d`` is 5 or
@@ -227,7 +227,7 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
 
 @jit(few=lambda candidates, *_: bool(candidates.size <= MAX_INTERPRETED_COSTS))
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
-    """Select one output's multipliers that are worth storing, write them to arrays, and return their number.
+    """Select the multipliers of one output that are worth storing, write them to arrays, and return their number.
 
     For each first record i, the smallest multipliers are left out as long as their sum is at most spare[i]. To avoid
     sorting, multipliers are classified by their binary exponents relative to spare[i].
@@ -270,7 +270,7 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
 
 
 def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
-    """Return one output's multipliers that are worth storing, as an array of constraint indices and one of values.
+    """Return the multipliers of one output that are worth storing.
 
     Args:
         candidates: Array of shape (C,) with the indices of the constraints that have a nonzero multiplier, sorted by
@@ -278,6 +278,9 @@ def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats
         f: Array of shape (C,) with the multipliers for these constraints, which are positive.
         source: The first record of each constraint, by constraint index.
         spare: Array of shape (N,) with the largest sum of multipliers that may be left out for each first record.
+
+    Returns:
+        An array of constraint indices, and an array of the multipliers for these constraints.
     """
     rows, values = np.empty(len(candidates), dtype=np.uint32), np.empty(len(candidates))
     count = _select_rows(candidates, f, source, spare, rows, values)
@@ -491,8 +494,8 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
         multipliers: Any multipliers. Those for outputs whose sums overflow are treated as 0.
 
     Returns:
-        The bound that the multipliers prove or, if it is larger, the trivial bound: the loss if every record reports
-            its cheapest output. If there are no pairs, the trivial bound is the optimum.
+        The bound that the multipliers prove, or the trivial bound if that is larger. The trivial bound is the loss if
+        every record reports its cheapest output. If there are no pairs, it is the optimum.
 
     Raises:
         OutOfTime: The time limit expired.

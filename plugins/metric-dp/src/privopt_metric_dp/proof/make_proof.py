@@ -139,14 +139,14 @@ def prove(
 def _make_trees(
     multipliers: SparseMultipliers, bound: float, data: MetricData, weighted: Floats, spare: float
 ) -> Trees | None:
-    """Return a proof that stores multipliers as trees, if that is possible without losing too much of the bound.
+    """Return a proof that stores multipliers as trees, unless this is impossible or would lower the bound too much.
 
     Args:
         multipliers: The multipliers that are worth storing.
         bound: The bound that these multipliers prove.
         data: The problem's data.
         weighted: Array of shape (N, K) with the costs times the prior.
-        spare: How much lower than ``bound`` the bound proved by the trees may be.
+        spare: The largest acceptable difference between ``bound`` and the bound that the trees prove.
 
     Returns:
         The proof, or None if the multipliers do not form trees or the bound is too low.
@@ -169,10 +169,10 @@ def prove_over_streets(
     gap: float,
     memory_limit: float,
 ) -> tuple[Proof, float] | None:
-    """Turn multipliers into a proof of a bound for reports anywhere on the streets, and return it with this bound.
+    """Prove a lower bound on the loss of mechanisms that may report any point on the streets.
 
-    The multipliers come from an LP whose outputs are the so-called priced records. The bound is computed with these
-    outputs rather than those of the release.
+    The multipliers come from an LP whose outputs are the priced records, which are the records that have dual
+    multipliers. The bound is computed with these outputs rather than those of the release.
 
     Args:
         multipliers: The multipliers for the pairs in ``data.needed``, with the priced records as outputs.
@@ -184,7 +184,7 @@ def prove_over_streets(
         memory_limit: The largest number of bytes to allocate.
 
     Returns:
-        The proof and the bound that it states, or None if there is not enough memory or if the multipliers prove no
+        The proof and the bound that it states, or None if there is not enough memory or if the multipliers do not prove
         more than the trivial bound.
     """
     assert data.over is not None  # records are priced only if outputs are chosen

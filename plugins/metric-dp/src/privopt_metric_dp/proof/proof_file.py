@@ -100,8 +100,8 @@ class Proof(ABC):
         Args:
             data: The problem's data.
             weighted: Array of shape (N, K) with the costs times the prior.
-            value: The loss of the release. If only rounding errors would make the stated bound exceed it, the unit is
-                chosen so that it does not.
+            value: The loss of the release. If the proved bound exceeds this loss only because of rounding errors, the
+                unit is chosen so that the stated bound does not.
         """
         lower, upper = self.enclose_bound(data, weighted)
         if not math.isfinite(upper - lower):
@@ -135,10 +135,10 @@ class Proof(ABC):
         return bound
 
     def write(self, folder: Path) -> None:
-        """Write proof.npz, compressed where possible.
+        """Write proof.npz.
 
-        `read_proof` rejects files that unpack to many times their size. If compression would produce such a file, the
-        arrays named in ``STORED`` are written uncompressed.
+        All arrays are compressed, unless the compressed file would unpack to so many times its size that `read_proof`
+        might reject it. In that case, the arrays named in ``STORED`` are written uncompressed.
 
         Args:
             folder: The release folder.

@@ -54,7 +54,7 @@ class Rows(Proof):
     def of(
         cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
     ) -> Self:
-        """Return a proof with the solver's multipliers that are worth storing (see :func:`select_multipliers`).
+        """Build a proof from the solver's multipliers that are worth storing (see :func:`select_multipliers`).
 
         Args:
             multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
@@ -74,9 +74,9 @@ class Rows(Proof):
         spare: float,
         fields: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Round multipliers and return a proof whose bound is at most ``spare`` lower than that of the originals.
+        """Round multipliers and return a proof whose bound is lower than the original one by at most ``spare``.
 
-        Single precision with the last bits rounded off is tried first, then full single precision. If neither is
+        Single precision with the last bits rounded off is tried first, followed by full single precision. If neither is
         accurate enough, double precision is used.
 
         Args:
