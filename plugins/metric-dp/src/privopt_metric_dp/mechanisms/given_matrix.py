@@ -129,8 +129,7 @@ class GivenMatrix:
     def measure_epsilon(
         self, data: MetricData, privacy: MatrixConstraint | None = None, report: Callable[[str], object] | None = None
     ) -> LeastEpsilon:
-        """Return the smallest epsilon that the matrix satisfies for all required pairs, with the pair that determines
-        it.
+        """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair that sets it.
 
         Required pairs are the pairs of records that the guarantee covers.
 

@@ -77,7 +77,8 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     ) -> Sequence[str]:
         """Return the base class's sentences, followed by one that states the epsilon of each fresh report.
 
-        The epsilon of the first report is stated separately from that of later ones.
+        The epsilon of the first report differs from that of later ones. If there is a total budget, the sentence after
+        it says how many reports the budget covers.
         """
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""

@@ -55,7 +55,7 @@ class _Lengths:
         km: Array of shape (E,) with the length of each road in km, rounded down.
         straight: Array of shape (E,) with the distance in km between the positions of the two ends.
         min_straight: Array of shape (E,) with lower bounds in km on the distance between the true positions of the two
-            ends. The bounds allow for rounded coordinates and for the inaccuracy of a spherical earth.
+            ends. The bounds allow for rounded coordinates and for errors in the model of the earth.
     """
 
     rows: Ints

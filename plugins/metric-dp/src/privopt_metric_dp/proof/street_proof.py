@@ -41,9 +41,9 @@ __all__ = ["Streets"]
 
 @frozen(kw_only=True, eq=False)
 class Streets(Rows):
-    """A proof of a bound for reports anywhere on the streets, with multipliers for a separate set of outputs.
+    """A proof of a bound for reports anywhere on the streets.
 
-    These outputs are records, which are called priced. They may differ from the release's outputs.
+    The multipliers are for a separate set of outputs, the priced records, which may differ from the release's outputs.
 
     Attributes:
         bound_outputs: Array of shape (J,) and type int64 with the indices of the priced records in ascending order. The
@@ -60,7 +60,8 @@ class Streets(Rows):
 
         Args:
             data: The problem's data, with chosen outputs.
-            weighted: Not used, because the bound depends on the costs of the priced records instead.
+            weighted: Unused, because the bound depends on the costs of the priced records instead. These are the
+                records for which the proof contains multipliers.
 
         Raises:
             CertificationError: A constraint belongs to a pair that the guarantee neither covers nor implies, the
@@ -82,7 +83,7 @@ class Streets(Rows):
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions of `Rows.numbers`, and one that checks the indices of the priced records."""
+        """Yield the conditions of `Rows.numbers`, preceded by a condition on the indices of the priced records."""
         priced = parts["bound_outputs"]
         is_valid = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
         yield "bound_outputs", is_valid, f"record numbers from 0 to {shape[0] - 1}, in increasing order"
@@ -90,15 +91,15 @@ class Streets(Rows):
 
 
 def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -> Inside:
-    """Return the positions of the records that lie inside a street piece between two priced records.
+    """Return the positions of the records inside street pieces between two priced records.
 
     A record is priced if the proof contains multipliers for it as an output.
 
     Args:
         data: The problem's data.
         priced: Array of shape (J,) with the indices of the priced records in ascending order.
-        to_priced: Array of shape (N, J) with the distances from records to priced records. They are needed only for
-            ``Inside.chord``, which is 0 if this is None.
+        to_priced: Array of shape (N, J) with the distances from records to priced records. It is needed only for
+            ``Inside.chord``. If None, the chord is 0.
 
     Raises:
         CertificationError: The loss is not a path length along undirected streets whose lengths are known as exact

@@ -59,12 +59,15 @@ def _round_up(x: float) -> float:
 
 @jit()
 def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
-    """Sort the records of one output's trees so that children precede parents, and return False if there is a cycle.
+    """Sort the records of one output's trees so that children precede their parents.
 
     Args:
         parent: Array of shape (N,) with the parent of each record. A root is its own parent.
         waiting: A workspace of shape (N,), used to count the children of each record that have not been sorted yet.
         order: Array of shape (N,), to which the sorted records are written.
+
+    Returns:
+        True on success, or False if the parents form a cycle.
     """
     n = len(parent)
     waiting[:] = 0
@@ -95,9 +98,9 @@ def _enclose_left(  # type: ignore[no-untyped-def]
 ):
     """Compute lower and upper bounds on min_k left_ik for each record i.
 
-    Here left_ik is the amount that the recursion in the module docstring leaves at record i for output k. It increases
-    with the costs and decreases with the factors, so lower bounds are computed from upper bounds on the factors, and
-    vice versa.
+    Here, left_ik is the amount left at record i for output k by the recursion in the module docstring. This amount
+    increases with the costs and decreases with the factors, so lower bounds are computed from upper bounds on the
+    factors, and vice versa.
 
     Args:
         cost, max_cost: Arrays of shape (N, K) with the costs times the prior. Up to rounding, the exact costs lie in
@@ -107,14 +110,14 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         relative_error: The relative rounding error of ``cost`` and ``max_cost``.
         prices: Array of shape (N,) with the prices y.
         parents: Array of shape (K, N) with the parent of each record for each output. A root is its own parent.
-        is_above: Boolean array of shape (K, N) that says whether each record is above its parent.
+        is_above: Boolean array of shape (K, N) that is True for records above their parent.
         edges: Array of shape (K, N) with the index of the pair formed by each record and its parent.
         growth, lower: Arrays of shape (E + 1,) with upper and lower bounds on each pair's factor.
         smallest, greatest: Arrays of shape (N,) filled with infinity, to which the lower and the upper bounds are
             written.
 
     Returns:
-        The index of an output whose parents form a cycle, or -1 if no output has a cycle.
+        The index of an output whose parents form a cycle, or -1 if there is no such output.
     """
     n = cost.shape[0]
     waiting, order = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
@@ -186,7 +189,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
 
 @jit(few=lambda *arguments: bool(arguments[-1].size <= MAX_INTERPRETED_COSTS))
 def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
-    """Encode the trees that each output's constraints form, with the highest record of each tree as its root.
+    """Encode the trees that each output's constraints form. The highest record of each tree becomes its root.
 
     Args:
         starts, rows: The constraints with nonzero multipliers for each output, as in :class:`SparseMultipliers`.
@@ -257,9 +260,9 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
 class Trees(Proof):
     """A proof that consists of a price per record and trees for each output, which together determine the multipliers.
 
-    In an output's tree, a record is either above or below its parent. The output's probability at a record above its
-    parent is exp(eps d) times that at the parent, where d is the distance between the two. Below the parent, the factor
-    is exp(-eps d).
+    In an output's tree, each record except the root lies either above or below its parent. Let d be the distance
+    between the two. The output's probability at the record is exp(eps d) times its probability at the parent if the
+    record lies above, and exp(-eps d) times that probability if it lies below.
 
     Attributes:
         prices: Array of shape (N,) and type float64 with the prices of the records, all finite.
@@ -278,7 +281,7 @@ class Trees(Proof):
     def of(cls, multipliers: SparseMultipliers, cost: Floats) -> Self | None:
         """Return a proof that stores the trees formed by the given multipliers, or None if they do not form trees.
 
-        The result is also None if a sum overflows or a factor is too large, because no bound would be proved.
+        None is also returned if a sum overflows or a factor is too large, because no bound would be proved.
 
         Args:
             multipliers: The nonzero multipliers, output by output.
@@ -367,6 +370,6 @@ class Trees(Proof):
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the only condition on the arrays' values: all prices must be finite (see :meth:`Proof.numbers`)."""
+        """Yield the only condition on the arrays' values: all prices are finite (see :meth:`Proof.numbers`)."""
         # Every code is valid because differences are taken modulo N. Cycles are detected when the bound is evaluated.
         yield "prices", bool(np.isfinite(parts["prices"]).all()), "finite numbers"

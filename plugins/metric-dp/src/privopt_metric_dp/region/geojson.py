@@ -36,7 +36,7 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     gaps narrower than about one triangle disappear, so parts that are separated by a narrow gap become connected.
 
     Args:
-        region: The GeoJSON file, in longitudes and latitudes, or in km if ``planar`` is True.
+        region: The GeoJSON file, with coordinates in longitude and latitude, or in km if ``planar`` is True.
         side_km: The side length of a triangle in km.
         planar: Whether coordinates are x and y in km.
         file, key: The names of the problem file and of the key that specifies the side length, for error messages.
@@ -89,14 +89,17 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
 
 
 def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
-    """Convert a closed ring of shape (M, 2) from km, or from longitudes and latitudes, to millimetres in the plane."""
+    """Convert a closed ring of shape (M, 2) to millimetres in the plane.
+
+    Its coordinates are longitudes and latitudes if there is a projection, and otherwise x and y in km.
+    """
     if projection is None:
         return ring * MM_PER_KM
     return projection.to_plane(degrees_in_units(ring[:, ::-1])).astype(np.float64)
 
 
 def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
-    """Return the polygons in a GeoJSON file, each as a list that contains its outer ring and its holes.
+    """Return the polygons in a GeoJSON file, each as a list of its outer ring followed by its holes.
 
     As a side effect, the copy of the file that a release publishes is reduced to the polygons' coordinates.
 

@@ -30,7 +30,7 @@ _NEAREST_SIDES: Final = 4  # largest number of listed candidates; if there are m
 
 
 class Cells(NamedTuple):
-    """A regular grid that indexes boxes (axis-parallel rectangles) by the cells that they intersect.
+    """A regular grid that indexes boxes (axis-aligned rectangles) by the cells that they intersect.
 
     The cell in column c and row r has the index c + r * shape[0].
 
@@ -38,8 +38,8 @@ class Cells(NamedTuple):
         origin: Array of shape (2,) with the lower left corner in mm.
         side: The side length of a cell in mm.
         shape: Array of shape (2,) with the number of columns (along x) and the number of rows (along y).
-        start: Array of shape (cells + 1,) with offsets. The entries for cell c begin at start[c] in ``items`` and end
-            before start[c + 1].
+        start: Array of shape (cells + 1,) with offsets. The elements ``start[c]:start[c + 1]`` of ``items`` belong to
+            cell c.
         items: The indices of the boxes that intersect each cell, cell by cell.
     """
 
@@ -83,7 +83,7 @@ class Cells(NamedTuple):
 
 
 def _bounding_boxes(corners: Ints) -> tuple[Ints, Ints]:
-    """Return the lower left and the upper right corners of polygons' bounding boxes, as arrays of shape (S, 2).
+    """Return the lower left and upper right corners of the bounding boxes of polygons, as arrays of shape (S, 2).
 
     Args:
         corners: Array of shape (S, m, 2) with the corners of each polygon.
@@ -109,7 +109,7 @@ class Triangles:
         return Cells.of(*_bounding_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
-        """Find the first triangle that contains each position. Triangles include their sides.
+        """Find, for each position, the first triangle that contains it, with sides counted as part of a triangle.
 
         Args:
             positions: Array of shape (B, 2) with x and y in mm.
@@ -143,9 +143,10 @@ class Triangles:
 def _locate_triangles(
     positions: Any, corners: Any, origin: Any, cell_mm: int, shape: Any, start: Any, items: Any, hits: Any, shares: Any
 ) -> None:  # pragma: no cover - compiled, or on Python's integers
-    """Find the triangle that contains each position, using only the signs of integers.
+    """Find the triangle that contains each position, in exact integer arithmetic.
 
-    A position is tested only against triangles whose bounding boxes contain it, so no product exceeds 2^62.
+    A position is tested only against triangles whose bounding boxes contain it. If the triangles extend over less than
+    2^31 mm, no product therefore exceeds 2^62.
 
     Args:
         positions: Array of shape (B, 2) with x and y in mm.
@@ -212,14 +213,15 @@ class Sides:
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
         """Find, for each position, the nearest point on any of the sides.
 
-        If several points are equally near, the one on the side with the lowest index is returned.
+        If several points are equally near, the one on the side with the lowest index is returned. The nearest point is
+        given as a weighted mean of the tail and the head of its side.
 
         Args:
             positions: Array of shape (B, 2) with x and y in mm.
 
         Returns:
-            The indices of the sides, of shape (B,), integer weights of the sides' tails and heads, of shape (B, 2), and
-            the distances in mm as doubles, of shape (B,). The nearest point is the weighted mean of tail and head.
+            Three arrays: the index of each position's side, of shape (B,), integer weights of the side's tail and head,
+            of shape (B, 2), and the distance in mm as a double, of shape (B,).
         """
         count = len(positions)
         # The candidates for each position, whose distances are equal up to floating-point rounding, and their number.
@@ -240,7 +242,7 @@ class Sides:
         return self._divide_sides(positions, nearest_sides)
 
     def _select_nearest(self, position: list[int], sides: list[int]) -> int:
-        """Return the index of the first side that is nearest to a position, comparing distances as rationals.
+        """Return the index of the side nearest to a position, or of the first such side, by comparing exact distances.
 
         Args:
             position: The position, as x and y in mm.
@@ -263,13 +265,15 @@ class Sides:
     def _divide_sides(self, positions: Ints, numbers: Ints) -> tuple[Ints, Any, Floats]:
         """Find, for each position, the nearest point on a given side, and the distance to it.
 
+        The nearest point is given as a weighted mean of the side's tail and head.
+
         Args:
             positions: Array of shape (B, 2) with x and y in mm.
             numbers: Array of shape (B,) with the index of the side for each position.
 
         Returns:
-            The array ``numbers``, integer weights of the sides' tails and heads, of shape (B, 2), and the distances in
-            mm as doubles, of shape (B,). The nearest point is the weighted mean of tail and head.
+            Three arrays: ``numbers`` itself, integer weights of the side's tail and head, of shape (B, 2), and the
+            distance in mm as a double, of shape (B,).
         """
         directions = self.heads[numbers] - self.tails[numbers]
         offsets = positions - self.tails[numbers]
@@ -324,8 +328,8 @@ def _find_nearest_sides(
 ) -> None:  # pragma: no cover - compiled
     """Find and count the sides that may be nearest to each position, given the rounding errors of distances.
 
-    If the nearest point is a common end of several sides, these count as one. The search starts at the cell of the
-    position, or the cell nearest to it, and continues in rings until no farther cell can contain a nearer side. The
+    Several sides count as one if the nearest point is their common end. The search starts at the cell that contains the
+    position, or at the nearest cell, and continues in rings until no cell farther away can contain a nearer side. The
     error of each distance is less than (distance + reach) 2^-46.
 
     Args:

@@ -47,17 +47,17 @@ cover hardly any area but force the rows of their corners to be almost equal."""
 
 
 def plane_of(records: Space) -> Plane:
-    """Triangulate the given places, and return the resulting plane region.
+    """Triangulate the given places, and return the resulting region of the plane.
 
-    Places of a mesh or a grid keep their triangles. For all other places, a Delaunay triangulation is computed.
-    Vertices are integers in millimetres, so that areas and orientations are exact. The limit on the region's extent
-    keeps the products of two coordinate differences below 2^63.
+    The places of a mesh or a grid keep their triangles. For all other places, a Delaunay triangulation is computed.
+    Vertices are integers in millimetres, so areas and orientations are exact. The limit on the region's extent keeps
+    the products of two coordinate differences below 2^63.
 
     Args:
         records: Planar places in km, or geographic places, which are projected (:class:`Projection`).
 
     Raises:
-        InputError: Places coincide, all lie on one line, or are too far apart.
+        InputError: Some places coincide, all places lie on one line, or they are too far apart.
     """
     assert records.coordinates is not None  # kinds of distance with a plane require coordinates
     projection = records.projection
@@ -184,7 +184,7 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
 
 
 def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
-    """Remove nearly flat triangles whose longest side is their only boundary side.
+    """Remove nearly flat triangles whose longest side is also their only side on the boundary.
 
     Every point remains a corner of some triangle.
 
@@ -252,11 +252,11 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
 
 
 def _refined_size(plane: Plane, ratio: float) -> int:
-    """Return a lower bound on the number of vertices after sides are halved until none is longer than a limit.
+    """Return a lower bound on the number of vertices after repeatedly halving all sides until none is too long.
 
     Args:
         plane: The plane before its sides are halved.
-        ratio: The length of the longest side divided by the limit.
+        ratio: The length of the longest side divided by the largest allowed length.
 
     Returns:
         The bound. Counting stops once it exceeds `MOST_VERTICES`.
@@ -269,14 +269,15 @@ def _refined_size(plane: Plane, ratio: float) -> int:
 
 
 def refined_places(records: Space, split_km: float | None, file: str = "problem.toml") -> tuple[Space, Plane]:
-    """Triangulate and refine the plane between given places, and return its vertices (as places) and the plane.
-
-    The given places are the first vertices.
+    """Triangulate the plane between given places, and refine the triangles.
 
     Args:
         records: The given places.
         split_km: The largest allowed length of a side in km, or None for no refinement.
         file: The name of the problem file, for error messages.
+
+    Returns:
+        The vertices as places, the first of which are the given places, and the refined plane.
     """
     plane = plane_of(records)
     if split_km is None:
@@ -463,8 +464,8 @@ def _select_touched(
 def _do_meet(corners: Floats, pieces: Floats) -> Bools:
     """Return whether each segment passes through the interior of its triangle.
 
-    This is the separating-axis test, by which two convex shapes are disjoint if their projections onto the normal of
-    some side are disjoint.
+    The separating-axis test is used: two convex shapes are disjoint if their projections onto the normal of some side
+    are disjoint.
 
     Args:
         corners: Array of shape (M, 3, 2) with the corners of each segment's triangle.

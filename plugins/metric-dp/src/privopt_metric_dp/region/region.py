@@ -82,8 +82,9 @@ class Region(ABC):
         size: The number of vertices, N.
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle, counter-clockwise.
-        steps: The number of pieces in each half of a street, n. The S-shaped weights are linear on each piece. It is 0
-            on a plane, and for streets with linear weights.
+        steps: The number n of pieces into which each half of a street is divided for snapping. The probability of
+            snapping to an end of the street is a function of the position that is linear on each piece and S-shaped
+            overall. On a plane, and for streets with linear probabilities, n is 0.
     """
 
     size: int
@@ -97,11 +98,11 @@ class Region(ABC):
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return the exact ratio a for each edge (u, v), which says how much the rows of its two vertices may differ.
+        """Return, for each edge (u, v), the exact ratio a that limits how much the rows of u and v may differ.
 
-        For every output, its probabilities z(u) and z(v) in these rows must satisfy both z(v) <= (1 + a) z(u) and the
-        same condition with u and v exchanged. If every edge satisfies this condition, the guarantee covers any two
-        points in the region.
+        The row of a vertex contains the probability of each output. For every output, the probabilities z(u) and z(v)
+        must satisfy both z(v) <= (1 + a) z(u) and the same condition with u and v exchanged. If every edge satisfies
+        this condition, the guarantee covers any two points in the region.
 
         Args:
             epsilon: Epsilon per km along paths inside the region.
@@ -129,7 +130,7 @@ class Region(ABC):
 
     @abstractmethod
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays that an artefact stores: ``simplices``, ``snap_steps``, and ``vertices`` or ``lengths``."""
+        """Return the arrays that a release stores: ``simplices``, ``snap_steps``, and ``vertices`` or ``lengths``."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -160,10 +161,10 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return the exact ratio a for each edge (u, v), for the condition z(v) <= (1 + a) z(u) in both directions.
+        """Return, for each edge (u, v), the exact ratio a that limits how much the rows of u and v may differ.
 
-        The condition is strictest for the shortest of the streets between the two vertices. If this street is l km
-        long, a is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
+        The limit is determined by the shortest of the streets between the two vertices. If this street is l km long, a
+        is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``. See :meth:`Region.growth`.
 
         Args:
             epsilon: Epsilon per km.
@@ -171,20 +172,20 @@ class Streets(Region):
         return tuple(street_growth(epsilon, float(km), self.steps) for km in self.km[self._shortest_rows])
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays that an artefact stores: ``simplices``, ``lengths`` in km, and ``snap_steps``."""
+        """Return the arrays that a release stores: ``simplices``, ``lengths`` in km, and ``snap_steps``."""
         return {"simplices": self.simplices, "lengths": self.km, "snap_steps": np.array([self.steps])}
 
 
 def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
-    """Return the exact ratio a by which the rows of a street's two ends may differ.
+    """Return the exact ratio a that limits how much the rows of a street's two ends may differ.
 
-    The guarantee covers all points on the street if z(v) <= (1 + a) z(u) and z(u) <= (1 + a) z(v) for every output,
-    where z(u) and z(v) are its probabilities at the two ends. If n = 0, the result is epsilon km. Otherwise, it is 2
-    ((1 + t)^n - 1) with t = epsilon km / (2 n).
+    Let z(u) and z(v) be the probabilities of an output at the two ends. The guarantee covers all points on the street
+    if z(v) <= (1 + a) z(u) and z(u) <= (1 + a) z(v) for every output. For a street of length l, a is epsilon l if n =
+    0, and otherwise 2 ((1 + t)^n - 1) with t = epsilon l / (2 n).
 
     Args:
         epsilon: Epsilon per km.
-        km: The length of the street in km. The double is taken as exact.
+        km: The length l of the street in km. The double is taken as exact.
         steps: The number of pieces in each half of the street, n, or 0 for linear snapping.
     """
     exponent = epsilon * Fraction(km)
@@ -222,10 +223,10 @@ class Plane(Region):
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return the exact ratio a for each edge (u, v), for the condition z(v) <= (1 + a) z(u) in both directions.
+        """Return, for each edge (u, v), the exact ratio a that limits how much the rows of u and v may differ.
 
         An edge shared by two triangles has two ratios from `privopt_metric_dp.region.triangles.sufficient_ratios`, of
-        which the smaller one is used.
+        which the smaller one is used. See :meth:`Region.growth`.
 
         Args:
             epsilon: Epsilon per km.
@@ -238,7 +239,10 @@ class Plane(Region):
         return tuple(Fraction(a) for a in allowed.tolist())
 
     def coarse(self, epsilon: Fraction) -> str | None:
-        """Return a warning if epsilon (per km) times the median side exceeds :data:`COARSE_EXPONENT`, or else None."""
+        """Return a warning if the triangles are too large for epsilon (per km), or None if they are not.
+
+        They are too large if epsilon times their median side length exceeds :data:`COARSE_EXPONENT`.
+        """
         endpoints = self.vertices[self.edges].astype(np.float64)
         exponent = float(epsilon) * float(np.median(np.hypot(*(endpoints[:, 0] - endpoints[:, 1]).T))) / MM_PER_KM
         if exponent <= COARSE_EXPONENT:
@@ -249,17 +253,17 @@ class Plane(Region):
         )
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays that an artefact stores: ``simplices``, ``vertices`` in millimetres, and ``snap_steps``."""
+        """Return the arrays that a release stores: ``simplices``, ``vertices`` in millimetres, and ``snap_steps``."""
         return {"simplices": self.simplices, "vertices": self.vertices, "snap_steps": np.array([0])}
 
 
 def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Region:
-    """Build a region from an artefact's arrays after checking them.
+    """Build a region from the arrays stored in a release after checking them.
 
     Args:
-        arrays: The artefact's arrays, keyed by name. Only the names in :data:`ARRAYS` may occur.
+        arrays: The release's arrays, keyed by name. Only the names in :data:`ARRAYS` may occur.
         count: The number of vertices.
-        source: The name of the artefact, for error messages.
+        source: The name of the file that contains the arrays, for error messages.
 
     Raises:
         InputError: Arrays are missing or unexpected, or some of their values are out of range.

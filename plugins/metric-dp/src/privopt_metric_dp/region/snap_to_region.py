@@ -34,15 +34,15 @@ same weights in double precision."""
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
-    """Return the exact weight of the far end in the mixture of a street's two ends.
+    """Return the exact probability with which a position on a street is snapped to the far end.
 
     A street of length l is divided into 2n equal pieces. Let t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1). For j up
-    to n, the weight of the far end is ((1 + t)^j - 1) / a at the end of the j-th piece. It is linear on each piece, and
-    the far half of the street mirrors the near half.
+    to n, the probability is ((1 + t)^j - 1) / a at the end of the j-th piece. It is linear on each piece, and the far
+    half of the street mirrors the near half.
 
     If the rows of the two ends differ by at most a factor of 1 + a in every entry, their mixture changes by at most a
-    factor of exp(epsilon d) over any distance d. If n = 0, snapping is linear: the weight is the position, and a is
-    epsilon l. See docs/guide/everywhere.md, "Streets".
+    factor of exp(epsilon d) over any distance d. If n = 0, snapping is linear: the probability is equal to the
+    position, and a is epsilon l. See docs/guide/everywhere.md, "Streets".
 
     Args:
         part: The position on the street, from 0 at the near end to 1 at the far end.
@@ -96,9 +96,9 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
 def read_positions(positions: Floats, projection: Projection | None) -> Ints:
     """Convert positions to integer millimetres in the plane.
 
-    Rounding can increase the distance between two positions by up to sqrt(2) mm if they are in km, and by up to sqrt(2)
-    (11.12 + 1) < 17.2 mm if they are in degrees, which are rounded to multiples of 1e-7 before the projection and to
-    millimetres after it.
+    Positions in km are rounded to millimetres, which can increase the distance between two positions by up to sqrt(2)
+    mm. Positions in degrees are rounded to multiples of 1e-7 before the projection and to millimetres after it, which
+    can increase the distance by up to sqrt(2) (11.12 + 1) < 17.2 mm.
 
     >>> read_positions(np.array([[0.25, -1e-6]]), None).tolist()
     [[250000, -1]]
@@ -118,19 +118,20 @@ def read_positions(positions: Floats, projection: Projection | None) -> Ints:
 
 @frozen(kw_only=True, eq=False)
 class SimplexMixture:
-    """Positions as mixtures of the vertices of their simplices.
+    """Positions expressed as mixtures of the vertices of their simplices.
 
     Attributes:
         corners: Array of shape (B, m) with the vertex indices of each position's simplex.
         shares: Array of shape (B, m) with the linear weights of the corners as non-negative 64-bit or Python integers.
-            To normalise them, divide them by the sum of their row.
+            Dividing each row by its sum normalises the weights.
         away: Array of shape (B,) with the distance in km from each position to the point in the region that replaces
             it. It is 0 for positions inside the region.
         streets: Array of shape (B,) with the index of each position's street. It is empty on a plane.
         reaches: Epsilon times the length of each street whose ends have known positions. It is empty if snapping is
             linear.
-        reach: Two arrays of shape (B,) with the index in ``reaches`` of each position's street, and that street's reach
-            (epsilon times length) in floating point. It is None if snapping is linear.
+        reach: Two arrays of shape (B,), or None if snapping is linear. The first contains the index in ``reaches`` of
+            each position's street, and the second contains this street's reach (epsilon times length) in floating
+            point.
         steps: The number n in :func:`far_share`, or 0 for linear snapping.
     """
 
@@ -180,7 +181,7 @@ class SimplexMixture:
         # Doubles decide nearly all draws. These rationals are computed only for draws that are too close to a
         # threshold.
         def exact_thresholds(row: int) -> list[Fraction]:
-            """Return the exact cumulative probabilities of the corners of position ``row``, without the last one."""
+            """Return the exact cumulative probabilities of all corners but the last, for position ``row``."""
             parts = self.exact(row)
             return [sum(parts[: index + 1], Fraction(0)) for index in range(len(parts) - 1)]
 
@@ -279,7 +280,7 @@ class Snapper:
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> SimplexMixture:
-        """Express positions as mixtures of the region's vertices, like :meth:`snap`, but from integer coordinates.
+        """Express positions with integer coordinates as mixtures of the region's vertices, like :meth:`snap`.
 
         Args:
             positions: Integer array of shape (B, 2) with x and y in millimetres in the plane.

@@ -23,9 +23,9 @@ __all__ = ["EdgeMetric"]
 
 
 class EdgeMetric(RoadMetric):
-    """Shortest-path distance over a region's edges, with the lengths returned by :meth:`Region.lengths`.
+    """A metric of shortest-path distances along a region's edges, with the lengths returned by :meth:`Region.lengths`.
 
-    A mechanism that satisfies epsilon in this metric satisfies epsilon between any two points in the region, with
+    A mechanism that satisfies epsilon in this metric also satisfies epsilon between any two points in the region, with
     distances measured along paths inside it (docs/guide/everywhere.md). All methods for metric DP over a graph can
     therefore be used.
 

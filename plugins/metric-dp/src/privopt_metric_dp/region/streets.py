@@ -37,7 +37,8 @@ def streets_of(
         file: The name of the problem file, for error messages.
 
     Returns:
-        The vertices as places (the records, then the other nodes, then the points that divide streets), and the region.
+        The vertices as places, and the region. The records come first, followed by the other nodes and the points that
+        divide streets.
 
     Raises:
         InputError: A record is not a node, or there are too many pieces.
@@ -126,7 +127,7 @@ def _place_vertices(
 ) -> Floats:
     """Return the positions of all vertices. Points that divide a street lie on the line between its ends.
 
-    In degrees, this line takes the shorter way around in longitude.
+    If positions are in degrees, this line takes the shorter way around the earth in the direction of longitude.
 
     Args:
         coordinates: Array of shape (R, 2) with the positions of the records, which are the first nodes.
@@ -136,7 +137,7 @@ def _place_vertices(
 
     Returns:
         Array of shape (N, 2) with the positions of all vertices. Unknown positions are NaN. The position of an added
-        vertex is unknown if the position of either end of its street is.
+        vertex is unknown if the position of either end of its street is unknown.
     """
     positions = np.full((nodes, 2), np.nan)
     positions[: len(coordinates)] = coordinates

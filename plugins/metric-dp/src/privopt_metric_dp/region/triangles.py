@@ -42,11 +42,11 @@ not change in double precision, and squares would underflow or overflow."""
 
 
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
-    """Return ratios for each triangle's sides that suffice for privacy inside it, proved in rational arithmetic.
+    """Return ratios for the sides of each triangle that are sufficient for privacy inside the triangle.
 
-    Suppose that the probabilities z of an output at the two ends of each side differ by at most a factor 1 + a, where a
-    is the ratio for that side. The ratios are sufficient if this implies |grad z| <= epsilon min z inside the triangle
-    (see the module docstring).
+    Suppose that the probabilities z of an output at the two ends of each side differ by at most a factor of 1 + a,
+    where a is the ratio for that side. The ratios are sufficient if this implies |grad z| <= epsilon min z inside the
+    triangle (see the module docstring). This is proved in rational arithmetic.
 
     Args:
         corners: Array of shape (S, 3, 2) with the corners of each triangle in millimetres, counter-clockwise.

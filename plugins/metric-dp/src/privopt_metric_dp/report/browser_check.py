@@ -45,10 +45,11 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         result: The contents of its result.json.
 
     Returns:
-        A section with the release and a button that checks it. If the guarantee covers a region, the section refers to
-        the stand-alone checker instead. The result is None if the release is marked as not private, or if the browser
-        cannot check it because it has more than ``MOST_RECORDS`` records or outputs, an unsupported scope, several
-        records but no pairs, or outputs chosen from the records.
+        A section with the release and a button that checks it, or None if the release cannot be checked in the browser.
+        If the guarantee covers a region, the section refers to the stand-alone checker instead.
+
+        A release cannot be checked if it is marked as not private, has more than ``MOST_RECORDS`` records or outputs,
+        has an unsupported scope, has several records but no pairs, or uses outputs that were chosen from the records.
     """
     # `mark` is a label for a release that is not private, such as a seeded one, and None for a private release.
     if release.region is not None and not result.mark:
@@ -98,7 +99,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
 
 
 def _integers_to_text(value: Any) -> Any:
-    """Convert integers beyond 2**53 within a JSON value to strings, because JavaScript would round them."""
+    """Convert integers beyond 2**53 in a JSON value to strings, because JavaScript would round them."""
     if isinstance(value, dict):
         return {name: _integers_to_text(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -107,7 +108,7 @@ def _integers_to_text(value: Any) -> Any:
 
 
 def _names_file(table: Any, name: str) -> bool:
-    """Return whether ``name`` occurs as a value in a table of a problem file, or in a table nested in it."""
+    """Return whether ``name`` is a value in a table of a problem file or in one of its nested tables."""
     if isinstance(table, dict):
         return any(_names_file(value, name) for value in table.values())
     return bool(table == name)

@@ -47,8 +47,8 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
         places: Array of shape (N, 2) with x and y of the cell centres on the map.
 
     Returns:
-        The width (along x) and the height (along y) of a cell, in the unit of ``places``. A single row or column also
-        gives None, because it does not determine both.
+        The width (along x) and the height (along y) of a cell, in the unit of ``places``. The result is also None for a
+        single row or column, which does not determine both.
     """
     # Coordinates are rounded to 1e-6 (a millimetre if they are in km), because projected coordinates in the same column
     # may differ in their last bits.
@@ -63,7 +63,7 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
 
 
 def lines_between(data: MetricData) -> Ints | None:
-    """Return the pairs of records joined by a street or a triangle's side, or None if there are neither.
+    """Return the pairs of records joined by a street or a side of a triangle, or None if there are neither.
 
     Returns:
         Array of shape (E, 2) with record indices.
@@ -170,14 +170,14 @@ class ExplorerData:
         places: Array of shape (N, 2) with the positions of the records on the map.
         output_places: Array of shape (K, 2) with the positions of the outputs on the map.
         axes: The labels of the two axes.
-        scale: The unit of the axes, for a scale bar. If it is empty, there is no bar.
+        scale: The unit of the axes, for a scale bar. If it is empty, no bar is shown.
         facts: Arrays of shape (N,) with statistics about the records, keyed by name. The selected record's values are
-            shown next to its likeliest outputs.
+            shown next to its most likely outputs.
         unit: The unit of each array in ``facts``, keyed by name.
-        marked: The indices of the outputs to outline for each record. If None, there are no outlines.
+        marked: The indices of the outputs to outline for each record. If None, no outputs are outlined.
         marking: The meaning of an outline.
-        streets: Array of shape (E, 2) with the pairs of records that a street or a triangle side connects, or None if
-            there are none.
+        streets: Array of shape (E, 2) with the pairs of records connected by a street or by a side of a triangle, or
+            None if there are none.
         streets_join_outputs: Whether ``streets`` contains pairs of outputs rather than records. This is the case if
             only some records can be selected.
         noun: The word for a record.
@@ -234,7 +234,7 @@ def _order_along_curve(places: Floats) -> Ints:
 
 
 def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
-    """Quantise and compress a matrix and encode the result as a string.
+    """Quantise a matrix, compress it, and encode the result as a string.
 
     The number of quantisation steps is the largest one in ``STEPS`` for which the string is short enough.
 
@@ -245,7 +245,7 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
 
     Returns:
         The number of steps and the compressed matrix as a base64 string. The result is None if the string is too long
-        for every number of steps, or so long for one of them that fewer steps are not expected to help
+        for every number of steps, or if it is so long that even fewer steps are not expected to help
         (``MAX_EXCESS_FACTOR``).
     """
     # On a square root scale, small probabilities are visible even with few steps.
@@ -263,7 +263,7 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
 
 
 def _round_figures(values: Floats, figures: int = 6) -> list[float]:
-    """Return the values of an array as a flat list, rounded to ``figures`` significant digits to save space."""
+    """Round the values of an array to ``figures`` significant digits to save space, and return them as a flat list."""
     return [float(f"{value:.{figures}g}") for value in values.ravel().tolist()]
 
 

@@ -50,11 +50,11 @@ class Layout:
 
 
 def layout(*spaces: Space) -> list[Layout]:
-    """Return one layout for each of several spaces, all in the same plane.
+    """Return one layout for each of the given spaces, all in the same plane.
 
     Geographic places are drawn in km from their south-west corner, with longitudes scaled by the cosine of the mean
     latitude. Vectors are projected onto their first two principal components. If a space has no coordinates, the places
-    of all spaces are drawn on a circle, in order.
+    of all spaces are arranged on a circle, in order.
     """
     coordinates = [space.coordinates for space in spaces]
     counts = [len(space) for space in spaces]
@@ -128,7 +128,7 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
     If there are too many pairs, only the nearest pairs of each record are selected.
 
     Returns:
-        Row indices into ``release.pairs`` in ascending order. Pairs at distance 0 are left out.
+        The indices of the selected rows of ``release.pairs``, in ascending order. Pairs at distance 0 are left out.
     """
     positive_pairs = np.flatnonzero(release.distances > 0)
     max_pairs = max(len(release.records), int(MOST_RATIOS / max(1, len(release.outputs))))
@@ -195,7 +195,7 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     """Plot the largest log ratio of each certified pair against its distance d.
 
-    A line shows the largest log ratio allowed, epsilon d. If there are too many pairs, only a sample of them is
+    A line shows the largest log ratio allowed, which is epsilon d. If there are too many pairs, only some of them are
     plotted.
     """
     figure, axes = axes_of(5.6, 4.3)

@@ -66,7 +66,7 @@ _ATTACKED = " The attack was tried {count:,} times, on {noun}s drawn by how comm
 def trajectory_of(result: Result) -> list[Any]:
     """Return the trajectory of a search from its result, as rows of seconds, lower bound and loss.
 
-    Rows that contain neither a bound nor a loss are dropped. So are malformed rows, because the field
+    Rows that contain neither a bound nor a loss are dropped. Malformed rows are dropped too, because the field
     ``details.told.trajectory`` of result.json is not verified.
     """
     rounds = result.details.told.get("trajectory")
@@ -108,7 +108,9 @@ def metric_figures(
     *,
     attacked: Mapping[str, Any] | None = None,
 ) -> dict[str, Figure]:
-    """Draw the figures for a report and return them keyed by file name. Figures that lack data are omitted.
+    """Draw the figures for a report and return them, keyed by file name.
+
+    Figures for which data are missing are omitted.
 
     Args:
         release: The release.
@@ -139,7 +141,7 @@ def metric_figures(
 
 
 def attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
-    """Simulate attacks on many reports about one place and return their results.
+    """Simulate attacks that combine many reports about one place, and return their results.
 
     The result is None if the matrix is too large, or if the release does not have exactly one row per record.
     """
@@ -193,7 +195,7 @@ def metric_sections(
 
 
 def _covered_mechanisms(result: Result) -> str:
-    """Return a phrase for the mechanisms that a lower bound covers, such as "no mechanism with ...".
+    """Return a phrase that describes the mechanisms to which a lower bound applies, such as "no mechanism with ...".
 
     For a problem over a region, bounds apply only to mechanisms that satisfy the constraints along the region's edges
     (docs/guide/everywhere.md).
@@ -233,7 +235,7 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
 
 
 def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
-    """Return a section with a map of the fraction of epsilon that each record uses and, if known, a map of its loss.
+    """Return a section with a map of the fraction of epsilon that each record uses and, if known, a map of the loss.
 
     Args:
         figures: The figures of the report, keyed by name. "loss-map" is missing if the loss is not an expected cost.

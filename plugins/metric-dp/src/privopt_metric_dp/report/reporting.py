@@ -25,7 +25,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
     """The report on a metric release, with an interactive map, losses, worst pairs, baselines and convergence."""
 
     def headline(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> str:
-        """Return sentences about what is reported, the average error, and how often an attacker guesses correctly."""
+        """Return sentences on what is reported, the average error, and how often an attacker guesses correctly."""
         data, noun = problem.data, noun_of(problem.data.records)
         # A mechanism may use another class for its problem files, which has no [utility] table.
         declared = problem.declared
@@ -40,7 +40,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         return f"{published} {describe_error(data, result.objective, kind)} {guess}"
 
     def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """Return the sections of the report: the map, an explanation of the guarantee, losses and others."""
+        """Return the sections of the report, such as the map, the explanation of the guarantee, and the losses."""
         utility = self.mechanism.utility(problem, result.method)
         sections = pages.metric_sections(release, problem.data, result, utility)
         relation = self.mechanism.privacy(problem, result.method).relation

@@ -40,11 +40,13 @@ SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 class WordFigures:
     """Statistics about each of the N words in a release.
 
+    The statistics N_w and S_w are defined by Feyisetan et al. (WSDM 2020).
+
     Attributes:
-        stays: Array of shape (N,) with the probability that each word is reported as itself (N_w in the paper). It is 0
-            for words that are not outputs.
+        stays: Array of shape (N,) with the probability that each word is reported as itself (N_w). It is 0 for words
+            that are not outputs.
         distinct: Array of shape (N,) with the expected number of distinct words among ``DRAWS_PER_WORD`` reports of
-            each word (S_w in the paper).
+            each word (S_w).
         away: Array of shape (N,) with the expected distance from each word to its report, or None if distances to
             outputs are unknown.
     """
@@ -82,7 +84,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
 
 
 def word_section(release: MatrixRelease, data: MetricData) -> Section:
-    """Return a section with quantiles of the statistics over all words and the most common words' replacements."""
+    """Return a section with quantiles of the statistics over all words and replacements of the most common words."""
     figures = word_figures(release, data)
     rows = [
         ("stays as it is", *_format_quantiles(100.0 * figures.stays, "\u00a0%")),
@@ -120,7 +122,7 @@ def _format_quantiles(values: Floats, unit: str) -> list[str]:
 
 
 def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
-    """Return a string with a word's likeliest replacements and their probabilities as percentages.
+    """Return a string with a word's most likely replacements and their probabilities as percentages.
 
     Args:
         release: The release.

@@ -90,10 +90,10 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     """Yield the solvers to run on a connected part of an instance, in the order in which to try them.
 
     The first solver computes the star, a closed-form mechanism that exists only for some instances. If it exists,
-    column generation improves on it. Otherwise, the interior-point method solves the LP. Where this saves time, a
-    smaller LP is solved first, either over a spanner (a few pairs that nearly imply the others) or over a sample of the
-    outputs. If there are many more records than outputs, only the interior-point method runs, because the star's kernel
-    would be too large.
+    column generation improves on it. Otherwise, the interior-point method solves the LP. If this saves time, a smaller
+    LP is solved first, either over a spanner (a few pairs that nearly imply the others) or over a sample of the
+    outputs. If there are many more records than outputs, only the interior-point method runs, because the matrix from
+    which the star is computed would be too large.
 
     Args:
         part: The part. The star's solver sets ``part.starred`` to whether the star is a mechanism for this part.
@@ -136,10 +136,10 @@ def _suits_star(records: int, outputs: int) -> bool:
 
 
 def begins_with_star(records: int, outputs: int, method: str) -> bool:
-    """Return whether :func:`search` begins with the star, and completes it even after the time limit has expired.
+    """Return whether :func:`search` computes the star first and completes it even after the time limit has expired.
 
     The star is a closed-form mechanism that exists only for some instances. It is completed if the method tries it, the
-    instance is suitable, and an idle machine would need at most half of the time limit to compute the star.
+    instance is suitable, and an idle machine would need at most half of the time limit to compute it.
 
     Args:
         records, outputs: The numbers of records and outputs of the whole instance.
@@ -149,7 +149,7 @@ def begins_with_star(records: int, outputs: int, method: str) -> bool:
 
 
 def make_ladder(method: str) -> Ladder:
-    """Return the ladder for a method: a generator that yields the method's own solver, followed by its fallbacks.
+    """Return a generator function that yields the solver for a method, followed by its fallbacks.
 
     Args:
         method: One of `METHODS`.
@@ -199,14 +199,16 @@ def run_ladder(
     only_first: bool = False,
     after_solver: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run a sequence of solvers, one after the other, until a certified loss and a proved bound reach the gap.
+    """Run solvers one after the other until the gap between the loss and the lower bound is small enough.
+
+    Before the run ends for this reason, the loss is certified and the bound is proved.
 
     Args:
         part: A connected part.
         offers: The search to report the part's results to.
         memory_limit: A function that returns the number of bytes that may be allocated. Solvers that need more are not
             started.
-        ladder: A generator that yields the solvers to try on the part, in order.
+        ladder: A generator function that yields the solvers to try on the part, in order.
         only_first: Whether to stop after the first solver that completes without an error.
         after_solver: A function that is called after each solver, including those that were skipped.
 
@@ -259,10 +261,11 @@ def run_ladder(
 
 
 def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
-    """Offer lower bounds that take little time to compute.
+    """Offer lower bounds that are quick to compute.
 
     If an idle machine could compute all of them within the fraction `AT_ONCE` of the time limit, they are computed even
-    past a deadline. Otherwise, the computation stops without an error after that fraction of the remaining time.
+    after a deadline. Otherwise, the computation stops without an error when that fraction of the remaining time is used
+    up.
 
     Args:
         part: The part.
@@ -341,9 +344,10 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
 
 
 def _to_ladder(method: str | Solver | Ladder) -> Ladder:
-    """Return the ladder (a generator of solvers) for a method's name or for a single solver.
+    """Return the ladder for a method's name or for a single solver.
 
-    Ladders are returned unchanged.
+    A ladder is a generator function that yields the solvers to run. If ``method`` is a ladder, it is returned
+    unchanged.
 
     Args:
         method: One of `METHODS`, a solver, or a ladder.

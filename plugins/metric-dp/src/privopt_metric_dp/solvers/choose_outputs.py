@@ -47,8 +47,8 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 
     Args:
         data: A problem whose outputs are to be chosen (see `MetricData.over`).
-        search_time: The time scope in which LPs over samples are solved. When it expires, the best solution so far is
-            used.
+        search_time: The clock that limits the time for solving LPs over samples. When it expires, the best solution so
+            far is used.
         progress: A function that is called with the phase, the iteration, and the lower bound and loss of the LP over
             the sample.
 
@@ -88,7 +88,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     instance, prior = sample_program(data.with_outputs(candidates).weighted, data.prior, pairs, lengths, seeds, epsilon)
 
     def report(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Pass on the progress of the sample's solver, with "choosing outputs" prefixed to the phase."""
+        """Report the progress of the solver for the sample, with the phase prefixed by "choosing outputs"."""
         if progress is not None:
             progress(f"choosing outputs, {phase}", iteration, lower, upper)
 
@@ -108,7 +108,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 def sample_program(
     weighted: Floats, prior: Floats, pairs: Ints, lengths: Floats, seeds: Ints, epsilon: float
 ) -> tuple[Instance, Floats]:
-    """Return the LP over a sample of records, each of which stands for its part, that is, the records nearest to it.
+    """Return an LP over a sample of records, each of which represents the records nearest to it.
 
     Args:
         weighted: Array of shape (N, K) with the costs times the prior.
@@ -119,9 +119,9 @@ def sample_program(
         epsilon: The epsilon with which to solve the LP.
 
     Returns:
-        The LP over the M sampled records, and an array of shape (M,) with the prior probability of each sampled
-        record's part. Two sampled records form a pair if a pair of the problem joins their parts. Their distance is the
-        length of the shortest path between them that uses such a pair.
+        The LP over the M sampled records, and an array of shape (M,) with the total prior probability of the records
+        that each of them represents. Two sampled records form a pair if a pair of the problem joins records that they
+        represent. Their distance is the length of the shortest path between them that uses such a pair.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -150,9 +150,9 @@ def sample_program(
 
 
 def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> Ints:
-    """Select records one by one, each as far as possible from those selected before.
+    """Select records one by one, each as far as possible from those already selected.
 
-    Distances are measured along paths over pairs. Record 0 is selected first.
+    Distances are measured along paths over the given pairs. Record 0 is selected first.
 
     Args:
         records: The number of records, N.

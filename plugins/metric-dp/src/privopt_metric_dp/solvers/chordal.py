@@ -34,11 +34,12 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 
 @_compiled
 def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_diagonal: Floats) -> None:
-    """Sum ``H^-1`` over a batch of outputs and add its entries on the factors' pattern to those of ``T``.
+    """Add ``H^-1``, summed over a batch of outputs, to the entries of ``T`` on the sparsity pattern of the factors.
 
-    The columns of ``Z = H^-1`` are computed from last to first. Column v has the entries ``Z[S, v] = -Z[S, S] L[S, v]``
-    and ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``, where ``S`` is the set of rows in which column v of ``L`` has entries
-    below the diagonal.
+    Here, ``H = L D L'`` is the matrix of an output, and ``T`` is the sum of ``H^-1`` over all outputs. The columns of
+    ``Z = H^-1`` are computed from last to first. Column v has the entries ``Z[S, v] = -Z[S, S] L[S, v]`` and
+    ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``, where ``S`` is the set of rows in which column v of ``L`` has entries below
+    the diagonal.
 
     Args:
         pattern: The sparsity pattern of the factors.
@@ -143,14 +144,14 @@ def _factor_rows(
 
 @_compiled
 def _apply_inverse(start: Indices, row: Indices, diagonal: Floats, entries: Floats, right: Floats) -> Floats:
-    """Apply the inverse of the completion ``M`` to a vector.
+    """Multiply a vector by the inverse of the chordal completion ``M``.
 
     Args:
         start: Array of shape (N + 1,) with the first entry of each row in the pattern of ``R``, where ``M^-1 = R' R``.
         row: Array of shape (E,) with the column of each entry.
         diagonal: Array of shape (N,) with the diagonal entries of ``R``.
         entries: Array of shape (E,) with the other entries of ``R``.
-        right: Array of shape (N,) with the right-hand side.
+        right: Array of shape (N,) with the vector.
 
     Returns:
         Array of shape (N,) with the product ``R' R right``.
@@ -168,10 +169,10 @@ def _apply_inverse(start: Indices, row: Indices, diagonal: Floats, entries: Floa
 
 
 def complete(pattern: Elimination, diagonal: Floats, off_diagonal: Floats) -> Callable[[Floats], Floats]:
-    """Return a function that computes ``M^-1 right``, where ``M`` is the chordal completion of the given entries.
+    """Return a function that multiplies a vector by ``M^-1``, where ``M`` is the chordal completion of given entries.
 
     Args:
-        pattern: The pattern of the factors. Right-hand sides must be in its elimination order.
+        pattern: The pattern of the factors. Vectors must be in its elimination order.
         diagonal: Array of shape (N,) with the diagonal entries.
         off_diagonal: Array of shape (E,) with the entries on the pattern below the diagonal.
 

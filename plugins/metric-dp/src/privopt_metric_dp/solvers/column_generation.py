@@ -36,13 +36,14 @@ LAST_ROUND = 1000
 
 
 def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
-    """Return the initial rays for the master problem.
-
-    They are the star's rays, powers of these rays with the exponents in `SOFTER`, and the constant ray.
+    """Return the initial rays for the master problem of column generation.
 
     A ray is a vector of N entries that satisfies every privacy constraint ``z_i <= exp(eps d_ij) z_j``, so up to scale
-    it is a column of a mechanism. An orbit is a set of outputs that symmetries map to one another, and the master
-    problem has only one representative output of each. A symmetry therefore maps each ray to one that serves a
+    it is a column of a mechanism. The initial rays are those of the star, powers of these rays with the exponents in
+    `SOFTER`, and a ray with equal entries.
+
+    The master problem contains only one representative output from each orbit, which is a set of outputs that
+    symmetries map to one another. Each of the star's rays is therefore mapped by a symmetry to a ray that serves a
     representative output.
 
     Args:
@@ -66,7 +67,7 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
 
 
 class ColumnGeneration:
-    """A solver that improves a mixture of rays from the privacy cone by column generation until the gap is reached.
+    """A solver that uses column generation to improve a mixture of rays from the privacy cone.
 
     A ray is a vector over the records that satisfies every privacy constraint, and a mixture is a weighted sum of rays
     that forms a mechanism. The first rays are those of the star, a closed-form mechanism. If the star is a mechanism

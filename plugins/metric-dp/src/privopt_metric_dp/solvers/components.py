@@ -61,7 +61,7 @@ class MergedInstance:
     flipped: NDArray[np.bool_]
 
     def lift(self, multipliers: Multipliers) -> Multipliers:
-        """Return multipliers for the original instance that prove the same bound as those for the merged instance."""
+        """Convert multipliers for the merged instance to multipliers for the original one that prove the same bound."""
         # `original_pair` is the inverse of `pair` and contains the original pair of each merged one. Pairs within
         # groups, and pairs that are longer than another one, have no merged pair.
         stored_pairs = np.flatnonzero(self.pair >= 0)
@@ -75,7 +75,8 @@ class MergedInstance:
     def _add_inner_multipliers(self, multipliers: Multipliers) -> Iterator[Few]:
         """Yield the multipliers for every output, including multipliers for the pairs within groups.
 
-        Multipliers on a spanning tree of each group shift all of the group's reduced costs to its first record.
+        The multipliers on a spanning tree of each group are chosen so that all reduced costs of the group are shifted
+        to its first record.
 
         Args:
             multipliers: The multipliers for the original pairs between groups.
@@ -179,7 +180,7 @@ def merge_records(instance: Instance) -> MergedInstance | None:
 def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     """Drop pairs that are implied by paths over other pairs, up to a relative slack of `RELATIVE_SLACK`.
 
-    The slack is needed because a sum of lengths along a road often exceeds the distance in the last bits. For 1,000
+    The slack is needed because rounding often makes a sum of road lengths slightly larger than the distance. For 1,000
     road nodes, 9,058 pairs remain without a slack, and 1,444 with it. If any pairs are dropped, epsilon is divided by
     ``1 + RELATIVE_SLACK``, so that a mechanism for the remaining pairs satisfies the privacy constraint of every pair
     at the given epsilon. Bounds must be evaluated at the given epsilon.
@@ -307,8 +308,8 @@ class ReducedInstance:
     def views(self, offers: PartOffers) -> list[PartOffers]:
         """Return one view of the search per part, which turns offers for the part into offers for the whole instance.
 
-        Each offer for a part is combined with the best offers so far for the other parts. Initially, a part's best
-        offer is the mechanism that reports the same output for all records.
+        Each offer for a part is combined with the best offers so far for the other parts. Initially, the best offer for
+        each part is a mechanism that always reports the same output.
 
         Args:
             offers: The search to report results for the whole instance to.
@@ -326,7 +327,7 @@ class ReducedInstance:
         views: list[_PartOffers] = []
 
         def offer(origin: str) -> None:
-            """Join the best offers of all parts and offer the result.
+            """Join the best offers for all parts and offer the result.
 
             Args:
                 origin: The name of the method that improved one of the parts.
@@ -348,7 +349,7 @@ class ReducedInstance:
 
 
 def _join_results(join: Any, results: Sequence[Any]) -> Any:
-    """Join the results for all parts after computing any that are deferred.
+    """Join the results for all parts after computing any deferred ones.
 
     Args:
         join: A function that takes a list of the parts' candidates, or of their proofs, and joins them.
@@ -360,11 +361,12 @@ def _join_results(join: Any, results: Sequence[Any]) -> Any:
 class _PartOffers(Offers[Floats, Multipliers]):
     """The search for one of several parts of an instance, which measures the gap of that part alone.
 
-    A candidate from a relaxation is not passed on until it has been repaired.
+    Candidates for a relaxation of the part, which may violate some constraints, are not passed on until they have been
+    repaired.
 
     Attributes:
-        firm: The best bound, and the best candidate whose value is final. The value of a candidate from a relaxation is
-            not final, because the repair raises it.
+        firm: The best bound, and the best candidate whose value is final. The value of a candidate for a relaxation is
+            not final, because the repair increases it.
     """
 
     def __init__(self, instance: Instance, outer: PartOffers, offer: Callable[[str], None]) -> None:
@@ -394,11 +396,11 @@ class _PartOffers(Offers[Floats, Multipliers]):
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether this part has reached the gap, based on the values that its solvers reported."""
+        """Whether this part has reached the gap, according to the values that its solvers reported."""
         return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Record a step that was tried, in the list of steps that the search for the whole instance keeps.
+        """Add a step to the list of steps that the search for the whole instance keeps.
 
         Args:
             step: The step in words.
