@@ -88,7 +88,7 @@ class MatrixCertifier:
         """Turn a candidate into a certified release.
 
         Returns:
-            The loss, negated if it is to be maximised, and the certified release.
+            The loss, with its sign reversed if it is to be maximised, and the certified release.
 
         Raises:
             CertificationError: The repair failed, or the loss cannot be evaluated.

@@ -244,7 +244,7 @@ def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Sp
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
-    """Record a fault for each key that contradicts another key or requires a missing one.
+    """Record a fault for each key that contradicts another key or requires a key that is missing.
 
     No files are read.
 

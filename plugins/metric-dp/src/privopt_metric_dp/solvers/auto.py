@@ -149,7 +149,9 @@ def begins_with_star(records: int, outputs: int, method: str) -> bool:
 
 
 def make_ladder(method: str) -> Ladder:
-    """Return a generator function that yields the solver for a method, followed by its fallbacks.
+    """Return a generator function that yields the solvers to try for a method.
+
+    For a method other than "auto", its own solver comes first, followed by any fallbacks.
 
     Args:
         method: One of `METHODS`.

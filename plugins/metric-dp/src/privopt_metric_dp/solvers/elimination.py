@@ -20,7 +20,7 @@ __all__ = ["Elimination", "eliminate"]
 class Elimination(NamedTuple):
     """The elimination order and the sparsity pattern of the factors ``L D L'``.
 
-    The unit diagonal of ``L`` is not stored, so all entries are below it. Rows and columns are positions in the
+    All stored entries of ``L`` are below the diagonal, whose entries are all 1. Rows and columns are positions in the
     elimination order.
 
     Attributes:
@@ -59,9 +59,9 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
         instance: A connected instance with N records.
 
     Returns:
-        Three arrays: the record at each position of the order, of shape (N,), the column of each entry below the
-        diagonal, of shape (E,), and the row of each of these entries, of shape (E,). The entries are sorted by column
-        and then by row.
+        Three arrays. The first, of shape (N,), contains the record at each position of the order. The other two, of
+        shape (E,), contain the columns and the rows of the entries below the diagonal, sorted by column and then by
+        row.
     """
     n = instance.records
     # N (N - 1) / 2 pairs are possible in total.

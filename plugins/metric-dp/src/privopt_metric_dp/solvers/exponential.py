@@ -31,7 +31,7 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
     Here, d_ik is the distance from record i to output k, and d_ij is the distance between records i and j. With a share
     of 1/2, the triangle inequality |d_ik - d_jk| <= d_ij implies z_ik <= exp(epsilon d_ij) z_jk: half of epsilon covers
     the entries before normalisation, and the other half covers the row sums. The LR-Geo paper uses the cost instead of
-    the distance, but costs need not satisfy this inequality. Larger shares may be private too (see `largest_share`).
+    the distance, but costs need not satisfy this inequality. Larger shares may also be private (see `largest_share`).
 
     >>> exponential([[0.0, 2.0], [2.0, 0.0]], 1.0).round(4).tolist()
     [[0.7311, 0.2689], [0.2689, 0.7311]]
@@ -44,8 +44,8 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
 
     Returns:
         Array of shape (N, K) whose rows sum to 1 up to rounding. An entry underflows to 0 if its distance exceeds the
-        smallest one in its row by more than about 745 / (share epsilon). The repair that precedes every release raises
-        such entries.
+        smallest distance in its row by more than about 745 / (share epsilon). The repair that precedes every release
+        raises such entries.
 
     Raises:
         InputError: A distance is negative or NaN, or a record is at an infinite distance from all outputs.
@@ -76,11 +76,13 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
 
 
 def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Floats) -> float:
-    """Search by bisection for the largest ``share`` at which `exponential` satisfies every pair's privacy constraint.
+    """Search for the largest ``share`` at which the matrix of `exponential` satisfies all privacy constraints.
+
+    The search is by bisection.
 
     Args:
         distances: Array of shape (N, K) with the distances from records to outputs. If one record of a pair is at an
-            infinite distance from an output, the other must be too.
+            infinite distance from an output, so must be the other.
         epsilon: Epsilon per unit of distance.
         pairs: Array of shape (P, 2) with the pairs of records that the guarantee covers, or enough of them to imply the
             others.
@@ -93,7 +95,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
         OutOfTime: The time limit expired.
 
     Notes:
-        P K differences are computed once, and N K exponentials in each step.
+        P K differences are computed once, and N K exponentials are computed in each step.
     """
     if not len(pairs):
         return 1.0

@@ -149,7 +149,7 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
 def _add_panel(
     begin: int, start: Indices, row: Indices, lower: Singles, pivot: Singles, scales: Singles, z: Singles, t: Singles
 ) -> None:
-    """Sum ``U H^-1 U`` over a batch of outputs and add sixteen columns of the sum, from row ``begin`` on, to ``t``.
+    """Add sixteen columns of the sum of ``U H^-1 U`` over a batch of outputs to ``t``, from row ``begin`` on.
 
     ``H`` is the matrix of an output, and ``U`` is a diagonal matrix of scales. For each output, ``H z = U e_j`` is
     solved for sixteen unit vectors ``e_j`` at once, one in each SIMD lane, and ``U z`` is added. The loop over the
@@ -234,10 +234,10 @@ def _add_panel(
 
 @_compiled
 def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles) -> None:
-    """Add the scaled sum of ``H_r^-1`` over the outputs r of a batch to ``into``, in single precision.
+    """Add the scaled sum of the inverses ``H^-1`` over a batch of outputs to ``into``, in single precision.
 
-    Each matrix is first scaled to a unit diagonal, so that its factor and its inverse stay within the range of single
-    precision.
+    The matrix ``H`` of each output is first scaled to a unit diagonal, so that its factor and its inverse stay within
+    the range of single precision.
 
     Args:
         pattern: The sparsity pattern of the factors.

@@ -24,7 +24,7 @@ SAMPLE_GAP: Final = 0.05
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
-    """Select outputs one by one, each differing as much as possible from those selected before.
+    """Select outputs one by one, each differing as much as possible from those already selected.
 
     The distance between two outputs is the sum over records of the absolute differences between their weighted costs.
     Replacing one output with the other raises the loss by at most this distance.
@@ -70,7 +70,7 @@ class FewOutputs:
         return self.inner.peak_bytes(part.with_outputs(np.arange(min(self.count, part.instance.outputs))))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve the LP for the sampled outputs, and offer its mechanisms with zeros for all other outputs.
+        """Solve the LP for the sampled outputs, and offer its mechanisms extended by zeros for all other outputs.
 
         Args:
             part: A connected instance with all outputs.

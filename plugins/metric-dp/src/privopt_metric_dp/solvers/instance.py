@@ -42,12 +42,12 @@ def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
 
 
 def _to_pairs(values: Any) -> Any:
-    """Return pairs as a read-only integer array of shape (P, 2), even if there are none (P = 0)."""
+    """Return pairs as a read-only integer array of shape (P, 2), which is (0, 2) if there are no pairs."""
     return _to_read_only(values if np.size(values) else np.zeros((0, 2)), np.int64)
 
 
 def _read_coordinates(records: Space) -> Floats | None:
-    """Return the records' coordinates for the search for symmetries, with places on the Earth as unit vectors."""
+    """Return the records' coordinates for finding symmetries, with places on the Earth converted to unit vectors."""
     if records.kind == "geographic" and records.coordinates is not None:
         return directions(records.coordinates)
     return records.coordinates
@@ -79,15 +79,16 @@ class Instance:
 
     @classmethod
     def of(cls, data: MetricData) -> Instance:
-        """Return the optimal mechanism's LP, with a set of pairs that implies all pairs that the guarantee covers.
+        """Return the LP for the optimal mechanism.
 
-        Its epsilon is reduced by a relative 1e-9, so that rounding errors in a solution do not violate privacy.
+        The LP contains only a subset of the pairs that the guarantee covers, which implies all others. Its epsilon is
+        reduced by a relative 1e-9, so that rounding errors in a solution do not violate privacy.
 
         Args:
             data: The problem's data.
 
         Raises:
-            OutOfTime: The time limit expired while the set of pairs was being computed.
+            OutOfTime: The time limit expired while the subset of pairs was being computed.
         """
         pairs, distances = data.needed
         return cls(
@@ -110,7 +111,7 @@ class Instance:
             raise InputError(faults)
 
     def _find_faults(self) -> Iterator[Fault]:
-        """Yield the faults in the arrays, stopping at a wrong shape because later checks rely on shapes."""
+        """Yield the faults in the arrays. If a shape is wrong, all further checks are skipped."""
 
         def fault(where: str, got: object, expectation: str) -> Fault:
             """Return a fault for the attribute ``where``, with its actual value and a description of valid values."""
@@ -156,7 +157,7 @@ class Instance:
 
     @property
     def noise(self) -> float:
-        """The largest difference between two computed losses that rounding alone could cause."""
+        """The largest difference between two computed losses that can be caused by rounding alone."""
         # 45 times the resolution of a double (2.2e-16) per record, relative to the largest cost.
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 
@@ -234,10 +235,9 @@ def one_output(instance: Instance) -> Solution:
 def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
     """Return the lower bound on the optimum that multipliers prove, evaluated in floating point.
 
-    Let ``f_ijk`` be the multiplier of the constraint ``z_ik <= exp(eps d_ij) z_jk``.
-
-    The reduced costs are ``r_ik = cost_ik + sum_j f_ijk - sum_j exp(eps d_ij) f_jik``. By weak duality, ``sum_i y_i``
-    with ``y_i = min_k r_ik`` is a lower bound for any non-negative multipliers. A multiplier is treated as 0 if
+    If ``f_ijk`` is the multiplier of the constraint ``z_ik <= exp(eps d_ij) z_jk``, the reduced costs are
+    ``r_ik = cost_ik + sum_j f_ijk - sum_j exp(eps d_ij) f_jik``. By weak duality, ``sum_i y_i`` with
+    ``y_i = min_k r_ik`` is a lower bound for any non-negative multipliers. A multiplier is treated as 0 if
     ``exp(eps d_ij)`` for its constraint, or a sum for its output, is too large for a double. If the trivial bound (the
     loss if every record reports its cheapest output) is larger, it is returned instead, as in
     `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.

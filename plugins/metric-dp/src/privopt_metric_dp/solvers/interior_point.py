@@ -112,11 +112,11 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
         state: The iterate. Its groups of outputs save the mechanism and the multipliers, and the state itself stores
             their loss (``saved_loss``) and bound.
         status: The quantities that describe the iterate.
-        last: Whether to save the mechanism even if its loss is larger, as is done after row sums have been restored.
+        last: Whether to save the mechanism even if its loss is larger, which is done after row sums have been restored.
 
     Returns:
-        Whether the iteration may continue. If the matrix that couples the outputs is formed, invalid row sums end the
-        iteration. Otherwise, steps are inexact, so invalid sums are accepted until they are restored.
+        Whether the iteration may continue. If the matrix that couples the outputs has been formed, invalid row sums end
+        the iteration. Otherwise, steps are inexact, so invalid sums are accepted until they are restored.
     """
     is_sound = _has_sound_sums(status)
     # A mechanism whose rows do not sum to one is not saved, whatever its loss. Multipliers prove a bound in any case.
@@ -152,7 +152,7 @@ def _coupling_tolerance(state: State) -> tuple[float, int]:
 
 
 def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: float) -> tuple[Floats, float]:
-    """Compute the predictor (the affine scaling direction towards complementarity 0) for all groups of outputs.
+    """Compute the predictor, which is the affine scaling direction towards complementarity 0, for all outputs.
 
     Args:
         state: The iterate, whose direction is set.
@@ -182,12 +182,12 @@ def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: 
 def _extend_direction(
     state: State, coupling: SchurComplement, add: tuple[float, float], target: float, trial_steps: tuple[float, float]
 ) -> tuple[Floats, Floats]:
-    """Compute an extra direction that aims for given complementarity targets without changing the row sums.
+    """Compute an extra direction that aims for a given complementarity without changing the row sums.
 
     Args:
         state: The iterate with its direction so far.
         coupling: The matrix that couples the outputs, from which the prices are computed.
-        add: The primal and dual weights of the previous extra direction, which is first added to the direction.
+        add: The primal and dual weights with which the previous extra direction is first added to the direction.
         target: The complementarity to aim for.
         trial_steps: The primal and the dual step length at which Gondzio's corrector is evaluated, or (0, 0) for
             Mehrotra's corrector.
@@ -207,7 +207,7 @@ def _extend_direction(
 def _find_direction(
     state: State, coupling: SchurComplement, missing: Floats, mu: float
 ) -> tuple[Floats, tuple[float, float], tuple[float, float]]:
-    """Compute a step's direction, which consists of the predictor, the weighted corrector and centrality correctors.
+    """Compute the direction of a step, which consists of the predictor, a weighted corrector and centrality correctors.
 
     Args:
         state: The iterate, whose direction is set.
@@ -245,14 +245,14 @@ def _find_direction(
 
 
 def _restore_sums(state: State, coupling: SchurComplement, within: float) -> None:
-    """Restore the row sums to one by the smallest possible change of the mechanism.
+    """Restore the row sums to one with the smallest possible change to the mechanism.
 
     The change is measured in the norm defined by the matrices ``H`` of the last step.
 
     Args:
         state: The iterate, whose mechanism is changed.
         coupling: The matrix that couples the outputs, from the last step.
-        within: The tolerance. Nothing is changed if every row sum is closer to one than this.
+        within: The tolerance. Nothing is changed if every row sum differs from one by less than this.
     """
     # Systems with the coupling are solved approximately, so one correction may leave an error for the next one to
     # remove.
@@ -301,7 +301,7 @@ def _lift_multipliers(
     shrink, all_pairs = np.exp(-instance.lengths / 2) * scale, np.arange(len(instance.pairs))
 
     def rows() -> Iterator[Few]:
-        """Return an iterator over each output's index, all pairs, and one multiplier per pair."""
+        """Return an iterator over tuples of an output's index, the indices of all pairs, and their multipliers."""
         outputs = (values for proof in columns for values in proof())
         return ((k, all_pairs, values * shrink) for k, values in enumerate(outputs))
 
@@ -313,7 +313,7 @@ def _lift_multipliers(
 def _offer_best(state: State, offers: PartOffers) -> None:
     """Offer the saved mechanism with the smallest loss, and the saved multipliers with the best bound.
 
-    Both are computed only when they are needed.
+    They are assembled from the groups of outputs only when they are needed.
 
     Args:
         state: The iterate, whose groups of outputs saved them.
@@ -384,7 +384,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 
 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
-    """Return whether row sums must be restored.
+    """Return whether row sums must be restored to one.
 
     This is the case if the gap is reached, or if the matrix that couples the outputs is not formed and the gap has
     halved since a mechanism was last saved. If that matrix is formed, row sums are restored after each step anyway.
@@ -399,10 +399,11 @@ def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
 
 
 def _forms_coupling(part: Part, gap: float) -> bool:
-    """Return whether to form the whole matrix that couples the outputs, rather than only some of its entries.
+    """Return whether to form the whole matrix that couples the outputs.
 
-    The alternative is a preconditioner from the chordal completion of these entries. The whole matrix is formed if
-    there are few records and the requested gap is small, or if the completion would take longer.
+    The alternative is to compute only some of its entries and to use their chordal completion as a preconditioner. The
+    whole matrix is formed if there are few records and the requested gap is small, or if the completion would take
+    longer.
 
     Args:
         part: The part to solve.
@@ -420,11 +421,11 @@ def _forms_coupling(part: Part, gap: float) -> bool:
 
 
 class InteriorPoint:
-    """A solver for the optimal mechanism's LP that uses a structured primal-dual interior-point method.
+    """A solver that uses a structured primal-dual interior-point method to solve the LP for the optimal mechanism.
 
     Attributes:
         symmetry: Whether to search for symmetries and use them.
-        threads: The number of threads, or None for as many as ``--jobs`` allows. The answers do not depend on it.
+        threads: The number of threads, or None for as many as ``--jobs`` allows. Results do not depend on it.
         between: A function that is called with the state between steps and may change costs (`State.recost`), or None.
             If there is such a function, symmetries are not used.
     """
@@ -450,11 +451,11 @@ class InteriorPoint:
     def peak_bytes(self, part: Part) -> float:
         """Estimate the peak memory in bytes beyond the part itself.
 
-        With symmetries, only the representative outputs count. Each output needs one double per entry of the factor,
-        nine per record and ten per pair. The nine doubles per record contain the costs, the current and the saved
-        mechanism, the direction, the extra direction and its right-hand side, the pivots, the scales and the answer. A
-        pair has two rows, each of which needs five doubles for the slack, the current and the saved multiplier, and the
-        two directions.
+        If symmetries are used, only the representative outputs count. Each output needs one double per entry of the
+        factor, nine per record and ten per pair. The nine doubles per record are for the costs, the current and the
+        saved mechanism, the direction, the extra direction and its right-hand side, the pivots, the scales and the
+        solution. A pair has two rows, each of which needs five doubles for the slack, the current and the saved
+        multiplier, and the two directions.
 
         If the matrix that couples the outputs is formed, it needs `PARTIAL_SUMS` matrices in single precision, and five
         more while these are summed and factored. Otherwise, its chordal completion needs one double per entry of the

@@ -45,7 +45,7 @@ class State:
         spread: A sparse matrix that converts prices of orbits to prices of records.
         gather: A sparse matrix that converts row sums of records to means over orbits.
         y: Array of shape (O,) with the prices of the orbits.
-        size: The number of privacy constraints, over all outputs that are solved for.
+        size: The total number of privacy constraints for all outputs in the groups.
         scale: The number by which the costs were divided.
         formed: Whether the whole matrix that couples the outputs is formed. If not, it is approximated from its entries
             on the pattern.
@@ -70,14 +70,14 @@ class State:
     bound: float = -np.inf
 
     def map_groups(self, function: Callable[[Outputs], T]) -> list[T]:
-        """Run a function on all groups, in threads, and return the results in the order of the groups.
+        """Run a function on all groups, using threads, and return the results in the order of the groups.
 
         Overflows, which occur if epsilon d is huge, are ignored here because the iteration detects them later.
         """
         return self.map_parts(self.groups, function)
 
     def map_parts(self, parts: Sequence[S], function: Callable[[S], T]) -> list[T]:
-        """Run a function on parts of the problem, in threads, and return the results in the order of the parts.
+        """Run a function on parts of the problem, using threads, and return the results in the order of the parts.
 
         Args:
             parts: The parts, such as groups of outputs.
@@ -120,7 +120,7 @@ class State:
             group.recost(records[rows], columns, costs[rows] / self.scale)
 
     def _by_group(self, outputs: Ints) -> Iterator[tuple[Outputs, Ints, Ints]]:
-        """Split outputs by the group that they belong to.
+        """Split outputs by the group to which they belong.
 
         Args:
             outputs: Array of shape (M,) with the indices of outputs, counted over all groups.

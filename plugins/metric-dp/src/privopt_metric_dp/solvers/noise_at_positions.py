@@ -60,7 +60,7 @@ def people_over_region(data: MetricData, *, at_records: bool) -> tuple[Floats, F
 
 
 def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, report_count: int = REPORTS) -> float:
-    """Estimate the expected distance in km between a position and its report, with remapped Laplace noise.
+    """Estimate the expected distance in km between a position and its report under Laplace noise with remapping.
 
     Args:
         people: Array of shape (Q, 2) with positions in km.
@@ -69,7 +69,8 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
         report_count: The number of noisy positions to draw. With four times as many, the error is about half as large.
 
     Returns:
-        The estimate, which is accurate to about 2 %. It is at most 2 / epsilon, the mean distance without remapping.
+        The estimate, which is accurate to about 2 %. It is at most 2 / epsilon, which is the mean distance without
+        remapping.
     """
     from scipy.spatial import KDTree
 
@@ -109,12 +110,12 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
 
 
 def _choose_people(people: Floats, shares: Floats, count: int) -> Floats:
-    """Choose equally weighted positions that represent people, at equal steps in cumulative probability.
+    """Choose equally weighted positions that represent people.
 
     Args:
         people: Array of shape (Q, 2) with positions in km.
         shares: Array of shape (Q,) with the probabilities of these positions.
-        count: The number of positions to choose.
+        count: The number of positions to choose. They are taken at equal steps in cumulative probability.
 
     Returns:
         Array of shape (count, 2) with the chosen positions.

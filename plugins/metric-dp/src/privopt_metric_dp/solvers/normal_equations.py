@@ -44,7 +44,7 @@ coupling was completed instead, the result is used as it is."""
 
 @define(eq=False)
 class _Directions:
-    """Conjugate-gradient directions for the coupling ``T``, stored for reuse with later right-hand sides.
+    """Conjugate-gradient directions for the Schur complement ``T``, stored for reuse with later right-hand sides.
 
     The directions are orthonormal in the inner product defined by T. The solution in their span is computed directly,
     and later steps stay orthogonal to them (augmented conjugate gradients, Erhel and Guyomarc'h 2000).
@@ -60,7 +60,7 @@ class _Directions:
     count: int = 0
 
     def solve_in_span(self, residual: Floats) -> tuple[Floats, Floats]:
-        """Return the solution in the span of the directions, and the residual that remains.
+        """Return the solution in the span of the stored directions, and the residual that remains.
 
         Args:
             residual: Array of shape (O,) with the right-hand side.
@@ -86,7 +86,7 @@ class _Directions:
             square: The squared norm ``w' T w``, which must be positive.
 
         Returns:
-            Whether the direction was stored. The result is False if there is no space left.
+            Whether the direction was stored. It is not stored if there is no space left.
         """
         if self.count == len(self.ways):
             return False
@@ -98,7 +98,7 @@ class _Directions:
 
 @define(eq=False)
 class SchurComplement:
-    """The Schur complement ``T`` that couples the outputs at an iterate, with a preconditioner for solving with it.
+    """The Schur complement ``T`` that couples the outputs at an iterate, and a preconditioner for systems with ``T``.
 
     Attributes:
         state: The iterate.
@@ -176,7 +176,7 @@ class SchurComplement:
 
 
 def couple(state: State) -> SchurComplement:
-    """Factor the matrices for all outputs, and set up conjugate gradients on the Schur complement that couples them.
+    """Factor the matrices of all outputs, and prepare to solve systems with the Schur complement that couples them.
 
     Args:
         state: The iterate.
@@ -194,7 +194,7 @@ def couple(state: State) -> SchurComplement:
 
 
 def _complete_coupling(state: State) -> SchurComplement:
-    """Return the coupling, preconditioned by the chordal completion of some of its entries.
+    """Return the Schur complement with a preconditioner based on the chordal completion of some of its entries.
 
     Args:
         state: The iterate, whose matrices have been factored. Each of its orbits must be a single record.
@@ -223,7 +223,7 @@ def _complete_coupling(state: State) -> SchurComplement:
     solve = complete(pattern, *(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
     def rough(right: Floats) -> Floats:
-        """Multiply a vector, in the instance's record order, by the inverse of the completion."""
+        """Multiply a vector by the inverse of the chordal completion. The vector is in the instance's record order."""
         y = np.empty(len(right))
         y[pattern.order] = solve(right[pattern.order])
         return y
@@ -232,12 +232,14 @@ def _complete_coupling(state: State) -> SchurComplement:
 
 
 def _group_parts(state: State) -> list[Sequence[Outputs]]:
-    """Divide the groups of outputs into parts, one per partial sum."""
+    """Divide the groups of outputs into parts, with one part for each partial sum of the coupling matrix."""
     return [state.groups[part_number::PARTIAL_SUMS] for part_number in range(min(PARTIAL_SUMS, len(state.groups)))]
 
 
 def form(state: State, scale: Floats) -> Singles:
-    """Form the coupling ``sum_r H_r^-1`` of the records as a dense matrix in single precision.
+    """Form the matrix that couples the outputs, ``sum_r H_r^-1``, as a dense matrix in single precision.
+
+    Here, ``H_r`` is the matrix of output r.
 
     Args:
         state: The iterate, whose matrices have been factored.
@@ -251,7 +253,7 @@ def form(state: State, scale: Floats) -> Singles:
     n = state.instance.records
 
     def panels(groups: Sequence[Outputs]) -> Singles:
-        """Return the contribution of some groups to the coupling, with shape (panels, N * PANEL).
+        """Return the contribution of some groups to the coupling matrix, as an array of shape (panels, N * PANEL).
 
         Each panel contains `PANEL` columns, stored row by row.
         """
@@ -278,7 +280,7 @@ def form(state: State, scale: Floats) -> Singles:
 
 
 def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
-    """Return the coupling, preconditioned by a single-precision factor of the whole matrix.
+    """Return the Schur complement with a preconditioner based on a single-precision factor of the whole matrix.
 
     Args:
         state: The iterate, whose matrices have been factored.

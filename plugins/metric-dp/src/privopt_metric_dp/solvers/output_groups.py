@@ -19,12 +19,12 @@ __all__ = ["Outputs"]
 
 
 class Outputs:
-    """A group of outputs with their current iterate. Vectors of shape ``(N,)`` are in elimination order.
+    """A group of outputs with their current iterate.
 
     The variables have the same names as in :class:`Arrays`: ``z`` is the mechanism, ``s`` are the slacks ``A z`` in the
     privacy constraints, and ``f`` are the multipliers of these constraints. ``dz`` and ``df`` are the direction of the
     next step, ``ez`` and ``ef`` are an extra direction, and ``right`` is the right-hand side of the linear system for
-    it. The matrix of each output is ``H = A' diag(f / s) A``.
+    it. The matrix of each output is ``H = A' diag(f / s) A``. Vectors of shape ``(N,)`` are in elimination order.
 
     Attributes:
         pattern: The elimination order of the records and the sparsity pattern of the factors.
@@ -83,7 +83,7 @@ class Outputs:
         self._other_z, self._other_f = np.zeros_like(z), np.zeros_like(s)
 
     def _lane_indices(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
-        """Return the index of each matrix entry's batch, and the entry's position within the batch.
+        """Return, for each (record, output) pair, the index of its batch and its position within the batch.
 
         Args:
             records, outputs: Arrays of shape (M,) with the indices of the records, and of the outputs within the group.
@@ -155,7 +155,9 @@ class Outputs:
         return np.asarray(unit.reshape(len(unit), -1, DOUBLE_LANES).max(axis=(0, 2)))
 
     def couple(self, scale: Floats, into: Singles) -> None:
-        """Add the group's part of the coupling between records, which is the scaled sum of ``H^-1`` over outputs.
+        """Add the scaled sum of ``H^-1`` over the group's outputs to ``into``.
+
+        The sum is this group's contribution to the matrix that couples the outputs.
 
         Args:
             scale: Array of shape (N,) with scales. Entry (i, j) is divided by ``scale_i scale_j``.
@@ -169,7 +171,7 @@ class Outputs:
             factor_kernels.couple(self.pattern, self.arrays, g, scale, into)
 
     def add_entries(self, diagonal: Floats, off_diagonal: Floats) -> None:
-        """Add the entries of ``sum H^-1``, the sum over the group's outputs, that lie on the pattern of the factors.
+        """Sum ``H^-1`` over the group's outputs, and add those entries of the sum that lie on the factors' pattern.
 
         Args:
             diagonal: Array of shape (N,), to which the diagonal entries are added.
@@ -265,7 +267,7 @@ class Outputs:
         return np.asarray(row_kernels.extend(self.arrays, weights))
 
     def move(self, add: tuple[float, float], step: tuple[float, float]) -> None:
-        """Add the weighted extra direction to the main direction and take the step.
+        """Add the weighted extra direction to the main direction, and take a step along the result.
 
         Args:
             add: The primal and dual weights for the extra direction.

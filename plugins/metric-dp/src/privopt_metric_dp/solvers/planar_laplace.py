@@ -33,7 +33,7 @@ _ZERO_EXPONENT = 745.0
 
 
 def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
-    """Return the probability of each output given each record.
+    """Return the probability of each output given each record, under planar Laplace noise.
 
     Args:
         records, outputs: The places, either all planar (km) or all geographic (degrees). Geographic places are mapped
@@ -43,9 +43,9 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
 
     Returns:
         Array of shape (N, K) with the probabilities, whose rows sum to 1 within 1e-12. The relative error is about
-        1e-12 up to a distance of about 30 / epsilon, and masses that underflow are 0. Outputs at the same place share
-        their cell's mass equally. For geographic places, the matrix is only approximately eps-Geo-Ind. It must be
-        repaired and certified like any other.
+        1e-12 up to a distance of about 30 / epsilon, and probabilities that underflow are 0. Outputs at the same place
+        share the probability of their cell equally. For geographic places, the matrix satisfies
+        geo-indistinguishability only approximately. It must be repaired and certified like any other.
 
     Raises:
         InputError: Places are neither planar nor geographic, or records and outputs differ in kind.
@@ -159,8 +159,8 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
     """Cut a Voronoi cell out of a square around its site, using the bisectors with other sites, nearest first.
 
-    Each corner is computed from the two lines that meet there, rather than interpolated along a long side, to avoid the
-    rounding errors of a distant end.
+    Each corner is computed from the two lines that meet there. Interpolating along a long side instead would carry over
+    the rounding errors of its distant end.
 
     Args:
         sites: Array of shape (K, 2) with the positions of the sites.
@@ -171,7 +171,7 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
 
     Returns:
         Array of shape (C, 2) with the corners of the cell, relative to site k and in counter-clockwise order, and
-        whether it is proved that no farther site can cut the cell.
+        whether it is certain that no farther site can cut the cell.
     """
     capacity = len(ranked) + 4  # each cut adds at most one corner
     # Side m runs from corner m to the next one, along the line a x + b y = c.

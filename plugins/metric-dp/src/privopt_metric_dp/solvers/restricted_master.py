@@ -33,12 +33,12 @@ MAX_ROW_SUM_ERROR: Final = 1e-6
 
 
 class Mixture:
-    """The LP for the cheapest mixture of rays in which every row sums to one.
+    """The LP that mixes rays into a mechanism at the lowest cost.
 
-    Each solve starts from the previous basis. A ray is a vector over the records that satisfies every privacy
-    constraint, so up to scale it is a column of a mechanism. A ray ``z`` serves the output at which its cost is
-    smallest, so its cost is ``min_k cost_k . z``. An orbit is a set of records, or of outputs, that symmetries map to
-    one another.
+    A ray is a vector over the records that satisfies every privacy constraint, so up to scale it is a column of a
+    mechanism. A mixture is a weighted sum of rays in which every row sums to one. A ray ``z`` serves the output at
+    which its cost is smallest, so its cost is ``min_k cost_k . z``. An orbit is a set of records, or of outputs, that
+    symmetries map to one another. Each solve starts from the previous basis.
 
     Attributes:
         instance: The instance with one output from each orbit of outputs.
@@ -86,7 +86,7 @@ class Mixture:
         return self._session
 
     def _add_unseen(self, rays: Floats) -> tuple[Floats, Floats]:
-        """Store the rays that differ from all stored ones in their first nine decimals.
+        """Store those rays that are new, that is, differ from all stored ones when rounded to nine decimals.
 
         Args:
             rays: Array of shape (R, N) with one ray per row.
@@ -157,12 +157,12 @@ class Mixture:
         return len(costs)
 
     def add_priced(self, logs: Floats, values: Floats) -> int:
-        """Add the rays found by pricing whose values are negative, and return how many of them were new.
+        """Add those rays found by pricing that have negative values, and return how many of them were new.
 
         Args:
             logs: Array of shape (K, N) with the logarithms of the rays.
-            values: Array of shape (K,) with the value of each ray at the prices. Values that may be rounding errors are
-                ignored.
+            values: Array of shape (K,) with the value of each ray at the current prices. Values that may be rounding
+                errors are ignored.
         """
         logs = logs[values < -NEGLIGIBLE_VALUE / self._scale]
         # Each ray is scaled before exp is taken, so that its largest entry is 1 and nothing overflows.
@@ -205,7 +205,7 @@ class Mixture:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def clean(self, prices: Floats) -> None:
-        """Drop the rays with the largest reduced costs if there are too many rays, but keep all rays in the basis.
+        """If there are too many rays, drop those with the largest reduced costs, except for rays in the basis.
 
         Args:
             prices: Array of shape (N,) with the prices of the records, from which reduced costs are computed.

@@ -28,10 +28,10 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 class Arrays(NamedTuple):
     """The arrays that the kernels read and write for a group of outputs, in G batches of eight outputs.
 
-    A batch's arrays are flat and consist of vectors of eight doubles: one vector for each record (in elimination
+    The arrays of a batch are flat and consist of vectors of eight doubles: one vector for each record (in elimination
     order), two for each required pair, or one for each entry of the factor. A pair ``p`` of records ``i`` and ``j`` at
-    distance ``d`` has two privacy constraints. They are the rows ``2p`` and ``2p + 1`` of the matrix ``A``, whose
-    values ``a z_j - z_i / a`` and ``a z_i - z_j / a`` with ``a = exp(eps d / 2)`` must not be negative.
+    distance ``d`` has two privacy constraints, which are the rows ``2p`` and ``2p + 1`` of the matrix ``A``. The values
+    of these rows, ``a z_j - z_i / a`` and ``a z_i - z_j / a`` with ``a = exp(eps d / 2)``, must not be negative.
 
     Attributes:
         ends: Array of shape (P, 2) with the positions of each pair's records in the elimination order.
@@ -115,9 +115,9 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
     """Add the weighted extra direction to the main direction, and set the targets for the next extra direction.
 
     For each privacy constraint, ``ef`` is set to the desired change in the product ``f s`` (multiplier times slack),
-    divided by ``s``. ``right`` is set to ``A' ef``. If ``trial_steps`` are (0, 0), the change is ``target - ds df``
-    (Mehrotra). Otherwise, it brings the product at these steps to between a tenth of ``target`` and ten times
-    ``target``, but never lowers it by more than ten times ``target`` (Gondzio 1996).
+    divided by ``s``. ``right`` is set to ``A' ef``. If ``trial_steps`` is (0, 0), the change is ``target - ds df``
+    (Mehrotra). Otherwise, the change is chosen so that the product at these steps lies between a tenth of ``target``
+    and ten times ``target``, but it never lowers the product by more than ten times ``target`` (Gondzio 1996).
 
     Args:
         a: The arrays, of which ``dz`` and ``df`` are changed, and ``ef`` and ``right`` are set.
@@ -212,10 +212,10 @@ def extend(a: Arrays, weights: Floats) -> Floats:
 
 @_compiled
 def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: Floats, new_f: Floats) -> None:
-    """Add the weighted extra direction to the main direction and take the step to the next iterate.
+    """Add the weighted extra direction to the main direction, and take the step to the next iterate.
 
-    The slacks ``s`` are always updated in place. ``z`` and ``f`` are not, unless they are passed as ``new_z`` and
-    ``new_f``.
+    The slacks ``s`` are updated in place. The new values of ``z`` and ``f`` are written to ``new_z`` and ``new_f``,
+    which may be ``z`` and ``f`` themselves.
 
     Args:
         a: The arrays.
@@ -294,8 +294,8 @@ def advance(a: Arrays, step: float) -> float:
         step: The step length. If it is 0, nothing changes.
 
     Returns:
-        The smallest ratio ``r = ds / s`` before the step, which is at most 0. Slacks stay non-negative in steps of at
-        most ``-1 / r``.
+        The smallest ratio ``r = ds / s`` before the step, which is at most 0. Slacks stay non-negative if the step
+        length is at most ``-1 / r``.
     """
     pair_ends, root, z, s, dz = a.ends, a.root, a.z, a.s, a.dz
     min_ratio, steps = spread(0.0), spread(step)

@@ -125,7 +125,7 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
 
 
 def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Floats, Indices, Indices]:
-    """Return the result of :func:`shortest_paths` for a ``direct`` graph, whose shortest paths are single pairs.
+    """Return the result of :func:`shortest_paths` for a ``direct`` graph, where each shortest path is a single pair.
 
     Args:
         graph: The graph, in which every two records form a pair.
@@ -205,7 +205,9 @@ class Part:
 
 @runtime_checkable
 class Solver(Protocol):
-    """A method that solves a part. The caller enforces limits on time and memory.
+    """The interface of methods that solve a part, which is a connected component of an instance.
+
+    The caller enforces limits on time and memory.
 
     Attributes:
         name: The name of the method in offers and in the list of steps that led to an answer.

@@ -62,12 +62,18 @@ def _stretch_of_gap(gap: float) -> float:
 
 
 def _gap_of_stretch(slack: float) -> float:
-    """Return the relative gap that suits a slack (stretch minus 1), which is the inverse of `_stretch_of_gap`."""
+    """Return the relative gap for which a slack (stretch minus 1) is suitable.
+
+    This is the inverse of `_stretch_of_gap`.
+    """
     return math.pow(slack / 1.6, 4 / 3)
 
 
 def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
-    """Return the slacks (stretches minus 1) of the spanners to use, in descending order.
+    """Return the slacks of the spanners to use, in descending order.
+
+    A spanner with slack s is a subset of the pairs that contains, for every pair at distance d, a path of length at
+    most (1 + s) d.
 
     Args:
         gap: The requested relative gap.
@@ -84,7 +90,7 @@ def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
 
 
 def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
-    """Return the instance over a spanner (a few pairs that nearly imply all others), and a mask of its pairs.
+    """Return the instance over a spanner (a few pairs that nearly imply all others), and a mask of the pairs kept.
 
     Args:
         instance: The problem, with P pairs.
@@ -92,8 +98,7 @@ def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
             ``(1 + slack) d``.
 
     Returns:
-        The instance over the kept pairs, and a boolean array of shape (P,) that says whether each of the given pairs is
-        kept.
+        The instance over the kept pairs, and a boolean array of shape (P,) that is True for each pair that is kept.
 
     Raises:
         OutOfTime: The time limit expired.
@@ -103,7 +108,7 @@ def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
 
 
 class FewPairs:
-    """A solver that uses finer and finer spanners of the required pairs until the gap is reached.
+    """A solver that uses increasingly fine spanners of the required pairs until the gap is reached.
 
     A spanner is a subset of the pairs that nearly implies the others. Another solver solves the LP restricted to each
     spanner. Spanners save time if most pairs of records are required and a few of them nearly imply the others.

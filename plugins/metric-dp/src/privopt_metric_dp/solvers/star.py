@@ -82,9 +82,9 @@ class Star:
             except that the graph's log ratios are shrunk at random. Every row satisfies the privacy constraints.
         weights: Array of shape (N,) with the solution x of ``W x = 1``. If an entry is negative, the star is not a
             mechanism.
-        serves: Array of shape (N,) with the index of the output that each column serves.
-        prices: Array of shape (N,) with the candidate y for the dual prices of the records.
-        anchors: Array of shape (R,) with the index, for each representative output, of the record whose column has the
+        serves: Array of shape (N,) with the index of the output to which each column is assigned.
+        prices: Array of shape (N,) with candidates for the dual prices y of the records.
+        anchors: Array of shape (R,) with, for each representative output, the index of the record whose column has the
             smallest reduced cost.
     """
 
@@ -100,7 +100,7 @@ class Star:
         return bool(self.weights.min() >= 0)
 
     def mechanism(self, outputs: int) -> Floats:
-        """Return the star's matrix, in which an output's column is the weighted sum of the columns of W assigned to it.
+        """Return the star's matrix. An output's column is the weighted sum of the columns of W assigned to it.
 
         Args:
             outputs: The number of outputs, K.
@@ -122,7 +122,8 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     """Return the star's kernel, an array of shape (N, N) whose rows satisfy every privacy constraint.
 
     Row s is ``exp(-eps D(s, .))``, where ``D(s, .)`` are the lengths of the shortest paths from record s. Only one row
-    is computed for each orbit of records, and the other rows follow from symmetries.
+    is computed for each orbit, which is a set of records that symmetries map to one another. The other rows are derived
+    by symmetry.
 
     Args:
         graph: The graph of required pairs.
@@ -164,7 +165,10 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
 
 
 def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
-    """Return a function that solves ``kernel x = right`` by conjugate gradients, or directly if they fail."""
+    """Return a function that solves ``kernel x = right``.
+
+    Conjugate gradients are used if they converge. Otherwise, the system is solved directly.
+    """
     from scipy.linalg import lu_factor, lu_solve
 
     # If conjugate gradients converge, a few products with the kernel take less time than its factorisation.
@@ -269,7 +273,7 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
 
 
 def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
-    """Return shortest-path trees, one per representative output, rooted at the output's anchor.
+    """Return one shortest-path tree for each representative output, rooted at the anchor of the output.
 
     Args:
         graph: The graph of required pairs.
@@ -287,8 +291,7 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
 
     By default, the outputs are first priced again at the true log ratios, for at most half of the remaining time. Each
     output then uses the better of its old and its new tree. The result is valid even if two paths are equally long or
-    there is not enough time to price every output, because any tree can be turned into a proof, even if its ray is
-    infeasible.
+    if there is not enough time to price every output, because any tree can be turned into a proof.
 
     Args:
         instance: The problem with all outputs.
@@ -312,11 +315,11 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
 
 
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
-    """Return the Lagrangian lower bound at given prices: the sum of the prices after they have been made valid.
+    """Return the Lagrangian lower bound at given prices, which is the sum of the prices after making them valid.
 
     Prices are valid if no ray (a vector that satisfies every privacy constraint) has a negative value at these prices.
-    To make them valid, each is reduced by its largest deficit over all outputs. Since rows sum to one, the sum of any
-    valid prices is a lower bound. A relative 1e-12 is subtracted to cover rounding errors.
+    To make them valid, each price is reduced by its largest deficit over all outputs. Since rows sum to one, the sum of
+    any valid prices is a lower bound. A relative 1e-12 is subtracted to cover rounding errors.
 
     Args:
         symmetry: The symmetries. All prices in an orbit are reduced by the same amount.
@@ -331,8 +334,8 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 def quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer bounds from shortest-path trees without pivots, at prices between each record's smallest and mean cost.
 
-    The first bound takes little time, because no linear system is solved, so there is a bound even if no method
-    finishes.
+    The first bound takes little time, because no linear system is solved. This ensures that there is a bound even if no
+    solver finishes.
 
     Args:
         part: A connected instance.
@@ -386,7 +389,7 @@ def is_star_affordable(records: int, outputs: int) -> bool:
 def quick_bound_operations(instance: Instance) -> float:
     """Estimate the number of operations in :func:`quick_bound` without symmetries.
 
-    Each output takes one path search for each of the ``QUICK_SHARES``.
+    For each output, one search for shortest paths is counted for each of the ``QUICK_SHARES``.
     """
     steps = 2.0 * len(instance.pairs) + instance.records * math.log2(instance.records + 1.0)
     return OPERATIONS_PER_STEP * len(QUICK_SHARES) * instance.outputs * steps
@@ -435,7 +438,7 @@ class StarSolver:
                 return
 
     def _price(self, part: Part, y: Floats, trees: Trees, pivot_limit: int, offers: PartOffers) -> bool:
-        """Price all outputs at the star's prices, offer the resulting bound, and return whether the gap is confirmed.
+        """Price all outputs at the star's prices, and offer the resulting bound.
 
         Args:
             part: The part.
@@ -443,6 +446,9 @@ class StarSolver:
             trees: One tree per representative output, which is changed in place.
             pivot_limit: The largest number of pivots for each output.
             offers: The search to report the bound to.
+
+        Returns:
+            Whether the gap is reached, with a certified loss and a proved bound.
         """
         symmetry, instance = part.symmetry, part.instance
         priced = price_all(part.graph, symmetry.keep_representatives(instance), y, trees, max_pivots=pivot_limit)

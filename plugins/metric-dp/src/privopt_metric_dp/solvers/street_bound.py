@@ -49,10 +49,12 @@ MIN_THETA: Final = 1e-3
 
 @define(eq=False)
 class _Shares:
-    """The costs of reporting the ends of street pieces, for the records inside the pieces, as functions of theta.
+    """The costs of reporting the two ends of a street piece, for the records inside street pieces.
 
-    The tail and the head are the two ends of a piece. The cost of a report varies along the piece and is 0 at the
-    record itself. The chord is the value at the record if the cost is interpolated linearly between the two ends.
+    The two ends of a piece are called the tail and the head. The cost of a report varies along the piece and is 0 at
+    the record itself. The chord is the value at the record if the cost is interpolated linearly between the two ends.
+    The costs at the ends are reduced in proportion to the chord, and the parameter theta divides the reduction between
+    the ends.
 
     Attributes:
         rows: Array of shape (M,) with the indices of the records inside pieces.
@@ -70,7 +72,7 @@ class _Shares:
     theta: Floats = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Set theta to the tail's weight, so that the cost at each end is reduced by the whole chord."""
+        """Set theta to the weight of the tail, so that the cost at each end is reduced by the whole chord."""
         self.theta = self.inside.rest[self.rows]
 
     def costs(self) -> tuple[Floats, Floats]:
@@ -80,9 +82,9 @@ class _Shares:
         return self.weighted[self.rows, tail] - reductions[0], self.weighted[self.rows, head] - reductions[1]
 
     def _piece_ends(self) -> tuple[Ints, Ints, Floats, Floats]:
-        """Return the ends of the pieces that contain the records, and the ends' weights.
+        """Return the ends of the pieces that contain the records, and the weights of these ends.
 
-        The end that is nearer to the record has the larger weight.
+        The end closer to the record has the larger weight.
 
         Returns:
             Four arrays of shape (M,): the tails, the heads, the weights of the tails and the weights of the heads.
@@ -147,8 +149,8 @@ def solve_street_bound(
         progress: A function that is called with the phase, the iteration, the lower bound and the loss.
 
     Returns:
-        The multipliers for the pairs in ``data.needed``, or None if two records are at distance 0, streets do not
-        connect all records, or there is not enough time or memory.
+        The multipliers for the pairs in ``data.needed``. The result is None if two records are at distance 0, if not
+        all records are connected by streets, or if there is not enough time or memory.
     """
     assert data.over is not None  # checked by `priced_records`
     priced_data = data.with_outputs(priced)
@@ -168,7 +170,7 @@ def solve_street_bound(
     shares = _Shares(rows, positions, priced_data.weighted, data.prior[rows] * positions.chord[rows])
 
     def report_progress(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Pass on the solver's progress, with "bound over all streets" prefixed to the phase."""
+        """Report the solver's progress, with the phase prefixed by "bound over all streets"."""
         if progress is not None:
             progress(f"bound over all streets, {phase}", iteration, lower, upper)
 

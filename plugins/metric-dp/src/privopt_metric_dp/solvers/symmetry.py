@@ -40,7 +40,9 @@ square of this number."""
 
 @frozen(kw_only=True, eq=False)
 class Symmetry:
-    """A group of symmetries with its orbits, the sets of records (or outputs) that symmetries map to one another.
+    """A group of symmetries and its orbits.
+
+    An orbit is a set of records, or of outputs, that symmetries map to one another.
 
     Attributes:
         records: Array of shape (G, N) with the image of each record under each member of the group.
@@ -296,7 +298,7 @@ def _frame(first: Floats, second: Floats, handedness: float) -> Floats:
 
 
 def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
-    """Return the permutation of the outputs that, together with a permutation of the records, leaves costs unchanged.
+    """Return the permutation of the outputs that leaves the costs unchanged if combined with one of the records.
 
     A random linear combination of the rows gives one number for each column. Sorting these numbers before and after the
     permutation of the records gives the only candidate, which is then checked against all costs.
@@ -340,7 +342,7 @@ def _keeps_pairs(instance: Instance, records: Ints) -> bool:
 
 
 def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
-    """Return the permutations of records that preserve pairs and costs, each with its permutation of the outputs.
+    """Return the permutations of the records, paired with permutations of the outputs, that preserve pairs and costs.
 
     Args:
         instance: A connected instance.

@@ -35,7 +35,7 @@ __all__ = ["build_lists", "compute_heights", "optimize_tree"]
 
 @jit()
 def _list_subtree(root: int, first_child: Any, following: Any, order: Any) -> int:
-    """Write the nodes of the subtree rooted at ``root`` to ``order``, breadth first, and return how many there are.
+    """Write the nodes of the subtree rooted at ``root`` to ``order``, breadth first, and return their number.
 
     Args:
         root: The root of the subtree.
@@ -123,8 +123,8 @@ def compute_heights(
     Args:
         root: The root, whose height is 0.
         length: Array of shape (E,) with the log ratio of each CSR entry.
-        parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
-            the two, and 1 if the node is above its parent or -1 if it is below.
+        parent, entry, sides: The tree, in arrays of shape (N,): the parent of each node, the CSR entry of the edge
+            between the node and its parent, and 1 if the node is above its parent or -1 if it is below.
         first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
             is none.
         order, u: Arrays of shape (N,), to which the nodes (parents first) and the heights are written.
@@ -190,7 +190,7 @@ def _find_blocking_row(
     mark: Any,
     u: Any,
 ) -> Any:
-    """Raise or lower a subtree's heights until a privacy constraint between it and the rest of the graph becomes tight.
+    """Move a subtree up or down until a privacy constraint between it and the rest of the graph becomes tight.
 
     Args:
         subtree_root: The root of the subtree. The tight constraint between it and its parent leaves the tree.
@@ -201,10 +201,10 @@ def _find_blocking_row(
             is none.
         order: A workspace of shape (N,).
         mark: A boolean workspace of shape (N,), whose elements are all False on entry and on return.
-        u: Array of shape (N,) with the log-heights, which change inside the subtree.
+        u: Array of shape (N,) with the log-heights, which are changed inside the subtree.
 
     Returns:
-        The subtree's node in the constraint that becomes tight first, and the CSR entry of this constraint.
+        For the constraint that becomes tight first, its node inside the subtree and its CSR entry.
     """
     count = _list_subtree(subtree_root, first_child, following, order)
     for position in range(count):
@@ -311,15 +311,18 @@ def _pivot_subtree(
     u: Any,
     g: Any,
 ) -> None:
-    """Perform one pivot: move the subtree of a node whose ``g`` has the wrong sign until another constraint blocks it.
+    """Perform one pivot, which moves a subtree until another constraint blocks it.
+
+    The subtree is that of a node whose accumulated reduced cost ``g`` has the wrong sign.
 
     Args:
         subtree_root: The node. The constraint between it and its parent leaves the tree, and the blocking constraint
             enters it.
         start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
             neighbour and log ratio of each entry, of shape (E,).
-        parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
-            the edge between the two, and 1 if the node is above its parent or -1 if it is below.
+        parent, entry, sides: The tree, in arrays of shape (N,), which are updated: the parent of each node, the CSR
+            entry of the edge between the node and its parent, and 1 if the node is above its parent or -1 if it is
+            below.
         first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
             node, which are updated.
         order, mark: Workspaces of shape (N,), of which ``mark`` is boolean and must be all False.
@@ -360,12 +363,13 @@ def optimize_tree(
 
     Args:
         a: Array of shape (N,) with the costs minus the prices.
-        tolerance: The largest absolute value at which a ``g`` of the wrong sign is accepted.
+        tolerance: The largest absolute value at which an accumulated reduced cost ``g`` of the wrong sign is accepted.
         max_pivots: The largest number of pivots.
         start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
             neighbour and log ratio of each entry, of shape (E,).
-        parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
-            the edge between the two, and 1 if the node is above its parent or -1 if it is below.
+        parent, entry, sides: The tree, in arrays of shape (N,), which are updated: the parent of each node, the CSR
+            entry of the edge between the node and its parent, and 1 if the node is above its parent or -1 if it is
+            below.
         u, g: Arrays of shape (N,), to which the log-heights and the accumulated reduced costs are written.
 
     Returns:

@@ -58,7 +58,7 @@ class Trees:
     side: NDArray[np.int8]
 
     def copy(self) -> Trees:
-        """Return a copy of the trees with arrays of its own, because pricing changes trees in place."""
+        """Return a copy of the trees that shares no arrays with them. Pricing changes trees in place."""
         return Trees(parent=self.parent.copy(), entry=self.entry.copy(), side=self.side.copy())
 
 
@@ -84,18 +84,18 @@ class PricingResult:
 
 @jit()
 def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> None:
-    """Distribute a tree's deficit (a negative ``g`` at the root) over records, as reductions of their prices.
+    """Compute reductions of the records' prices that cover a tree's deficit, which is a negative ``g`` at the root.
 
     Reducing the price of a record of height ``u`` by ``x`` raises ``g_root`` by ``x exp(u)``, so the highest records
-    come first. Each price is reduced as far as the flows on the record's path to the root allow. The root's own price
-    is reduced by the rest.
+    come first. Each price is reduced as far as the flows on the record's path to the root allow. The reduction of the
+    root's own price covers the rest.
 
     Args:
         parent: Array of shape (N,) with the parent of each node, which is -1 at the root.
         sides: Array of shape (N,) that is 1 if the node is above its parent, and -1 if it is below.
         u: Array of shape (N,) with the log-heights.
         g: Array of shape (N,) with the accumulated reduced costs, which flow towards the root and are updated in place.
-        deficit: Array of shape (N,) with the amounts by which prices must fall, to which each record's share is added.
+        deficit: Array of shape (N,) with the amounts by which prices must fall, to which the reductions are added.
     """
     root, tries = parent.argmin(), 0
     is_tried = np.zeros(len(g), dtype=np.bool_)
@@ -130,7 +130,7 @@ def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> No
 def _settle_flows(
     a: Any, length: Any, parent: Any, entry: Any, sides: Any, order: Any, u: Any, g: Any, lacks: Any
 ) -> int:
-    """Turn any tree, optimal or not, into a proof by passing reduced costs of the right sign on towards the root.
+    """Turn any tree, optimal or not, into a proof by passing reduced costs of the right sign towards the root.
 
     Args:
         a: Array of shape (N,) with the costs minus the prices.
@@ -248,7 +248,7 @@ def _price_outputs(
 def price_all(
     graph: Graph, instance: Instance, y: Floats, trees: Trees, *, max_pivots: int = 1_000_000
 ) -> PricingResult:
-    """Price every output of an instance exactly, in threads, starting from given trees.
+    """Price every output of an instance exactly, using threads and starting from given trees.
 
     Args:
         graph: The graph from `make_graph`.
@@ -289,7 +289,7 @@ def price_all(
 def _tight_rows(
     a: Any, length: Any, lower_record: Any, pair: Any, parents: Any, entries: Any, sides: Any, pairs: Any, values: Any
 ) -> int:
-    """Compute the multipliers for the tight constraints in one output's best tree, at the true log ratios.
+    """Compute the multipliers of the tight constraints in an output's best tree, using the true log ratios.
 
     Args:
         a: Array of shape (N,) with the costs minus the prices.

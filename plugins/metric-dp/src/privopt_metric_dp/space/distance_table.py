@@ -16,12 +16,12 @@ __all__ = ["MatrixMetric"]
 
 
 class MatrixMetric(Metric):
-    """Distances read from a table.
+    """A metric whose distances are read from a table.
 
     Attributes:
-        _table: Array of shape (N, N) with the distances between records. If the file's two entries for a pair differ,
-            both are set to the smaller one.
-        _uneven: Whether the file's two entries differ for some pair.
+        _table: Array of shape (N, N) with the distances between records. If the two entries for a pair differ in the
+            file, both are set to the smaller one.
+        _uneven: Whether the two entries for some pair differ in the file.
         _to_outputs: Array of shape (N, K) with the distances from records to outputs. It is ``_table`` if the outputs
             are the records.
     """
@@ -34,7 +34,7 @@ class MatrixMetric(Metric):
         source: str = "distance.matrix",
         output_source: str = "distance.output_matrix",
     ) -> None:
-        """Check and store the tables. One error reports all faults in both of them.
+        """Check the tables and store them. A single error reports the faults in both of them.
 
         Args:
             table: Array of shape (N, N) with non-negative, finite numbers and a diagonal of zeros. It must be symmetric
@@ -70,14 +70,14 @@ class MatrixMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """A description of the exact distances for use in reports. The numbers in the table are exact."""
+        """A description of the exact distances, for use in reports. They are the numbers in the table."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the file's distances in both directions, given the distances that this metric returns.
+        """Return upper bounds on the file's distances in both directions, given the distances that the metric returns.
 
-        They are used for lower bounds on losses, which must be valid for every exact distance that a number in the file
-        may represent.
+        The bounds are used for lower bounds on losses, which must be valid for every exact distance that a number in
+        the file may represent.
 
         Args:
             distances: The distances that this metric returns, in an array of any shape.
@@ -142,7 +142,7 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
 
 
 def _entry_faults(table: Floats, source: str) -> Faults:
-    """Return a fault for each table entry that is negative, not finite or above ``MAX_COORDINATE``.
+    """Return a fault for each table entry that is negative, not finite or greater than ``MAX_COORDINATE``.
 
     Rows and columns are counted from 0, as in NumPy.
     """
