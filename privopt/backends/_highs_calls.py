@@ -582,10 +582,10 @@ def _load_and_run(
 
 
 def answer(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a model in a worker process, and report each better point and bound to the parent process.
+    """Solve a model in a worker process, and report every improved point and bound to the parent process.
 
     :mod:`privopt.backends.workers` calls this function. ``problem`` contains the ``arrays`` and ``settings`` of
-    :func:`solve_arrays`. The result is a dict with the ``Raw`` answer under "raw".
+    :func:`solve_arrays`. The returned dict contains the resulting ``Raw`` object under the key "raw".
     """
 
     def report_point(event: HighsCallbackEvent) -> None:

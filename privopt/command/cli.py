@@ -68,9 +68,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command called ``cmd_name``, or None if there is no such command.
 
-        The example and the page in the command's specification are added below its help text. If the command is not
-        found, but plugins are broken or missing, one of them may provide it. In this case, a usage error that names
-        these plugins is raised.
+        The example and the documentation page from the command's specification are added below its help text. If the
+        command is not found but some plugins are broken or missing, a usage error names them, because one of them may
+        have provided the command.
         """
         from privopt.registry import registry
 

@@ -325,9 +325,9 @@ def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_sec
     If there are many such rows, only the first few faults are returned.
 
     Args:
-        file: The name of the file, for faults.
+        file: The file name to show in the faults.
         ids: The ids, one per row.
-        column: The name of the id column, for faults.
+        column: The name of the id column to show in the faults.
         is_secret: Whether the file is secret.
     """
     # A row repeats an id if it is not the first row with this id.

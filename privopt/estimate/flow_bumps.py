@@ -116,8 +116,8 @@ class BumpMaker:
         and its nearest neighbour.
 
         Raises:
-            UsageError: Distances are needed, because ``resolution`` is above 0 or there are more than ``max_bumps``
-                records, but there are none or too many of them are infinite.
+            UsageError: There are no distances, or too many of them are infinite. Distances are not needed if
+                ``resolution`` is 0 and there are at most ``max_bumps`` records.
         """
         if self._records <= max_bumps and resolution == 0.0:
             return 0.0

@@ -339,7 +339,7 @@ def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
 
 
 def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
-    """Open an existing file, after checking that it has the kind and the tables of ``form``."""
+    """Open an existing database file, after checking that its kind and its tables match ``form``."""
     _check_head(path, form)
     with translated_errors(path):
         # With isolation_level=None, sqlite3 does not begin transactions by itself.

@@ -43,7 +43,7 @@ class Account:
 
     @property
     def left_text(self) -> str | None:
-        """The remaining budget as exact text, or None if there is no limit."""
+        """The remaining budget, formatted without rounding, or None if there is no limit."""
         return None if self.left_sum is None else sum_text(self.left_sum)
 
     def to_json(self) -> dict[str, str | int | None]:

@@ -256,7 +256,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether the best value and the best bound are within the gap, even if only promised by solvers."""
+        """Whether the best value and the best bound are within the gap.
+
+        Values and bounds that solvers have reported count, even if they have not been certified or proved yet.
+        """
         return is_within_gap(self.promised_value, self.promised_bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:

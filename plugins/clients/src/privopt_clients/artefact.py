@@ -282,8 +282,8 @@ def artefact(
         records: The secret places.
         outputs: The possible reports, or None if they are the records.
         promise: The guarantee in one sentence.
-        reach_km: The distance in km beyond which clients reject a position. For :class:`Everywhere`, it is measured
-            from the region, otherwise from the nearest record.
+        reach_km: The distance in km beyond which clients reject a position, measured from the region for
+            :class:`Everywhere` and from the nearest record for all other mechanisms.
         release: The SHA-256 of the release's SHA256SUMS, in hexadecimal.
         proof: The SHA-256 of the release's proof.npz, in hexadecimal, or an empty string if there is no proof.
     """

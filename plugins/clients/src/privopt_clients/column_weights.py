@@ -255,7 +255,7 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
 
 
 def _falling_table(factor: int, top: int, longest: int) -> list[int]:
-    """Return the table T, computed exactly as in every client.
+    """Return the table T, computed with the same exact integer arithmetic as in the clients.
 
     Args:
         factor: The integer q in the recurrence T[n + 1] = ceil(T[n] q / 2^64).

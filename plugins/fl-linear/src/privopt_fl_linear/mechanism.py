@@ -339,13 +339,14 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
 
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
-    """Check the connections in a release of the method ``optimal``, as far as they can be checked from public data.
+    """Check the connections in a release of the ``optimal`` method, as far as public data allow.
 
-    If connecting every location to its cheapest facility is optimal for any counts, the release must do so. Otherwise
-    nothing is checked. Capacities are never checked, because they are sums of the true counts, which are not published.
+    If it is optimal for all possible counts to connect every location to its cheapest facility, check that the release
+    does exactly that. Otherwise, nothing is checked. Capacities are never checked, because they are sums of the true
+    counts, which are not published.
 
     Returns:
-        A list with a sentence about the difference. It is empty if there is none.
+        A list containing one sentence that describes the deviation, or an empty list if there is none.
     """
     nearest = problem.data.site.connect().facility if problem.is_nearest_best else release.assignment.facility
     is_equal = np.array_equal(nearest, release.assignment.facility)

@@ -107,9 +107,9 @@ def read_positions(texts: pl.Series) -> tuple[Floats, Floats]:
         texts: The cells.
 
     Returns:
-        Two arrays. The first, of shape (B, 2), contains latitudes and longitudes in degrees, with NaN for a cell
-        without a position. The second, of shape (B,), contains 1.0 for each cell that cannot be parsed as a position,
-        and 0.0 for all others. Empty cells and words for a missing value, such as NA, count as 0.0.
+        Two arrays. The first, of shape (B, 2), contains latitudes and longitudes in degrees, with NaN for cells without
+        a position. The second, of shape (B,), is 1.0 for each cell that cannot be parsed and 0.0 otherwise. Empty cells
+        and markers for missing values, such as NA, do not count as unparsable.
     """
     # NULL, NA and similar words count as empty cells rather than wrong ones.
     is_empty = (texts.is_null() | is_null_word(texts)).to_list()

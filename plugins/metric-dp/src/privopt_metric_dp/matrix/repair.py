@@ -311,9 +311,8 @@ def _repair_within(
 def _first_tau(graph: Graph, gap: float) -> float:
     """Return the first slack tau to try.
 
-    It is small compared with the gap, because a slack of tau raises the loss by a small multiple of tau, in relative
-    terms. However, it is always large enough to cover rounding errors, unless that would take more than the largest
-    allowed slack.
+    A slack of tau raises the relative loss by a small multiple of tau, so tau is chosen to be small compared with the
+    gap. It is also made large enough to cover rounding errors, up to the largest allowed slack.
 
     Args:
         graph: The required pairs, with epsilon times the distance of each pair.

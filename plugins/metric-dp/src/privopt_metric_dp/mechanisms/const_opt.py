@@ -206,7 +206,7 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
 
     Args:
         data: The data of the problem.
-        radius: The largest distance from a record to an output at which the entry is a free variable.
+        radius: The distance up to which the matrix entry for a record and an output is a free variable.
     """
     from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
 

@@ -64,14 +64,13 @@ def _warn_of_scores(problem: PhotoInstance) -> list[str]:
 
 
 def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return the warnings for a folder of photos that were scored by a classifier.
+    """Return warnings for a folder of photos that were scored by a classifier.
 
-    They are about pictures that were not scored, and about retained photos whose files, texts or names may reveal the
-    place.
+    They name pictures that were not scored, and retained photos whose files, texts or names may reveal the place.
 
     Args:
         problem: The problem, with the scores and the contents of the folder.
-        release: The release, which says which photos are retained and lists any clean copies.
+        release: The release, which lists the retained photos and any copies without metadata.
     """
     # `left_out` lists what was not scored, and `positioned` the retained photos whose files reveal a position.
     left_out, positioned, lines = problem.folder.left_out, find_carriers(release), []

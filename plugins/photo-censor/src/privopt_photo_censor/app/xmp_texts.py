@@ -97,10 +97,10 @@ class _Reader:
         return self._schemas.get(prefix, RDF if prefix == "rdf" else "") == RDF
 
     def _add(self, name: str, text: str) -> None:
-        """Record a property, unless it is empty or technical, or its value does not look like text.
+        """Record a property if its value is likely to be text for people.
 
-        Numbers, truth values, times and digests do not look like text. They are only recorded for properties that are
-        usually written by people (see :data:`DESCRIPTIVE`).
+        Empty values and technical properties are skipped. So are numbers, truth values, times and digests, except in
+        properties that people usually write (see :data:`DESCRIPTIVE`).
 
         Args:
             name: The property's name, with its prefix.

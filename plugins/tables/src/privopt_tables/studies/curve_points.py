@@ -460,7 +460,10 @@ class Refusals:
         return all((name, epsilon) in self for epsilon in self.epsilons)
 
     def point(self, name: str, epsilon: Fraction) -> Point:
-        """Return a point without results, with the status "refused" if the mechanism refuses it, or else "stopped"."""
+        """Return a point without results.
+
+        Its status is "refused" if the mechanism refuses ``epsilon``, and "stopped" otherwise.
+        """
         is_refused = (name, epsilon) in self
         return Point(mechanism=name, epsilon=epsilon, status="refused" if is_refused else "stopped")
 
