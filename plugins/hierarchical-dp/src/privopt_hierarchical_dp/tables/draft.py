@@ -348,7 +348,7 @@ def _identifies_rows(column_values: pl.Series) -> bool:
     """
     if column_values.len() < LEAST_IDENTIFIED or counts_rows(column_values):
         return False
-    return 2 * int(column_values.is_unique().sum()) > column_values.len()
+    return bool(2 * column_values.is_unique().sum() > column_values.len())
 
 
 def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str]], list[str], list[str]]:
