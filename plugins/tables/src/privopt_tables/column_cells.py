@@ -33,15 +33,15 @@ def spread_rows(count: int, limit: int) -> Ints:
 
 @frozen(eq=False)
 class ColumnPart:
-    """The cells of one column in one part of a table, and the numbers found in them.
+    """The cells of one column in one part of a table, together with the numbers found in them.
 
-    B is the number of rows in the part.
+    B is the number of rows in the part, and C the number of rows whose cells were read.
 
     Attributes:
         rows: (C,) The indices of the rows whose cells were read, in ascending order.
-        numbers: The numbers found in the cells. Their attribute ``cells`` refers to cells by row index.
+        numbers: The numbers found in the cells. Their attribute ``cells`` contains the row index of each number.
         is_filled: (B,) Whether each row has a non-empty cell. False for rows that were not read.
-        column: The column.
+        column: The column that the cells come from.
         texts: (C,) The cells that were read, as strings, or None for a numeric column.
     """
 

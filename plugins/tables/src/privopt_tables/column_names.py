@@ -29,8 +29,8 @@ def _read_word_table() -> dict[str, Any]:
     """Read the word lists in column_words.toml and strip the accents from their words.
 
     Returns:
-        The lists, keyed by name. A list whose name ends in ``_pairs`` is a tuple of two-word sets. Any other list is a
-        set of lower-case words.
+        A dict keyed by list name. If the name ends in ``_pairs``, the value is a tuple of sets of two words each.
+        Otherwise, it is a set of lower-case words.
     """
     table = tomllib.loads(files("privopt_tables").joinpath("column_words.toml").read_text("utf-8"))
     return {
@@ -61,7 +61,7 @@ _MARK_COLUMN: Final = re.compile(r"(?P<prefix>(?:.*_)?)(?:sticky|seeded|kept|fir
 
 
 def select_position_names(names: Sequence[str]) -> list[str]:
-    """Return the names that suggest a coordinate or position, excluding columns that belong to reports.
+    """Return the names that suggest a coordinate or position, excluding columns that an earlier run added.
 
     >>> select_position_names(["trip", "end_lat", "endLng", "x", "dropoff_y", "platform", "report", "report_lat"])
     ['end_lat', 'endLng', 'x', 'dropoff_y']
@@ -126,9 +126,9 @@ def _names_position(words: frozenset[str]) -> bool:
 
 
 def is_of_report(name: str, names: Sequence[str]) -> bool:
-    """Return whether a column's name shows that it belongs to the reports already in the table.
+    """Return whether a column's name shows that it was added along with reports that are already in the table.
 
-    For example, if the table has a column ``report``, then ``report_lat`` contains coordinates of reports, and
+    For example, if the table has a column ``report``, then ``report_lat`` contains the reports' coordinates, and
     ``seeded`` marks reports that were drawn with a seed.
 
     Args:
@@ -147,15 +147,15 @@ _NESTED: Final = (nw.List, nw.Array)
 
 @define
 class LeakyColumns:
-    """A search for columns that reveal the protected columns of a table through their values or field names.
+    """A search for columns that reveal the secret through their values or field names.
 
-    The protected columns are called the secret. The table is examined one part at a time.
+    The secret consists of the columns to be protected. The table is examined one part at a time.
 
     Attributes:
-        positions: Structure fields whose names suggest coordinates, as ``column.field``.
-        places: Structure fields whose names suggest places, as ``column.field``.
+        positions: Struct fields whose names suggest coordinates, as ``column.field``.
+        places: Struct fields whose names suggest places, as ``column.field``.
         _copies: The columns that have equalled a secret column in every row so far, each with up to three of its
-            distinct values. None before the first part.
+            distinct values. None before the first part is examined.
     """
 
     positions: list[str] = field(factory=list)
@@ -166,8 +166,8 @@ class LeakyColumns:
         """Examine one part of a table.
 
         Args:
-            public_frame: The part's columns that are not part of the secret.
-            secret_frame: The columns that hold the secret, in the same rows.
+            public_frame: The rows of this part, without the columns that hold the secret.
+            secret_frame: The columns that hold the secret, for the same rows.
         """
         # Names and types are the same in every part, so only the first part is examined for them.
         if self._copies is None:
@@ -196,13 +196,13 @@ class LeakyColumns:
 
 
 def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
-    """Yield the path of every field in a column of structures, including nested fields, in the form ``column.field``.
+    """Yield the path of every struct field in a column, including nested fields, in the form ``column.field``.
 
-    A pandas column of Python objects does not declare its fields. For such a column, the keys of its first dict are
-    used, without those of nested dicts.
+    A pandas column of Python objects does not declare its fields. For such a column, the keys of the first dict in it
+    are used, but not those of nested dicts.
 
     Args:
-        column: The column.
+        column: The column to examine.
         name: The name of the column.
     """
     if column.dtype == nw.Object:
@@ -225,7 +225,7 @@ def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
 
 
 def _is_comparable(column: nw.Series[Any]) -> bool:
-    """Return whether a column contains numbers, strings or bytes, whose values can be compared one by one."""
+    """Return whether a column contains numbers, strings or bytes, which can be compared element-wise."""
     if column.dtype == nw.Object:
         first = next((value for value in column if value is not None), None)
         return isinstance(first, (str, bytes))

@@ -30,7 +30,7 @@ CAUTION: Final = 1.5
 
 @frozen(eq=False)
 class ControlValues:
-    """The values of one coordinate in many rows, used to estimate the probability of a match by chance.
+    """A sample of the values of one coordinate, used to estimate the probability that a number matches it by chance.
 
     Attributes:
         values: (K,) The values in ascending order.
@@ -42,10 +42,10 @@ class ControlValues:
 
     @classmethod
     def of(cls, targets: Floats, width: float) -> Self:
-        """Create an instance from one coordinate's values in many rows.
+        """Create an instance from the values of one coordinate.
 
         Args:
-            targets: The values, in the unit that is searched for, such as degrees or metres.
+            targets: The values, one per row, in the unit that is searched for, such as degrees or metres.
             width: The number of these units in one degree or, for planar coordinates, in one km. Neighbouring values
                 that differ by at most `MIN_ERROR` times this number count as equal.
         """
@@ -56,9 +56,9 @@ class ControlValues:
     def chances(self, values: Floats, errors: Floats, targets: Floats, width: float, *, single: bool) -> Floats:
         """Estimate, for each number in a cell, the probability that it matches the coordinate of its row by chance.
 
-        A number matches a coordinate if they differ by at most the number's error. The estimate is `CAUTION` times the
-        largest of three values: one derived from the digits of the number, the fraction of other rows whose coordinate
-        matches the number, and one derived from the density of distinct coordinates near the number.
+        A number matches a coordinate if they differ by at most the number's error. Three values are computed for each
+        number: one from its digits, one from the fraction of other nearby rows whose coordinate matches it, and one
+        from the density of distinct coordinates around it. The estimate is `CAUTION` times the largest of these.
 
         Args:
             values: (R,) The numbers, each within ``width / 2`` of its row's coordinate.

@@ -68,11 +68,11 @@ _WORDS_NAME: Final = "three words of an address system"
 
 @frozen(kw_only=True)
 class PositionColumn:
-    """A column found to contain the secrets of its own rows.
+    """A column whose cells were found to contain the secrets of their own rows.
 
     Attributes:
         name: The name of the column.
-        form: The name of the form in which the cells contain the secret, such as "a geohash".
+        form: A description of the form that the secret takes in the cells, such as "a geohash".
         rows: The number of searched rows whose cell contains the secret.
         sampled: The number of rows that were searched.
     """
@@ -95,8 +95,8 @@ class RowSecrets:
             has no text of that kind.
         text_rows: (T,) The index of the row that each entry in a sequence of ``texts`` belongs to. If None, each
             sequence has one entry per row.
-        text_chance: A lower limit for the estimated probability of a chance match, that is, that a cell which contains
-            the text of some row contains that of its own row by chance.
+        text_chance: A lower limit for the estimated probability of a chance match. A chance match means that a cell
+            containing some row's text contains its own row's text by coincidence.
     """
 
     positions: Floats | None
@@ -130,18 +130,19 @@ class ColumnSearch:
 
     Attributes:
         names: The names of the columns to examine.
-        _evidence: The accumulated evidence, keyed by column name and form key. A form key consists of the index of the
-            secret within the row, a word that encodes the kind and index of the form, and the form's name.
+        _evidence: The accumulated evidence, keyed by column name and form key. A form is a way to write the secret,
+            such as degrees or a geohash. Its key consists of the index of the secret within the row, a word that
+            encodes the form's kind and index, and the form's name.
     """
 
     names: Sequence[str]
     _evidence: dict[tuple[str, str], Evidence] = field(factory=dict)
 
     def add_part(self, frame: nw.DataFrame[Any], secrets: Sequence[RowSecrets]) -> None:
-        """Search one part of the table for its rows' secrets, and accumulate the evidence.
+        """Search one part of the table for the secrets of its rows, and add what is found to the evidence.
 
         Args:
-            frame: Rows of the table.
+            frame: The rows of this part.
             secrets: The secrets of these rows, with one entry for each position that a row has.
         """
         if not len(frame):
@@ -185,7 +186,7 @@ class ColumnSearch:
 
         Args:
             entries: The result of the other search's :meth:`to_json`. Entries for columns that are not in `names` are
-                ignored, as are entries that do not have one stake for each fraction in :data:`BETS`.
+                ignored, as are entries whose evidence does not match the length of :data:`BETS`.
         """
         for name, form, logs, matches, searched in entries:
             if name in self.names and len(logs) == len(BETS):
@@ -198,10 +199,11 @@ class _Axis:
     """The result of comparing C cells with one coordinate of their rows' positions.
 
     Attributes:
-        near: (C,) Whether the cell contains a number near the coordinate.
+        near: (C,) Whether the cell contains a number within half a degree, or half a km of the plane, of the
+            coordinate.
         matched: (C,) Whether the cell contains a number that equals the coordinate to within the number's error.
-        pair_chances: (C,) The probability of a chance match if both coordinates are compared.
-        single_chances: (C,) The probability of a chance match if this coordinate is compared alone.
+        pair_chances: (C,) The probability of a chance match, for use if both coordinates are compared.
+        single_chances: (C,) The probability of a chance match, for use if this coordinate is compared alone.
     """
 
     near: Bools
@@ -215,13 +217,13 @@ class _SecretPart:
     """The secrets of B rows, prepared for searching.
 
     Attributes:
-        secret: The secrets.
+        secret: The secrets as they were passed to :meth:`of`.
         positions: (B, 2) The positions of the rows, with longitudes from -180 to 180. The shape is (0, 2) if the
             secrets are not positions.
         has_position: (B,) Whether each row has a position.
         corners: (2, 2) The smallest absolute value of each coordinate (first row), and the largest (second row).
         texts: The texts to search for, with one entry per kind of text.
-        _controls: A cache of coordinates in a sample of the rows, keyed by form and axis (see :meth:`_control`).
+        _controls: A cache of the coordinates in a sample of the rows, keyed by form and axis (see :meth:`_control`).
     """
 
     secret: RowSecrets
@@ -245,10 +247,10 @@ class _SecretPart:
         return cls(secret, positions, has_position, corners, texts)
 
     def search(self, column: ColumnPart) -> Iterator[tuple[str, Evidence]]:
-        """Search a column for the secret in each possible form, and yield each form's key with the evidence for it.
+        """Search a column for the secret, and yield a key and the evidence for each form in which it may appear.
 
-        The key consists of a word that encodes the kind and index of the form, followed by the form's name. Names alone
-        are not unique.
+        The key consists of a word that encodes the form's kind and index, followed by its name. The name alone would
+        not be unique.
         """
         for kind, row_texts in enumerate(self.texts):
             if (evidence := row_texts.search(column, self.secret.text_chance)) is not None:
@@ -424,7 +426,7 @@ class _SecretPart:
         Results are cached.
 
         Args:
-            form: The form.
+            form: The form to convert the coordinates to, such as degrees or metres.
             axis: The index of the coordinate, 0 or 1.
         """
         if (form, axis) not in self._controls:
@@ -438,6 +440,6 @@ class _SecretPart:
 
 
 def _limit_readings(readings: list[Reading]) -> list[Reading]:
-    """Return a cell's readings, or `MAX_READINGS` of them, half from each end of the list, if there are more."""
+    """Return a list of readings, reduced to `MAX_READINGS` by dropping those in the middle if it is longer."""
     half = MAX_READINGS // 2
     return readings if len(readings) <= MAX_READINGS else readings[:half] + readings[-half:]

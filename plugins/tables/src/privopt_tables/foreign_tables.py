@@ -102,7 +102,9 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
 
 
 def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterator[dict[str, str | None]]:
-    """Yield one row for each position in a Google Timeline export of any version, as a dict from column names to cells.
+    """Yield one row for each position in a Google Timeline export of any version.
+
+    Each row is a dict from column names to cells.
 
     Args:
         part: A part of the JSON document.
@@ -127,7 +129,7 @@ def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterat
 def _read_feature(feature: Any) -> dict[str, str | None] | None:
     """Return a GeoJSON feature's cells, keyed by column, or None if its geometry is not a point.
 
-    A feature without a geometry has empty coordinates.
+    If the feature has no geometry, its ``lat`` and ``lon`` cells are None.
     """
     geometry = feature["geometry"]
     if geometry is not None and geometry["type"] != "Point":
@@ -231,7 +233,7 @@ def find_position_column(frame: pl.DataFrame) -> str | None:
 
 
 def _may_be_positions(cells: pl.Series) -> bool:
-    """Return whether any of about ten evenly spaced cells is a position.
+    """Return whether any of about ten evenly spaced non-empty cells is a position.
 
     This is a quick filter, because reading all cells of many columns would take too long.
     """

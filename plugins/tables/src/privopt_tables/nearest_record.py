@@ -67,10 +67,11 @@ MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
 
 @define(kw_only=True)
 class Strays:
-    """A running count of stray positions, whose distance from every record exceeds the extent of the records.
+    """A running count of stray positions, which are suspiciously far from every record.
 
-    Such positions are probably errors. If the guarantee covers every point in a region, a position's distance from the
-    region is used in place of its distance from the nearest record.
+    A position is stray if it is farther from every record than the records' bounding box is wide diagonally. Such
+    positions are probably errors. If the guarantee covers every point in a region, a position's distance from the
+    region is used instead of its distance from the nearest record.
 
     Attributes:
         reach: The distance in km beyond which a position is stray. It is the diagonal of the records' bounding box, but
@@ -114,17 +115,17 @@ class Strays:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Snap:
-    """The rule that assigns a record of the release to each row of a table.
+    """The rule that determines which record of a release is used for each row of a table.
 
     Attributes:
         ids: (N,) The ids of the records that have a matrix row in the release, in the order of the matrix rows.
         places: All records with their coordinates, including those without a matrix row. None if records have no
             coordinates.
-        region: The object that replaces positions with vertices if the guarantee covers every point in a region, or
-            None if there is no region. Its vertices are the entries of ``places``, in the same order.
+        region: The object that replaces a position with one of the region's vertices, or None unless the guarantee
+            covers every point in a region. The vertices are the entries of ``places``, in the same order.
         source: The source of random bytes for drawing vertices.
         max_distance: The maximum distance in km between a position and its nearest record, or the region. Positions
-            that are farther away get no record. If None, there is no limit.
+            that are farther away are rejected. If None, there is no limit.
     """
 
     ids: NDArray[np.str_]
@@ -180,11 +181,11 @@ class Snap:
         """Find the record for each row of a table.
 
         Args:
-            frame: Rows of the table.
+            frame: B rows of the table.
             secret: The columns of the secret.
             fixed: Whether to choose records without randomness. In a region, this selects the vertex with the largest
-                barycentric coordinate or, among several such vertices, the one with the lowest index. Each vertex thus
-                has a fixed cell.
+                barycentric coordinate or, among several such vertices, the one with the lowest index. The positions
+                that are assigned to each vertex thus form a fixed cell.
             strays: A count to which the positions that get a record are added. If None, nothing is counted.
             streams: The random bytes for drawing vertices, with one stream per row. Defaults to :attr:`source`.
 
@@ -222,9 +223,9 @@ class Snap:
         return np.maximum(rows, 0), reason
 
     def snap_positions(self, frame: nw.DataFrame[Any], secret: Secret) -> SimplexMixture:
-        """Express each row's position as a mixture of the region's vertices around it.
+        """Express each row's position as a mixture of the vertices of the region around it.
 
-        This method requires :attr:`region`.
+        The attribute :attr:`region` must not be None.
 
         Args:
             frame: Rows that have a position.
@@ -233,7 +234,10 @@ class Snap:
         return self._snapper_for(secret).snap(positions_of(frame, secret)[0])
 
     def _snapper_for(self, secret: Secret) -> Snapper:
-        """Return the region's snapper, with its projection removed if positions are planar (in km)."""
+        """Return the object that maps positions to the region's vertices.
+
+        If positions are in km, the returned copy has no projection.
+        """
         assert self.region is not None  # callers have checked
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
@@ -241,10 +245,10 @@ class Snap:
         """Return a function that finds the cells near each position.
 
         A report that was stored for one cell may be repeated at positions near that cell. Cells are fixed and public.
-        Each has a record or vertex as its centre, and consists of the points that :meth:`rows` assigns to this centre
-        if ``fixed`` is set. A cell is near a position if its centre is within the radius. Distances are never measured
-        from positions that were reported earlier, because three known places at which the report was renewed would
-        reveal such a position.
+        The centre of a cell is a record or vertex, and the cell consists of the points that :meth:`rows` assigns to
+        this centre if ``fixed`` is set. A cell is near a position if its centre is within the radius. Distances are
+        never measured from positions that were reported earlier, because three known places at which a report was
+        renewed would reveal where it was first drawn.
 
         Args:
             radius_km: The maximum distance in km between a position and the centre of a cell near it.
@@ -320,7 +324,7 @@ class Snap:
 
     @cached_property
     def _release_rows(self) -> Ints:
-        """The index of each place's matrix row in the release, or -1 if it has none."""
+        """The index of the matrix row in the release for each entry of :attr:`places`, or -1 if it has none."""
         assert self.places is not None  # check() rejects positions otherwise
         row_by_id = {name: number for number, name in enumerate(self.ids.tolist())}
         return np.array([row_by_id.get(name, -1) for name in self.places.ids], dtype=np.int64)
@@ -337,7 +341,7 @@ class Snap:
     def _draw_vertices(self, positions: Floats, secret: Secret, *, fixed: bool, source: Source) -> tuple[Ints, Floats]:
         """Draw one of the region's vertices around each position, and return the matrix rows of the drawn vertices.
 
-        The probability of each vertex is its barycentric coordinate at the position.
+        Each vertex is drawn with a probability equal to its barycentric coordinate at the position.
 
         Args:
             positions: (B, 2) The positions, all of which are usable.

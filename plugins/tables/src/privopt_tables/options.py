@@ -35,9 +35,9 @@ BETWEEN_RECORDS: Final = "the guarantee is between records: a position is report
 
 
 def _normal_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return column names in Unicode normal form, the form in which tables are read, without duplicates.
+    """Convert column names to the Unicode normal form in which tables are read, and remove duplicates.
 
-    Duplicates are removed because a column that is named twice would otherwise be hashed twice.
+    Without this, a column that is named twice would be hashed twice.
     """
     return tuple(dict.fromkeys(map(normal_form, names)))
 
@@ -51,17 +51,18 @@ class ApplyOptions:
             are farther away get no report. If None, there is no limit.
         seed: The seed of the random draws, intended for experiments only. Reports drawn with a seed are not private,
             and are marked as seeded.
-        charge: The ledger and how it is charged, or None if nothing is charged. With a ledger, the whole table is read
-            first, and each report is durably charged to its subject before it is drawn.
-        subject: The column that names each row's subject, which is required if the release reports traces. The column
-            in ``charge`` takes precedence.
+        charge: The ledger to charge and how to charge it, or None if nothing is charged. With a ledger, the whole table
+            is read first, and each report is durably charged to its subject before it is drawn.
+        subject: The column that names each row's subject. It is required if the release reports traces. A subject
+            column given in ``charge`` takes precedence.
         time: The column with the time of each row. For traces, each subject's rows are sorted by this time, which
             requires holding the table in memory. If None, the rows must already be in order.
-        prefix: The prefix of the names of the added columns, joined to them by an underscore. If None, there is no
+        prefix: The prefix of the names of the added columns, which is followed by an underscore. If None, there is no
             prefix.
         positions: The columns of each position, keyed by prefix, if a row has several positions. In each row, either
             all positions are reported or none is.
-        batch: The name of the batch, under which an interrupted run can be continued. None if there is no batch.
+        batch: The name of the batch. If a run is interrupted, it can be continued under this name. None if there is no
+            batch.
         text: The column of sentences whose words are reported one by one, or None if rows contain ids or positions
             instead.
         forms: The formats of subjects and times.
@@ -90,7 +91,7 @@ class ApplyOptions:
 
     @property
     def subject_column(self) -> str | None:
-        """The subject column given in ``charge``, or ``subject`` if nothing is charged."""
+        """The name of the subject column, taken from ``charge`` if it is set and from ``subject`` otherwise."""
         return self.subject if self.charge is None else self.charge.subject
 
 
@@ -104,7 +105,7 @@ def format_counts(refused: Mapping[str, int]) -> str:
 
 
 def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
-    """Return notes on the pairs of records that a guarantee does not cover, or an empty tuple if there are none."""
+    """Return notes on which pairs of records a guarantee does not cover, or an empty tuple if it covers all of them."""
     # If there is no guarantee, the only note says so.
     if guarantee.kind == NOTHING:
         return ("no guarantee: reports of this release may reveal what they were drawn for",)
@@ -128,10 +129,10 @@ def list_positions(
 ) -> tuple[tuple[str | None, Secret], ...]:
     """Return the column prefix and the columns of each position in a row.
 
-    The prefix is None for a single position without one.
+    If a row has a single position and no prefix is set, the prefix is None.
 
     Args:
-        secret: The secret, which is used if a row has a single position.
+        secret: The columns to use if a row has a single position.
         options: The options for applying the release.
         data: The problem's data, used to determine whether positions are planar. None if the release has no records
             with positions.

@@ -24,9 +24,9 @@ class RowSums:
     """A keyed hash of the set of rows that belong to one subject.
 
     Each row is represented by an element of the prime field GF(p), namely its HMAC under the batch's key, modulo p. The
-    hash consists of the sum of these elements and the sum of their squares. Someone who replaces rows without knowing
-    the key leaves the sum unchanged with a probability of about 2^-61. The sum of squares makes it possible to identify
-    the row that was replaced.
+    hash consists of the sum of these elements and the sum of their squares. If rows are replaced by someone who does
+    not know the key, the sum of the elements stays the same with a probability of only about 2^-61. The sum of squares
+    makes it possible to identify a row that was replaced.
 
     Attributes:
         rows: The number of rows.
@@ -47,9 +47,9 @@ class RowSums:
     def changed_element(self, charged: RowSums) -> int | None:
         """Return the element of the new row, assuming that exactly one row was added, replaced or removed.
 
-        Let a be the new row's element, and b the element of the row that was charged. The two sums differ by a - b and
-        a^2 - b^2. The quotient of these differences is a + b, which determines a. If a row was added, b is 0. If a row
-        was removed, a is 0.
+        Let a be the new row's element, and b the element of the row that was charged. If a row was added, b is 0. If a
+        row was removed, a is 0. The two sums differ by a - b and a^2 - b^2. The quotient of these differences is a + b,
+        so a can be computed.
 
         Args:
             charged: The sums of the rows that were charged.
@@ -68,9 +68,9 @@ class RowSums:
 
 @frozen(eq=False)
 class ChargedRows:
-    """The sums over the charged rows of each of S subjects.
+    """Keyed hashes of the charged rows of S subjects.
 
-    The sums take 24 bytes per subject, whereas a table of the subjects' names might not fit into each worker's memory.
+    They take 24 bytes per subject, whereas a table of the subjects' names might not fit into each worker's memory.
 
     Attributes:
         marks: (S,) The keyed hashes of the subjects' names, in ascending order.
@@ -98,7 +98,7 @@ class ChargedRows:
         return cls(marks[order], *columns)
 
     def sums_of(self, key: bytes, subject: str) -> RowSums:
-        """Return the sums over a subject's charged rows, which are 0 if the subject was not charged.
+        """Return the sums over a subject's charged rows. Both are 0 if the subject was not charged.
 
         The number of rows is not stored, so ``rows`` is always 0 in the result.
 

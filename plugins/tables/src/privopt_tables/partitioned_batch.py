@@ -50,9 +50,9 @@ class PartitionedBatch:
         ledger: The ledger to charge.
         cost: The cost of one row.
         options: A digest of the release, the columns and the options. :meth:`charge` adds the rows' digests to a copy
-            of it.
+            of this digest.
         keep: The columns to keep even if they contain the secret.
-        is_charged: Whether the subjects have been charged, so that the second pass may run.
+        is_charged: Whether the subjects have been charged. The second pass may run only if they have.
     """
 
     partitions: Partitions
@@ -70,8 +70,8 @@ class PartitionedBatch:
     ) -> Iterator[Self]:
         """Open a batch for the duration of a ``with`` block.
 
-        If the rows were charged in the block, the batch ends when the block does. If the block raises an error, the
-        batch does not end, and can be repeated.
+        If the rows are charged and the block exits normally, the batch ends with the block. If the block raises an
+        error, the batch stays open, and the same code can be run again.
 
         Args:
             opened: The verified release.
@@ -129,7 +129,8 @@ class PartitionedBatch:
         the secret in fewer than half of the rows.
 
         Args:
-            tallies: The results of the first pass over all partitions, as a table of any kind.
+            tallies: The results of the first pass over all partitions, combined into one table. It can be a data frame
+                of any supported library.
 
         Returns:
             The object that draws reports in the second pass, for the tallied rows only. If a subject's remaining budget
@@ -216,7 +217,7 @@ class PartitionedBatch:
             paid: The number of rows that earlier runs of the batch have charged to each account.
 
         Returns:
-            The number of rows of each subject that get a report.
+            A dict from subjects to the number of their rows that get a report.
         """
         unit = self.cost.account
         accounts = {name: AccountKey(self.ledger.name_of(name), unit) for name in counts}

@@ -65,8 +65,9 @@ class Partitions:
             which are random bytes derived from the batch's key.
         access: The object through which each process reads the batch's key.
         release: The SHA-256 digest of the release's checksum file.
-        granted: The number of reports granted to each subject that does not get a report for every row.
-        charged: The sums over the charged rows, or None before the charge.
+        granted: The number of reports granted to each subject whose budget does not cover all its rows. Other subjects
+            get a report for every row.
+        charged: The keyed sums over the rows that were charged, or None if nothing has been charged yet.
     """
 
     protector: PositionProtector
@@ -164,7 +165,7 @@ class Partitions:
     def _tally(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
         """Yield one table with the sums of each subject's rows.
 
-        An additional row without a subject contains the digest of all rows, and the evidence that other columns contain
+        One further row, which has no subject, contains a digest of all rows and the evidence that other columns contain
         the secret.
 
         Args:
@@ -223,7 +224,8 @@ class Partitions:
     def _reports(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
         """Draw reports batch by batch.
 
-        The rows of subjects that do not get a report for every row are drawn last.
+        If a subject does not get a report for every row, its rows are processed after all batches, because they must be
+        compared with one another first.
 
         Args:
             batches: The Arrow batches of a partition.
@@ -326,10 +328,10 @@ class Partitions:
         return ranks <= subjects.replace_strict(self.granted, return_dtype=pl.UInt32)
 
     def _draw_part(self, frame: nw.DataFrame[Any], rows: pl.Series, schema: Schema, *, without: pl.Series) -> Table:
-        """Draw reports for some rows of a part, and return an Arrow table in which other columns keep their types.
+        """Draw reports for some rows, and return an Arrow table in which the remaining columns keep their types.
 
         Args:
-            frame: The part.
+            frame: A part of the partition.
             rows: A mask of the rows that get a report.
             schema: The Arrow schema of the original table.
             without: A mask of the rows that are returned without a report. Rows in neither mask are omitted.
@@ -399,7 +401,7 @@ def _fits_arrow(column: Any) -> bool:
 
 
 def _to_columns(sums: RowSums) -> dict[str, Any]:
-    """Return a subject's sums as a row of the tally, which maps columns to values."""
+    """Convert a subject's sums to a row of the tally, as a dict from column names to values."""
     return {"rows": sums.rows, "total": sums.total, "squares": sums.squares, "digest": None, "search": None}
 
 

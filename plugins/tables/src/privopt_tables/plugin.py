@@ -68,10 +68,10 @@ def privopt_names() -> Sequence[NameSpec]:
 
 @hookimpl
 def privopt_handle(release: object) -> type | None:
-    """Return the class of the Python handle that protects tables with a release, or None if tables are not supported.
+    """Return the class of the Python handle that protects tables with a release, or None if there is no such handle.
 
-    Matrices have a handle of their own. A second handle serves any other release that overrides ``sample``, the method
-    that draws reports for ids.
+    A matrix gets :class:`ReleasedMatrix`. Any other release gets :class:`ReleasedRows` if it overrides ``sample``, the
+    method that draws reports for ids.
     """
     from privopt.interfaces import Release
     from privopt_metric_dp.matrix.release import MatrixRelease
@@ -86,9 +86,9 @@ def privopt_handle(release: object) -> type | None:
 
 @hookimpl
 def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:
-    """Register the conformance check for releases that report traces, and the trait that such releases have.
+    """Register the conformance check for releases that report traces, and the trait that identifies such releases.
 
-    For releases without the trait, the check is skipped with the reason given in ``missing``.
+    If a release does not have the trait, the check is skipped and the text in ``missing`` is given as the reason.
     """
     module = "privopt_tables.kit.check_traces"
     return [

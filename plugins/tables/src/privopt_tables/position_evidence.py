@@ -37,11 +37,14 @@ MIN_CHANCE: Final = 1e-9
 
 @define
 class Evidence:
-    """The evidence that a column contains the secret in a certain form, collected by betting on the rows.
+    """The evidence that a column contains the secret in a certain form.
+
+    It is collected by a betting scheme. The more often the rows' cells match the secret, and the less likely these
+    matches are by chance, the higher the stakes become.
 
     Attributes:
         logs: The logarithms of the stakes, with one stake for each fraction in :data:`BETS`. Each stake starts at 1 and
-            is multiplied by a factor for each row.
+            is multiplied by a factor for each row that is bet on.
         matches: The number of rows that contain the secret, which may be extrapolated from a sample.
         searched: The number of rows that were searched.
     """
@@ -51,7 +54,7 @@ class Evidence:
     searched: float = 0.0
 
     def add(self, other: Evidence) -> None:
-        """Add the evidence from other rows for the same column and form, which multiplies the stakes."""
+        """Add the evidence that other rows provide for the same column and form, by multiplying the stakes."""
         self.logs = self.logs + other.logs
         self.matches += other.matches
         self.searched += other.searched
@@ -63,10 +66,10 @@ class Evidence:
 
 
 def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Evidence:
-    """Return the evidence provided by C rows of a table.
+    """Compute the evidence provided by C rows of a table.
 
     Args:
-        near: (C,) Whether a bet is placed on each row, because its cell could contain the secret.
+        near: (C,) Whether the cell of each row could contain the secret. Only such rows are used.
         matched: (C,) Whether the cell of each row contains the secret.
         chances: (C,) The probability that the cell of each row matches the secret by chance if the column is unrelated
             to the secret.

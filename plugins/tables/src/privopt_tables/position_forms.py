@@ -165,10 +165,10 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 
 
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
-    """Return a function that converts positions to the kind of numbers that the reader of the given code yields.
+    """Return a function that converts positions to numbers comparable with those that the reader of a code yields.
 
-    Whole degrees are dropped for short plus codes, which lack them, and signs for binary coordinates, which are read as
-    absolute values.
+    Short plus codes lack whole degrees, so whole degrees are dropped for them. Binary coordinates are read as absolute
+    values, so signs are dropped for them. For all other codes, positions are returned unchanged.
     """
     if name == "a short plus code":
         return lambda positions: positions % 1.0

@@ -57,19 +57,19 @@ near the edge of Web Mercator maps."""
 class UnitSearch:
     """A search for the unit of a table's positions, which may differ from the unit of the records.
 
-    For each of several units, the search counts the positions that would be among the records if their numbers were in
-    that unit. A position is among the records if it lies in their bounding box, widened on each side by the size of the
-    box.
+    For each of several units, the search assumes that the table's numbers are in that unit, and counts the positions
+    that would then be among the records. A position is among the records if it lies in their bounding box, widened on
+    each side by the size of the box.
 
     Attributes:
         columns: The names of the columns of a position.
         records: (N, 2) The positions of the records, in degrees or km.
         is_geographic: Whether the records' positions are in degrees.
         position_count: The number of rows so far in which both coordinates are numbers.
-        fitting_counts: The number of these rows, keyed by unit, whose position would be among the records if its
-            numbers were in that unit. The key for the records' own unit is "".
-        possible_counts: The number of these rows, keyed by unit, whose numbers would be a position on the Earth in that
-            unit, with the same keys as ``fitting_counts``. Empty for planar records.
+        fitting_counts: The number of these rows whose position would be among the records, keyed by the assumed unit.
+            The key for the records' own unit is "".
+        possible_counts: The number of these rows whose numbers would be a position on the Earth, with the same keys as
+            ``fitting_counts``. Empty for planar records.
     """
 
     columns: tuple[str, ...]
@@ -80,7 +80,7 @@ class UnitSearch:
     possible_counts: Counter[str] = field(factory=Counter)
 
     def add_positions(self, positions: Floats) -> None:
-        """Add B rows' positions to the counts.
+        """Add the positions in B rows to the counts.
 
         Args:
             positions: (B, 2) The numbers in the rows, in an unknown unit, with NaN for missing numbers.

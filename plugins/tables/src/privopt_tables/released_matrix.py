@@ -88,7 +88,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
     report_of_output = rows.report_of_output.to_arrow().cast(report_type)
 
     def report(*columns: pa.Array) -> pa.Array:
-        """Return the reports for a batch of rows as an Arrow array of structures, given one array per argument."""
+        """Return the reports for a batch of rows as an Arrow struct array, given one array per argument."""
         columns_by_argument = zip(rows.arguments, columns, strict=True)
         batch = pl.DataFrame({argument: pl.from_arrow(column) for argument, column in columns_by_argument})
         if rows.draws_only:
@@ -121,14 +121,15 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
             ledger.
 
     Raises:
-        UsageError: There are too many or too few columns for this type of record, with or without a ledger.
+        UsageError: The number of columns does not match what ``rows`` expects: one for an id or two for a position,
+            plus one for the subject if there is a ledger.
     """
     if len(columns) != len(rows.arguments):
         expectation = ", ".join(rows.arguments)
         raise UsageError(f"expr must have a column each for {expectation}, got {', '.join(columns) or 'none'}")
 
     def report(row_structs: pl.Series) -> pl.Series:
-        """Return the reports for rows, which Polars passes as a single column of structures."""
+        """Return the reports for a batch of rows, which Polars passes as a single struct column."""
         try:
             return rows(row_structs.struct.unnest().select(*rows.arguments))
         except InputError as error:
@@ -277,9 +278,9 @@ class ReleasedMatrix(ReleasedRows):
     def expr(self, *columns: str, ledger: Ledger | Path | str | None = None, subject: str | None = None) -> Expr:
         """Return a Polars expression that draws a report for each row of an eager, lazy or streaming frame.
 
-        The expression evaluates to structures with the report's id and position, or null for a row without a report.
-        Each occurrence in a query draws one report per row, so collecting a lazy frame twice draws the reports twice.
-        If all columns are literals, Polars requests a single report for all rows.
+        The expression evaluates to structs with the report's id and position, or null for a row without a report. Each
+        occurrence in a query draws one report per row, so collecting a lazy frame twice draws the reports twice. If all
+        of the columns are literals in the query, Polars draws a single report and uses it for all rows.
 
         Args:
             columns: The names of the columns that hold the secret: latitude and longitude, x and y in km, or an id,

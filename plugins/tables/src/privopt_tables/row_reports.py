@@ -62,7 +62,7 @@ class _InOneThread(RowCharger):
 
 @define(kw_only=True, eq=False, slots=False)
 class RowReports:
-    """A callable that draws a report for each row, after charging the row if there is a ledger.
+    """A callable that draws a report for each row. If there is a ledger, each row is charged first.
 
     Attributes:
         protector: The protector that charges the rows and draws the reports.
@@ -156,9 +156,9 @@ class RowReports:
 
     @cached_property
     def report_of_output(self) -> pl.Series:
-        """A series of the reports for the K outputs, with the fields of :attr:`fields`, followed by a null.
+        """A series with the report for each of the K outputs, followed by a null that stands for "no report".
 
-        The null stands for "no report".
+        Each report is a struct with the fields given by :attr:`fields`.
         """
         space = self.protector.outputs
         coordinates = () if space is None or space.coordinates is None else space.coordinates.T
@@ -167,13 +167,13 @@ class RowReports:
         return reports.extend_constant(None, 1)
 
     def __call__(self, rows: pl.DataFrame) -> pl.Series:
-        """Draw a report for each row, after charging the row if there is a ledger.
+        """Draw a report for each row. If there is a ledger, each row is charged first.
 
         Args:
             rows: B rows with the columns of :attr:`arguments`.
 
         Returns:
-            A series of B structures with the fields of :attr:`fields`, or null for a row without a report.
+            A series of B structs with the fields given by :attr:`fields`, or null for a row without a report.
 
         Raises:
             InputError, DoesNotHoldError, StoppedError: The ledger could not be charged (see :class:`.Ledger`). No

@@ -217,7 +217,8 @@ class Secret:
         """Check that further required columns exist, and that none of them holds or reveals the secret.
 
         Args:
-            meanings: What each of these columns states, in words such as "when each row was", keyed by column name.
+            meanings: A description of each of these columns for error messages, such as "when each row was", keyed by
+                column name.
             names: The names of the table's columns.
             table: The table's name, used in error messages.
 
@@ -242,7 +243,7 @@ class Secret:
 def is_box(column: nw.Series[Any]) -> bool:
     """Return whether a column contains bounding boxes of geometries in the format of GeoParquet.
 
-    These are structures with the fields xmin, ymin, xmax and ymax or, in pandas, dicts with these keys.
+    Such boxes are structs with the fields xmin, ymin, xmax and ymax or, in pandas, dicts with these keys.
     """
     if isinstance(column.dtype, nw.Struct):
         return {field.name.lower() for field in column.dtype.fields} >= _BOX_FIELDS
@@ -381,8 +382,8 @@ class GeoSource(TableSource):
 
         Raises:
             InputError: Geometries would remain next to ids or coordinates, or the metadata specify a reference system
-                other than longitude and latitude. This check also covers geometries that remain, because the metadata
-                are removed.
+                other than longitude and latitude. Geometries that stay in the table are checked for this too, because
+                the metadata are removed.
             UsageError: The index of a pandas table, which cannot be dropped, has the same name as a column that is
                 replaced or omitted.
         """

@@ -31,13 +31,13 @@ TEXT_CAUTION: Final = 1.2
 
 @frozen(eq=False)
 class RowTexts:
-    """The secret ids, names or sentences of T rows, to be searched for in other columns.
+    """The secret ids, names or sentences of T rows, for use in searching other columns.
 
     Attributes:
         rows: (T,) The indices of the rows.
         texts: The text of each of these rows, normalised and case-folded.
         counts: The number of rows that have each text.
-        common: The most frequent texts.
+        common: The most frequent texts, from which the probability of chance matches is estimated.
     """
 
     rows: Ints
@@ -70,8 +70,8 @@ class RowTexts:
 
         Args:
             column: The column to search.
-            chance: A lower limit for the estimated probability of a chance match, that is, that a cell which contains
-                the text of some row contains that of its own row by chance.
+            chance: A lower limit for the estimated probability of a chance match. A chance match means that a cell
+                containing some row's text contains its own row's text by coincidence.
 
         Returns:
             The evidence that the column contains the texts, or None if no row has both a text and a non-empty cell.

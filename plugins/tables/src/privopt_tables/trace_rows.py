@@ -295,7 +295,7 @@ class Tracer:
     def _measure_part(self, part: Ints, has_position: Bools, measure_steps: Callable[[Ints], Ints]) -> Ints:
         """Return the distances (M, K) in steps from the positions of M rows to the K outputs.
 
-        The distances are 0 for rows without a position.
+        Rows without a position get distances of 0.
 
         Args:
             part: (M,) The indices of the rows.
@@ -356,7 +356,7 @@ class Tracer:
 
     @property
     def price(self) -> str | None:
-        """A sentence on the cost of a first report and of each later segment, or None if there is no ledger."""
+        """A sentence that states what a first report and each later segment cost, or None if there is no ledger."""
         if self.charger is None:
             return None
         terms, cost = self.walker.terms, self.charger.cost

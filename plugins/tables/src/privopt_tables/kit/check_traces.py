@@ -64,7 +64,7 @@ RELATIVE_TOLERANCE: Final = 1e-9
 
 @frozen(kw_only=True, eq=False)
 class _TraceSetting:
-    """The P places that the checked traces visit.
+    """A set of P places, and the distribution of the reports along traces that visit them.
 
     Attributes:
         law: The probability distribution of reports along traces through these places.
@@ -87,13 +87,13 @@ def draws_traces(release: type[Any]) -> bool:
 
 @check("traces", version=3, of={"traces"}, share=0.3)
 def traces(trial: Trial) -> None:
-    """Check that charges bound the privacy loss between two traces, and that reports have the claimed distribution."""
+    """Check that charges cover what reports along traces reveal, and that reports have the claimed distribution."""
     problem = trial.problem()
     _check_release(trial, problem, trial.run(problem))
 
 
 def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
-    """Check a release that reports traces, namely its noise, the probabilities of its reports, and its draws.
+    """Check the noise, the report probabilities and the draws of a release that reports traces.
 
     Args:
         trial: The current trial, used to report failures.
@@ -130,10 +130,10 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
 def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting) -> None:
     """Check the noise in the repetition tests, and the epsilon charged for each segment of a trace.
 
-    A repetition test decides whether a row repeats the previous report or renews it with a fresh one. The noise in the
-    tests must hide the distance between any two places. A segment consists of a report, the rows that repeat it, and
-    the row that renews it. The charge for a segment must be at least the sum of the epsilons of a fresh report, the
-    threshold and two tests.
+    A repetition test decides whether a row repeats the previous report or renews it with a fresh one. The tests are
+    noisy, and the noise must be large enough to hide the distance between any two places. A segment consists of a
+    report, the rows that repeat it, and the row that renews it. The charge for a segment must be at least the epsilon
+    of a fresh report plus that of the threshold plus twice that of a test.
 
     Args:
         trial: The current trial, used to report failures.
@@ -178,8 +178,8 @@ def _compare_traces(
 ) -> None:
     """Check that the charge for each sequence of reports covers what the sequence reveals about the trace.
 
-    Traces are compared in pairs. The absolute log ratio of a sequence's probabilities along the two traces must be at
-    most :func:`max_log_ratio`.
+    Traces are compared in pairs. For every sequence, the absolute log ratio of its probabilities along the two traces
+    must be at most :func:`max_log_ratio`.
 
     Args:
         trial: The current trial, used to report failures.
@@ -250,8 +250,8 @@ def _compare_draws(
     Args:
         trial: The current trial, used to report failures.
         problem: The generated problem.
-        release: The release.
-        data: The data of the release's problem.
+        release: The release to draw reports from.
+        data: The data of the problem that the release was made for.
         setting: The places that the trace visits.
         length: The number of rows in the trace.
         random: The random generator used to choose the trace.
@@ -291,14 +291,14 @@ def _count_draws(
     """Draw reports along the same trace for `TRACE_DRAWS` subjects, and count each sequence of reports.
 
     Args:
-        release: The release.
-        data: The data of the release's problem.
+        release: The release to draw reports from.
+        data: The data of the problem that the release was made for.
         setting: The places that the trace visits.
         trace: The indices of the places along the trace.
         seed: The seed of the draws.
 
     Returns:
-        Two mappings keyed by the sequence of reports. The first contains how often each sequence was drawn, and the
+        Two mappings keyed by sequence of reports. The first gives the number of times each sequence was drawn, and the
         second the smallest amount that any subject was charged for it.
     """
     secret = Secret.of(**{name: name for name in setting.columns})

@@ -32,15 +32,15 @@ MIN_PROBABILITY: Final = 1e-280
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Law:
-    """The distribution of reports along traces through a set of P places.
+    """The distribution of reports along traces through a set of P places, for a release with K outputs.
 
     Attributes:
         fresh: (P, K) The probability of each output in a fresh report from each place. A fresh report is one that does
             not repeat the previous report.
         steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which repetition
             tests measure distances.
-        prediction: The parameters of the repetition tests: the level, and the rates of the noise. The level is the
-            distance up to which a report would be repeated if there were no noise.
+        prediction: The parameters of the repetition tests: the level, which is the distance up to which a report would
+            be repeated if there were no noise, and the rates of the noise.
     """
 
     fresh: Floats
@@ -49,7 +49,7 @@ class Law:
 
     @classmethod
     def of(cls, walker: Walker) -> Self:
-        """Return the distribution of reports along traces through a walker's records."""
+        """Create the distribution of reports along traces through the records of the given walker."""
         return cls(fresh=walker.weights / float(TOTAL), steps=walker.prediction.steps, prediction=walker.prediction)
 
     def sequence_probabilities(self, trace: Sequence[int]) -> Mapping[Reports, float]:
@@ -98,12 +98,14 @@ class Law:
     def _segment_probability(
         self, last_output: int, repeated_places: tuple[int, ...], renewal_place: int | None
     ) -> float:
-        """Return the probability of the outcomes of one segment's repetition tests.
+        """Return the probability of the outcomes of the repetition tests in one segment.
 
         Args:
-            last_output: The index of the output that was last reported, which each test either repeats or renews.
-            repeated_places: The places of the rows that repeat the report.
-            renewal_place: The place of the row that renews the report, or None if the trace ends before it is renewed.
+            last_output: The index of the output reported at the start of the segment, which each test either repeats or
+                renews.
+            repeated_places: The indices of the places whose rows repeat the report.
+            renewal_place: The index of the place whose row renews the report, or None if the trace ends before it is
+                renewed.
         """
         # Given the noise on the threshold, the tests are independent, so their order has no effect.
         key = last_output, tuple(sorted(repeated_places)), renewal_place
@@ -131,12 +133,12 @@ class Law:
 def segment_probability(
     threshold: float, test: float, repeated_steps: Sequence[int], renewal_steps: int | None
 ) -> float:
-    """Return the probability that a series of tests all repeat a report and that a final test renews it.
+    """Return the probability that all tests in a series repeat a report, and that a final test, if any, renews it.
 
-    The level is the distance up to which a report would be repeated without noise. Let m be the noise on the threshold.
-    A test at x steps beyond the level repeats the report with probability 1 - exp(-test (m - x)) if m > x, and always
-    renews it if m <= x. The result is a sum of geometric series over m. For r repetitions, the number of terms is
-    proportional to 2^r.
+    The level is the distance up to which a report would be repeated if there were no noise. Let m be the noise on the
+    threshold. A test at x steps beyond the level repeats the report with probability 1 - exp(-test (m - x)) if m > x,
+    and always renews it if m <= x. The result is a sum of geometric series over m. The number of its terms is
+    proportional to 2^r, where r is the number of repetitions.
 
     Args:
         threshold: The rate of the noise on the threshold, per step.
@@ -176,12 +178,12 @@ def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction
 
     The first report contributes its epsilon times the distance between the traces at the first row. Each segment
     contributes its epsilon times the largest distance at the rows that repeat or renew its report. The epsilon of a
-    complete segment is the sum of the epsilons of a report, the threshold and two tests. For a segment that has not
-    ended, it is the epsilon of the threshold alone. The cost that ``terms`` gives for a segment is not used, because it
-    is one of the numbers being checked.
+    complete segment is the epsilon of a report plus that of the threshold plus twice that of a test. For a segment that
+    has not ended, it is the epsilon of the threshold alone. The cost that ``terms`` gives for a segment is not used,
+    because it is one of the numbers being checked.
 
     Args:
-        terms: The epsilons of the parts: the report, the threshold and a test.
+        terms: The epsilons of a report, the threshold and a test.
         reports: The sequence of reports.
         distances: (T,) The distance between the two traces at each row, in the unit of the epsilons.
     """

@@ -125,7 +125,7 @@ class AnywhereProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _read_positions(self, frame: nw.DataFrame[Any], columns: Secret) -> tuple[Floats, Ints]:
-        """Read one of the positions in each row of a table.
+        """Read one position from each row of a table.
 
         Args:
             frame: B rows of the table.
@@ -133,8 +133,8 @@ class AnywhereProtector(RowProtector):
 
         Returns:
             Two arrays. The first, of shape (B, 2), contains latitudes and longitudes. The second, of shape (B,),
-            contains -1 for each row with a usable position, and otherwise the reason why there is none, as an index
-            into :data:`.nearest_record.REASONS`.
+            contains -1 for each row with a usable position. For any other row, it contains the reason why the position
+            is unusable, as an index into :data:`.nearest_record.REASONS`.
         """
         positions, fault = positions_of(frame, columns)
         reason = unusable_reasons(positions, fault, geographic=True)

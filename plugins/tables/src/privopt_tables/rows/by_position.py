@@ -164,28 +164,34 @@ class PositionProtector(RowProtector):
 
     @property
     def first_position(self) -> Secret:
-        """The columns of a row's first position, which is the only one if reports are stored or form traces."""
+        """The columns of a row's first position.
+
+        If reports are stored or the release reports traces, a row has no other position.
+        """
         return self.positions[0][1]
 
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
-        """Add the prefix of the position, if there is only one, to the names of columns that concern the whole row.
+        """Add the prefix of the position to the names of columns that apply to the whole row.
 
-        If rows have several positions, the names are returned unchanged.
+        If rows have several positions, or a single position without a prefix, the names are returned unchanged.
         """
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
         return tuple(prefix_name(prefix, name) for name in names)
 
     def coordinate_columns(self, report: str) -> tuple[str, ...]:
-        """Return the names of the coordinate columns that belong to the report column ``report``, or an empty tuple.
+        """Return the names of the coordinate columns that belong to the report column ``report``.
 
-        There are no such columns if the outputs have no coordinates.
+        The result is empty if the outputs have no coordinates.
         """
         axes = () if self.outputs is None else COORDINATES[self.outputs.kind]
         return tuple(f"{report}_{axis}" for axis in axes)
 
     @property
     def _trace_columns(self) -> tuple[str, ...]:
-        """The names of the columns that mark repeated reports and the first report of each trace, if there are any."""
+        """The names of the columns that mark repeated reports and the first report of each trace.
+
+        The tuple is empty if the release does not report traces.
+        """
         return () if self.tracer is None else self._prefix_names(KEPT, FIRST)
 
     @property
@@ -270,8 +276,8 @@ class PositionProtector(RowProtector):
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
         """Return the secrets to search for in other columns: positions, and the ids and names of records.
 
-        Positions are taken from all rows, but ids and names only from an evenly spaced sample of the rows. The record
-        of a position is determined by :meth:`_record_ids`.
+        Positions are taken from all rows, but ids and names only from an evenly spaced sample of the rows. If the table
+        contains positions, the ids and names are those of the records found by :meth:`_record_ids`.
         """
         text_rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         places, secrets = self.snap.places, []
@@ -310,7 +316,7 @@ class PositionProtector(RowProtector):
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:
         """Count the positions that would fit another unit, and the ids that look like a record's id but differ from it.
 
-        The counts accumulate over all parts of the table, and are used for warnings.
+        The counts accumulate over all parts of the table, and are used in warnings and error messages.
         """
         for _, columns in self.positions:
             if columns.kind == "id":
@@ -352,7 +358,10 @@ class PositionProtector(RowProtector):
         return (*(note for search in self.unit_searches for note in search.notes), *look_alikes)
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error to raise if no row of a table got a report, with hints about other units and similar ids."""
+        """Return the error to raise if no row of a table got a report.
+
+        Its message hints at another unit or at ids that only look like those of records, where such were found.
+        """
         return UsageError("; ".join((str(super().no_report_error(table)), *self._spelling_notes)))
 
     def _record_ids(self, frame: nw.DataFrame[Any], columns: Secret) -> list[str | None]:
@@ -460,22 +469,32 @@ class PositionProtector(RowProtector):
 
     @property
     def price(self) -> str | None:
-        """A sentence on what is charged for a row or, for traces, for a first report and for each later segment."""
+        """A sentence that states what is charged for a row, or None if nothing is charged.
+
+        For traces, it states the charges for a first report and for each later segment.
+        """
         return super().price if self.tracer is None else self.tracer.price
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all reports about a subject together, or None if nothing is charged."""
+        """A sentence that states the guarantee for all reports about a subject together.
+
+        None if nothing is charged and the release does not report traces.
+        """
         # Traces add up the epsilon that each subject spends, even if there is no ledger.
         counter = self.tracer or self.charger
         return None if counter is None else counter.sequence
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return warnings about distant positions, other units and similar ids, then the base class's warnings."""
+        """Return warnings about distant positions, other units and similar ids, followed by those of the base class."""
         return (*self.strays.notes, *self._spelling_notes, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the base class's notes, then a note on what the guarantee means for positions that are not records."""
+        """Return the base class's notes, followed by one on positions that are not records.
+
+        The additional note explains what the guarantee means for such positions. It is left out if the secret is an id
+        or the release has no guarantee.
+        """
         base_notes = super().notes(guarantee)
         if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
             return base_notes
@@ -495,7 +514,7 @@ class PositionProtector(RowProtector):
 
 
 def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: Space | None) -> tuple[UnitSearch, ...]:
-    """Return a search for the unit of measurement for each position that consists of two columns.
+    """Return one search for each position that consists of two columns, to detect numbers in an unexpected unit.
 
     Args:
         positions: The prefix and the columns of each position.
@@ -516,8 +535,8 @@ def _make_neighbour_finder(
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
     """Return a function that finds the places near each position whose stored reports may be repeated there.
 
-    The result is None if :attr:`.Charge.within` is not set, in which case only the report stored for a position's own
-    place may be repeated.
+    The result is None if ``charge.within`` is not set. In this case, only the report stored for a position's own place
+    may be repeated.
 
     Args:
         options: The options for applying the release. ``charge.within`` is the maximum distance to nearby places in km,

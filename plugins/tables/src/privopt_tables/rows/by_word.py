@@ -110,14 +110,16 @@ _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 class WordProtector(RowProtector):
     """A protector that draws a report for each known word in a sentence.
 
-    A row's charge depends on how many known words it contains, but the protected table reveals that number in any case.
-    If unknown words are masked, the table also reveals where they are in the sentence.
+    A row is charged for each known word in it. This does not reveal anything new, because the protected table shows the
+    number of known words in any case. If unknown words are masked, the table also reveals where they are in the
+    sentence.
 
     Attributes:
         release: The matrix to draw from, whose records are words.
         record_numbers: The records' indices, keyed by word.
         is_masking: Whether unknown words are masked rather than dropped.
-        word_counts: The numbers of words that have been reported (under ``words``), dropped and masked so far.
+        word_counts: The numbers of words so far that were reported, dropped and masked, under the keys ``words``,
+            ``dropped`` and ``masked``.
     """
 
     release: MatrixRelease
@@ -194,7 +196,10 @@ class WordProtector(RowProtector):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers of reported and dropped words and, if unknown words are masked, of masked words, by kind."""
+        """The numbers of words so far that were reported, dropped and masked.
+
+        The keys are ``words``, ``dropped`` and, if unknown words are masked, ``masked``.
+        """
         return {name: count for name, count in self.word_counts.items() if name != "masked" or self.is_masking}
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
@@ -262,7 +267,7 @@ class WordProtector(RowProtector):
         return reports
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the base class's notes, then a note on how the guarantee adds up over the words of a sentence."""
+        """Return the base class's notes, followed by one on how the guarantee adds up over the words of a sentence."""
         if self.is_masking:
             shared = "pattern of known and unknown words"
             public = "the words' number, their order and the masks stay visible"

@@ -122,12 +122,15 @@ class RowProtector(ABC):
 
     @property
     def price(self) -> str | None:
-        """A sentence on the charge per row and how many rows the limit allows, or None if nothing is charged."""
+        """A sentence that states the charge per row and how many rows the limit allows, or None if nothing is charged.
+
+        If reports are stored, it refers to places instead of rows.
+        """
         return None if self.charger is None else self.charger.price("place" if self.is_sticky else "row")
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all reports about a subject together, or None if nothing is charged."""
+        """A sentence that states the guarantee for all reports about a subject together. None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence
 
     @property

@@ -68,7 +68,7 @@ class Curves:
 
     @property
     def stopped_count(self) -> int:
-        """The number of points that were not finished, or not even started, because of a limit or an interrupt."""
+        """The number of points that were left unfinished, or never started, because of a limit or an interrupt."""
         return sum(point.status == "stopped" for point in self.points)
 
     def table(self) -> CurveTable:
@@ -182,13 +182,13 @@ def draw_curves(
 
 
 def _hash_inputs(source: File, lines: Sequence[Line], options: Options) -> str:
-    """Return a SHA-256 digest of the problem, its files, the gap and the solver, which determine the points.
+    """Return a SHA-256 digest of the inputs that determine the points: the problem, its files, the gap and the solver.
 
     Points from an earlier run are reused only if they were computed from inputs with the same digest.
 
     Args:
         source: The problem file.
-        lines: The mechanisms' lines. Their problems name further files.
+        lines: One line per mechanism. The problem of each may refer to further files.
         options: The options, of which only gap and solver are used.
     """
     files = {file.name: file.contents for line in lines for file in files_of(line.problem.declared) if not file.absent}
@@ -212,7 +212,7 @@ def _solve_points(
     Points without an earlier result are solved before those that were stopped in an earlier run.
 
     Args:
-        lines: The mechanisms' lines.
+        lines: One line for each mechanism, with the problem that it solves.
         refusals: The points that mechanisms refuse, which are skipped. Points that turn out to be refused are added.
         options: The options, of which only the solver and the progress function are used.
         executor: The executor for the mechanisms' tasks.
@@ -355,11 +355,13 @@ def _loses_less(point: Point, compared: Point | None) -> bool:
 
 
 def _reuse_release(smaller: Point, point: Point) -> Point:
-    """Return a copy of a point with the release of a smaller epsilon, which is also private at this point's epsilon.
+    """Return a copy of a point with the results of a release found at a smaller epsilon.
+
+    That release is also private at this point's epsilon.
 
     Args:
-        smaller: The point at the smaller epsilon.
-        point: The point whose release to replace.
+        smaller: The point at the smaller epsilon, from which the results are taken.
+        point: The point whose results to replace.
     """
     figures = {name: getattr(smaller, name) for name in ("loss", *OF_RELEASE)}
     # A point that has a release cannot be infeasible.

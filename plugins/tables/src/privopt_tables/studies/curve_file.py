@@ -34,9 +34,10 @@ SCHEMA: Final = {attribute.name: pl.String if attribute.name in _TEXTS else pl.F
 
 
 class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into polars
-    """A table of points, with the attributes of :class:`Point` as columns. Epsilons are written exactly, as strings.
+    """A polars DataFrame of points, with the attributes of :class:`Point` as columns.
 
-    Operations on the table may return a plain polars table, which has no units and no ``plot``.
+    Epsilons are stored exactly, as strings. Operations on the table may return a plain polars DataFrame, which has no
+    units and no ``plot``.
 
     Attributes:
         unit: The unit of losses, bounds and the attacker's errors.

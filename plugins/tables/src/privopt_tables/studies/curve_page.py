@@ -203,7 +203,7 @@ def curve_page(curves: Curves, problem: str) -> str:
 
 
 def _epsilon_positions(figure: Figure, values: Sequence[float]) -> list[float]:
-    """Return the horizontal positions of epsilons in a drawn figure, in points (1/72 inch) from the left edge.
+    """Return the horizontal position of each epsilon in a drawn figure, in points (1/72 inch) from the left edge.
 
     The page's script uses these positions to move a line in the figure's SVG.
     """

@@ -184,9 +184,9 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
 
 @frozen(kw_only=True)
 class Setting:
-    """What an attacker knows before seeing any report, and the words that the page uses to describe records.
+    """An attacker's errors before seeing any report, together with the words that the page uses to describe records.
 
-    The page compares the errors of this attacker with those of an attacker who sees a report.
+    The page compares these errors with those of an attacker who sees a report.
 
     Attributes:
         noun: The page's noun for a record, such as "place".
@@ -231,9 +231,9 @@ class Line:
     is_metric: bool = False
 
     def declare_at(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem with another epsilon, to be checked but not solved.
+        """Return the problem with another epsilon, for checking it without solving it.
 
-        If there is a region, its edges are still those for the original epsilon.
+        If the problem has a region, its edges are still those for the original epsilon.
         """
         # ``whole`` is the problem's data with all possible outputs. It is reused, because distances and losses do not
         # depend on epsilon.
@@ -255,7 +255,10 @@ class Line:
 
     @property
     def setting(self) -> Setting:
-        """What an attacker knows before seeing any report, computed from this mechanism's problem."""
+        """An attacker's errors before seeing any report, and the words for records.
+
+        Both are computed from this mechanism's problem.
+        """
         data, loss = self.problem.data, self.mechanism.utility(self.problem, self.method)
         has_places = data.records.kind in ("geographic", "planar")
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
@@ -332,10 +335,10 @@ class LawLine(Line):
 
     @property
     def setting(self) -> Setting:
-        """What an attacker knows before seeing any report.
+        """An attacker's errors before seeing any report, and the words for records.
 
-        The attacker's errors are given only if the mechanism provides a channel, which is a matrix of output
-        probabilities over finitely many inputs.
+        The errors are given only if the mechanism provides a channel, which is a matrix of output probabilities over
+        finitely many inputs.
         """
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
         setting = Setting(noun="position", limits=describe_limits(guarantee))
@@ -421,7 +424,7 @@ def _distances_of(channel: Channel) -> Floats | None:
 
 @frozen(eq=False)
 class Refusals:
-    """The points that mechanisms refuse, and the reasons for it.
+    """A record of which points are refused by mechanisms, and why.
 
     A mechanism refuses a point if it cannot solve the problem at the point's epsilon.
 
@@ -516,7 +519,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
 
 
 def _find_refusal(line: Line, epsilon: Fraction) -> InputError | None:
-    """Return the error with which a line's mechanism refuses an epsilon, or None if it accepts the epsilon."""
+    """Return the error raised if a line's mechanism refuses an epsilon, or None if it accepts the epsilon."""
     try:
         check_problem(line.mechanism, line.declare_at(epsilon), line.method)
     except InputError as error:
@@ -535,7 +538,8 @@ def _read_line(name: str, source: File, gap: float | None) -> Line:
     Raises:
         UnknownNameError: The mechanism is unknown.
         InputError: The mechanism cannot read the problem file.
-        UsageError: The mechanism neither releases one matrix for all places nor can change the epsilon of its problem.
+        UsageError: The mechanism has no curve. Either its problem is over places but it does not release one matrix for
+            all of them, or its problem is of another kind and it cannot change the epsilon.
     """
     entry = registry().get(name)
     method = entry.method(None)

@@ -92,7 +92,7 @@ class RecognisedTable:
 
 @frozen(kw_only=True)
 class ColumnChoice:
-    """The columns that the table's owner named in options. A column that is None is recognised automatically.
+    """The columns that the table's owner named in options. Where no column is named, one is recognised automatically.
 
     Attributes:
         lat, lon: The columns of latitudes and longitudes.
@@ -133,7 +133,7 @@ class ColumnChoice:
 
 
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
-    """Convert a table with a foreign format or a single column of positions to one with the columns lat and lon.
+    """Convert a table in a foreign format, or with a single column of positions, to one with the columns lat and lon.
 
     The foreign formats are those that :mod:`privopt_tables.foreign_tables` reads, such as GeoJSON and GPX.
 
@@ -292,12 +292,14 @@ def recognize_table(
 
 
 def _check_kilometres(frame: pl.DataFrame, columns: tuple[str, str], file: str) -> None:
-    """Check that planar coordinates are small enough to be kilometres on Earth, unlike UTM coordinates in metres.
+    """Check that planar coordinates are small enough to be in kilometres on Earth.
+
+    Coordinates in metres, such as those of UTM, are usually too large.
 
     Args:
         frame: The table, whose cells may be strings or numbers.
         columns: The names of the columns of x and y.
-        file: The name of the table, used in the error message, which quotes no coordinate.
+        file: The name of the table, used in the error message, which does not quote any coordinate.
 
     Raises:
         InputError: A coordinate is larger than the circumference of the Earth.
@@ -341,7 +343,9 @@ def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
 def _find_id_columns(
     frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Find a column of ids that identifies each row, or a pair of a parent's id and an id within that parent.
+    """Find a column whose ids identify each row or, failing that, a pair of columns that do so together.
+
+    Such a pair consists of a parent's id and an id within that parent.
 
     Args:
         frame: The table.
@@ -373,9 +377,10 @@ def _find_id_columns(
 
 
 def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
-    """Return the first column that is named like ids of places but contains repeated ids, or None if there is none.
+    """Return the first column whose name suggests ids of places but which contains repeated ids.
 
-    A column is considered only if the number of its distinct values is more than half the number of rows.
+    A column is considered only if the number of its distinct values is more than half the number of rows. If there is
+    no such column, the result is None.
 
     Args:
         frame: The table.

@@ -119,10 +119,10 @@ def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: st
 
 
 def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: object, file: str) -> Floats:
-    """Check that at most 1 % of the numbers in a column are outside a range of degrees, and return the others.
+    """Return the numbers in a column that are within a range of degrees, after checking that at most 1 % are outside.
 
     Args:
-        values: The numbers in a column.
+        values: The numbers in the column.
         min_degrees, max_degrees: The valid range in degrees.
         column: The column's name.
         file: The table's name.

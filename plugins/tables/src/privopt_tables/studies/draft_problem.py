@@ -95,8 +95,8 @@ class Roads:
 
     Attributes:
         table: A CSV or Parquet table with the columns from, to and km.
-        one_way: Whether the loss is the error in travel distance along the directed roads. Distances for privacy run
-            both ways in any case.
+        one_way: Whether the loss is the error in travel distance along the directed roads. The distances used for
+            privacy treat every road as two-way in any case.
     """
 
     table: Path
@@ -465,7 +465,9 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
 
 
 def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[str, object]]:
-    """Return the TOML tables, with their required keys, that a problem file needs besides the common ones.
+    """Suggest the TOML tables that a problem file needs for one mechanism, beyond those that all problems have.
+
+    Only required keys are included.
 
     Args:
         cls: The mechanism's problem class.

@@ -196,7 +196,7 @@ def _draft_words(
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
-    """Return notes on how many other words epsilon hides most words among, and on epsilons for larger numbers.
+    """Return notes that explain the proposed epsilon, and that state epsilons for hiding words among more others.
 
     Args:
         distances_by_rank: The distances returned by :func:`neighbour_distances`.

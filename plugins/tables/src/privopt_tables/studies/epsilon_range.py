@@ -24,13 +24,15 @@ MAX_CHARACTERS: Final = 400
 
 
 def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fraction]:
-    """Return N geometrically spaced values from LO to HI. Both ends are exact.
+    """Parse a range of epsilons, and return its values in ascending order.
+
+    The values are geometrically spaced, and both ends of the range are exact.
 
     >>> [str(value) for value in parse_epsilons("0.5:2:3")]
     ['1/2', '1', '2']
 
     Args:
-        grid: The range as a string ``"LO:HI:N"`` or as a tuple of these three values.
+        grid: The lowest value, the highest value and the number of values, as a string ``"LO:HI:N"`` or as a tuple.
 
     Raises:
         UsageError: The range cannot be parsed, its ends are not positive numbers in ascending order, the number of

@@ -29,7 +29,7 @@ class WordVectors:
     """Words and their vectors.
 
     Attributes:
-        words: The N distinct words, each of which can occur in a sentence.
+        words: The N distinct words. Each is a single word as found by :func:`.by_word.split_words`.
         vectors: (N, dim) The words' vectors.
         notes: Notes on the lines that were omitted.
     """
@@ -47,8 +47,8 @@ def is_vector_text(path: Path) -> bool:
 def read_word_vectors(path: Path) -> WordVectors:
     """Read word vectors from a text file in which each line contains a word and the numbers of its vector.
 
-    Words and numbers are separated by single spaces, and a word may itself contain spaces. Repeated words, and words
-    that cannot occur in a sentence, are omitted.
+    Words and numbers are separated by single spaces, and a word may itself contain spaces. Repeated words are omitted,
+    as are words that :func:`.by_word.split_words` would never find in a sentence.
 
     Args:
         path: The file, in the format of GloVe or word2vec.
@@ -111,7 +111,7 @@ def read_word_vectors(path: Path) -> WordVectors:
 
 
 def _vector_size(line: str) -> int:
-    """Return how many numbers a line ends with. The first part of the line is always taken to be a word."""
+    """Count the numbers at the end of a line. The first part of the line is always taken to be a word."""
     size = 0
     # The numbers are counted from the right, because the word may contain spaces.
     for part in reversed(line.split()[1:]):
