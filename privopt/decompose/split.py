@@ -136,12 +136,12 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
     remain. Otherwise it becomes a plain row.
 
     Args:
-        form: The form.
+        form: The form to restrict.
         rows, columns: The indices of the rows and columns to select.
 
     Returns:
         The new form, and the indices of the selected rows in the order of the new form. Plain rows come first, followed
-        by the privacy rows of one family after another.
+        by the privacy rows, grouped by family.
     """
     # The new index of each column, or -1 for a column that is left out.
     new_columns = np.full(form.shape[1], -1, dtype=np.int64)
@@ -374,7 +374,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
 
 
 def row_scale(largest: float) -> float:
-    """Return the power of two that scales a row's largest coefficient to at most ``STEEP``, or 1 if none is needed.
+    """Return the power of two that scales a row's largest coefficient to at most ``STEEP``, or 1 if it is small enough.
 
     >>> row_scale(8.0), row_scale(2.0**41)
     (1.0, 0.5)

@@ -237,14 +237,13 @@ def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coe
 
 
 def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
-    """Return the index values for each row of a family.
+    """Return the positions, within their index sets, of the index values that belong to each row of a family.
 
     There is one row for each tuple of index values. Indices that are restricted by ``where`` take the values in the
     given tuples, and all other indices run over their whole sets.
 
     Returns:
-        The positions of the values within each index's set, as one array of shape (rows,) per index, and the number of
-        rows.
+        The positions as one array of shape (rows,) per index, and the number of rows.
     """
     places = dict(zip(family.restricted, family.tuples, strict=True))
     size = len(family.tuples[0]) if family.tuples else 1

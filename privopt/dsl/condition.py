@@ -100,12 +100,13 @@ class ScaledForm:
         c: The scaled costs to be minimised, shape (n,).
         A: The scaled rows as a CSR matrix, shape (m, n).
         row_lower, row_upper: The bounds of the scaled rows, shape (m,).
-        row_scale: The factor by which each row was multiplied, shape (m,). A multiplier y of a scaled row corresponds
-            to the multiplier ``y * row_scale`` of the unscaled row, apart from the scale of the costs.
+        row_scale: The factor by which each row was multiplied, shape (m,). To convert a multiplier y of a scaled row to
+            one of the unscaled row, compute ``y * row_scale``. The scale of the costs must be removed separately.
         cost_scale: The factor by which the costs were multiplied. It is negative if the form maximises.
         tightened: The indices of the tightened rows.
         tightening: The report on the tightened rows, or None if there are none.
         wide_rows: The indices of the rows, other than privacy rows, whose coefficients differ by a factor above 1e7.
+            Empty for a linear program in which no coefficient is below 1e-7 or above 1e7 in absolute value.
     """
 
     form: StandardForm
@@ -136,7 +137,7 @@ class ScaledForm:
         return scaled * self.row_scale / self.cost_scale
 
     def reduced_costs(self, scaled: Floats) -> Floats:
-        """Convert reduced costs of the scaled problem, shape (n,), to the objective's units and sense."""
+        """Convert reduced costs of the scaled problem, shape (n,), to those of the original objective."""
         return scaled / self.cost_scale
 
     def objective(self, point: Floats) -> float:
@@ -238,7 +239,9 @@ def _cost_scale(form: StandardForm) -> float:
 
 
 def _privacy_coefficients(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats, Floats, Floats, Bools]:
-    """Return the coefficients a and b of privacy rows ``a z_i - b z_j <= 0``, rounded so that ``b / a <= e^L``.
+    """Compute coefficients a and b for writing privacy rows ``z_i <= exp(L) z_j`` as ``a z_i - b z_j <= 0``.
+
+    The coefficients are rounded such that ``b / a <= exp(L)``, so that no row becomes looser.
 
     Args:
         log_ratio: The exponent L of each row, shape (rows,).
@@ -269,8 +272,8 @@ def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any
     Args:
         matrix: The CSR matrix (m, n), in which all other rows are already scaled.
         is_privacy_entry: A mask of the stored entries that belong to a privacy row, shape (nnz,).
-        parts: One tuple per privacy family, with the indices of its rows, their left and right columns, and the
-            coefficients a and b in the rows ``a x[left] - b x[right] <= 0``.
+        parts: One tuple per privacy family. It contains the indices of the family's rows, the left and right column of
+            each row, and the coefficients a and b in the rows ``a x[left] - b x[right] <= 0``.
     """
     rows = np.concatenate([p[0] for p in parts])
     data = matrix.data.copy()

@@ -18,7 +18,7 @@ from privopt.dsl.form import StandardForm
 def weak_duality(
     form: StandardForm, cost: Floats, duals: Floats, lower: Floats, upper: Floats, *, slack: float = 0.0
 ) -> tuple[float, Floats]:
-    """Return the lower bound on a form's cost that the given row multipliers prove.
+    """Compute the lower bound on a form's cost that the given row multipliers prove by weak duality.
 
     The reduced costs ``cost - A'y`` of the multipliers y need not be 0. Each is multiplied by one of its column's
     bounds, and the products are added to the lower bound. Multipliers of the wrong sign are treated as 0.

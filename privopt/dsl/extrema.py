@@ -162,8 +162,9 @@ def _extremum(
 class Line:
     """A linear expression that bounds a convex function from below or a concave function from above.
 
-    A convex function is the maximum of its lines, and a concave function the minimum. Rows keep the variable that
-    stands for the function above each line if the function is convex, and below each line if it is concave.
+    A convex function is the maximum of its lines, and a concave function the minimum. The variable that stands for the
+    function is constrained by rows to be at least the value of each line if the function is convex, and at most that
+    value if it is concave.
 
     Attributes:
         body: The expression.
@@ -224,8 +225,8 @@ class FunctionReplacer:
         restricted: The family's restrictions. Each is a pair of the restricted indices and the positions of their
             values in each tuple.
         epigraphs: The functions that were replaced so far, inner ones first.
-        contexts: The restrictions on the sums that enclose each of these functions. They determine the index tuples for
-            which the function's variable needs lines.
+        contexts: For each of these functions, the restrictions on the sums that enclose it. They determine the index
+            tuples for which the function's variable needs lines.
     """
 
     name: str
@@ -332,7 +333,7 @@ def _restrictions_inside(restrictions: tuple[Any, ...], over: tuple[Index, ...])
 
 
 def _are_same_restrictions(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Return whether two sequences of restrictions have equal indices and the same position objects."""
+    """Return whether two sequences of restrictions have equal indices and share the same position arrays."""
     return len(a) == len(b) and all(x[0] == y[0] and x[1] is y[1] for x, y in zip(a, b, strict=True))
 
 

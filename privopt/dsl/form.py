@@ -112,7 +112,7 @@ class FamilyBlock:
         return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
 
     def keep_rows(self, remaining_rows: Ints) -> FamilyBlock:
-        """Return a copy of this block that is adjusted to a form from which rows have been deleted.
+        """Return a copy of this block for a form from which some rows have been deleted.
 
         Args:
             remaining_rows: The indices of all rows that remain in the form, including those of other blocks, in
@@ -131,7 +131,7 @@ class FamilyBlock:
         )
 
     def keep_columns(self, remaining_columns: Ints) -> FamilyBlock:
-        """Return a copy of this block that is adjusted to a form from which columns have been deleted.
+        """Return a copy of this block for a form from which some columns have been deleted.
 
         Args:
             remaining_columns: The indices of the columns that remain in the form, in ascending order.
@@ -349,7 +349,7 @@ class StandardForm:
         """Check that the objective is linear.
 
         Args:
-            subject: The operation that requires this, used in the error message.
+            subject: The operation that requires a linear objective, used in the error message.
 
         Raises:
             ModelError: The objective is quadratic.

@@ -156,7 +156,9 @@ class BatchAccess:
 
 @define(kw_only=True, eq=False)
 class Batch:
-    """A batch, which is stored next to a ledger and locked by this process.
+    """A repeatable run of ``apply``, whose key and record are stored in a folder next to a ledger.
+
+    While the folder is open (:meth:`open_folder`), no other process can run the batch.
 
     Attributes:
         ledger: The ledger's file.
@@ -275,7 +277,7 @@ class Batch:
         """Return the batch's 32-byte key, creating one if the batch has neither a key nor a record.
 
         Raises:
-            UsageError: The batch is finished or was forgotten.
+            UsageError: The batch has been finished or forgotten.
             DoesNotHoldError: The batch has begun, but its key is missing.
         """
         self.check_open()
@@ -362,7 +364,7 @@ class Batch:
         return is_own_target and self.target.is_file() and sha256(self.target) == record.get("sha256")
 
     def finish(self, counts: dict[str, Any], source: str, options: dict[str, Any]) -> None:
-        """Record the result and delete the key. This must be called only after the table is durable.
+        """Record the result and delete the key. This must be called only after the table has been durably written.
 
         Args:
             counts: Counts about the table, such as the number of rows and the number of refused rows by reason.
@@ -417,9 +419,10 @@ def count_batch_keys(ledger: Path) -> int:
 
 
 def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
-    """Return the name of each row, which is formed from its subject and its id among that subject's rows.
+    """Return a name for each row, which encodes the row's subject and id.
 
-    A row's random bytes are derived from its name (:meth:`Coins.stream`), so they do not depend on the order of rows.
+    Ids need only be distinct among the rows of a subject. A row's random bytes are derived from its name
+    (:meth:`Coins.stream`), so they do not depend on the order of rows.
 
     Args:
         frame: The table.

@@ -46,9 +46,10 @@ class DrawnReports:
     """Reports that have been charged and are drawn on demand.
 
     Attributes:
-        reports: An iterator over blocks of output ids. Each block is drawn when it is requested.
+        reports: An iterator over blocks of output ids. Each block is drawn when it is requested, except that the first
+            may be drawn earlier.
         refused: A sentence that states how many draws the limit did not allow, or None if it allowed all of them.
-        sequence: A sentence on the guarantee for all reports about the subject together.
+        sequence: A sentence that states the guarantee for all reports about the subject together.
     """
 
     reports: Iterator[list[str]]
@@ -71,10 +72,10 @@ class Charge:
 
     Attributes:
         ledger: An open ledger, or its file, which is created if it does not exist.
-        subject: For a table, the column that names each row's subject. For a solve, a person, or a data set whose
-            tables all share one limit. If None, the subject of a solve is the name of the problem's only secret file.
-            The ledger must then have no other subject, because a renamed copy of the file, such as next year's, would
-            get a separate budget.
+        subject: For a table, the column that names each row's subject. For ``solve``, a person, or a data set whose
+            tables all share one limit. If ``solve`` is given no subject, it uses the name of the problem's only secret
+            file. The ledger must then have no other subject, because a renamed copy of the file, such as next year's,
+            would get a separate budget.
         key: The file with the key under which the ledger hashes subjects' names. If None, names are stored in plain
             text.
         sticky: For a table, whether each subject's first report at a place is stored and repeated at later visits.

@@ -66,12 +66,13 @@ def head_of(text: str) -> tuple[int, str]:
 
 
 class Walk:
-    """A check of a ledger's entries, one after another.
+    """A sequential check of a ledger's entries.
 
     Attributes:
         path: The ledger's file, used in messages.
         head: The number and hash of an entry that is known to have been written, or None if no such entry is known.
-        accounts, terms: The valid rows of the tables of accounts and terms, keyed by id.
+        accounts, terms: The valid rows of the tables of accounts and terms, keyed by id. Terms are the part that many
+            entries have in common.
         sizes: The number of rows in each of the two tables, whether valid or not.
         totals: The total and the number of charges so far, keyed by the account's id.
         used_terms: The ids of all terms that occur in the entries checked so far.
@@ -170,10 +171,10 @@ class Walk:
         self.totals[account] = (total, count)
 
     def check_end(self) -> None:
-        """Check that no entry is missing at the end, and that every account and all terms occur in some entry.
+        """Check that no entry is missing at the end, and that no account or row of terms is unused.
 
         Raises:
-            DoesNotHoldError: Entries are missing, or there is an account or terms that occur in no entry.
+            DoesNotHoldError: Entries are missing, or an account or a row of terms occurs in no entry.
         """
         if self.number == 0:
             raise DoesNotHoldError(f"{self.path}: entry 1: changed: it is missing")

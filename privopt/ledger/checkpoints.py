@@ -294,7 +294,7 @@ class _LaterWalk(Walk):
         self.numbers.setdefault(entry.account, []).append(entry.number)
 
     def check_end(self) -> None:
-        """Check that the index lists all later entries in order, and that they use all later accounts and terms.
+        """Check that the index lists all later entries in order, and that no later account or row of terms is unused.
 
         Raises:
             DoesNotHoldError: The index was changed, or accounts or terms were added that no entry uses.

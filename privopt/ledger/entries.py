@@ -140,7 +140,8 @@ class Terms(NamedTuple):
             ``"closed"`` (the calendar periods that are closed) or ``"end"`` (the last entry of an archived ledger).
         unit: One of `UNITS` for a charge, a limit or closed periods. It is empty for other kinds, as is every field
             that a kind does not use.
-        relation: The :attr:`Cost.unit` of a charge. For ``"closed"``, the one that all charges share.
+        relation: The :attr:`Cost.unit` of a charge. For ``"closed"``, the unit that all charges in the closed periods
+            share.
         notion, mechanism: See :class:`Cost`.
         amount: The amount of the charge or limit as exact text, followed by a semicolon and the delta if there is one.
         within: For a limit, the hours of its window as exact text, or its calendar (such as ``day Europe/Rome``). It is

@@ -28,10 +28,10 @@ class IsoTime:
     """A parsed date, or date and time.
 
     Attributes:
-        moment: The date and time without the fraction of its last unit. It is a naive datetime if the text has no
-            offset.
-        excess_seconds: The seconds to add to ``moment`` for a decimal fraction in the text, such as 1800 for 10.5
-            hours, and 1 more for a leap second. They are fewer than 3600.
+        moment: The date and time, without any decimal fraction that follows the last unit. It is a naive datetime if
+            the text has no offset.
+        excess_seconds: The number of seconds to add to ``moment``, which is less than 3600. It stands for a decimal
+            fraction in the text, such as 1800 for 10.5 hours, plus 1 for a leap second.
         is_leap_second: Whether the text denotes a leap second.
     """
 

@@ -56,7 +56,7 @@ WITHIN: Final = (
 
 
 class KeptReports(LogFile):
-    """The store of each subject's first report at each place, which lies next to a ledger.
+    """A store of each subject's first report at each place, kept in a folder next to a ledger.
 
     Args:
         ledger: The open ledger that charged the reports.
@@ -227,10 +227,12 @@ class Visits:
     Attributes:
         keys: The key of each visit. Visits by the same subject to the same place have equal keys.
         nearby_keys: For each visit, the keys of further places whose stored reports may be used.
-        stored: The stored report for each key, and the rank of its charge, with rank 0 for the oldest of these charges.
+        stored: For each key that has one, the stored report and the rank of its charge. The oldest of these charges has
+            rank 0.
         uncharged: Stored reports whose charge is missing from the ledger, for example after a backup was restored. Such
             a report is charged again before it is repeated.
-        new: The reports that were charged in this block and the marks of their ledger entries, keyed like ``stored``.
+        new: The reports that were charged in this block, each with the number and hash of its ledger entry, keyed like
+            ``stored``.
         first: The indices of the visits to be charged, in order. A visit must be charged if neither its place nor a
             nearby one has a report, either in ``stored`` or from an earlier visit in this list.
         _given: For each visit, the key of the place whose report is used.

@@ -116,7 +116,7 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_reading(self, *, make: bool = False) -> Iterator[LedgerTransaction]:
-        """Open a transaction that reads one state of the ledger, creating a missing file if ``make`` is set."""
+        """Open a transaction that reads a snapshot of the ledger, creating a missing file if ``make`` is set."""
         with self.reading(make=make) as connection:
             yield LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
 
@@ -138,7 +138,7 @@ class Ledger(LogFile):
             subject: The person whom the report is about. Spellings of a name with the same normal form denote the same
                 subject (:func:`privopt.declare.name_forms.fold_subject_name`).
             cost: The cost of the report.
-            alone: Whether to raise an error if the ledger has another subject. Set this if the user chose no name.
+            alone: Whether to raise an error if the ledger has another subject. Set this if the name is a default.
             period: The calendar period to charge, as named by :class:`~privopt.ledger.periods.Calendar`. Defaults to
                 the current one if the limit has a calendar.
 
@@ -189,8 +189,8 @@ class Ledger(LogFile):
             periods: The calendar period to which each report is charged, as named by
                 :class:`~privopt.ledger.periods.Calendar`. Defaults to the current one if the limit has a calendar.
             times: The factor by which to multiply the cost of each report, 1 by default. 0 charges nothing.
-            closed: For each account, the smallest factor in ``times`` that was refused so far. Reports with at least
-                this factor are refused, and new refusals are added. If None, each report is checked against the limit.
+            closed: The smallest factor refused so far, keyed by account. Reports with at least this factor are refused,
+                and new refusals are added. If None, each report is checked against the limit.
 
         Returns:
             Whether each report was charged. Reports that were not charged must not be drawn.
@@ -201,11 +201,11 @@ class Ledger(LogFile):
         return [mark is not None for mark in self.charge_rows(subjects, cost, periods, times, closed)]
 
     def charge_times(self, subject: str, times: int, cost: Cost) -> int:
-        """Charge many reports to one subject in one transaction, up to the first one that would exceed the limit.
+        """Charge reports to one subject in one transaction until the next one would exceed the limit.
 
         Args:
             subject: The subject of all reports.
-            times: The number of reports.
+            times: The maximum number of reports.
             cost: The cost of each report.
 
         Returns:
@@ -512,13 +512,14 @@ class Ledger(LogFile):
 
     @property
     def head(self) -> str:
-        """The last entry's number and hash, as ``N:HASH``. A copy stored elsewhere later reveals removed entries."""
+        """The last entry's number and hash, as ``N:HASH``. With a stored copy, :meth:`check` detects removed entries.
+        """
         with self._open_for_reading(make=True) as transaction:
             assert transaction.head is not None  # every ledger has the entry with which it began
             return f"{transaction.head.number}:{transaction.head.hash.hex()}"
 
     def check(self, *, head: str | None = None, full: bool = True, progress: Progress | None = None) -> Path | None:
-        """Recompute every hash and every total, and run SQLite's integrity check.
+        """Check for changes by recomputing every hash and every total, and run SQLite's integrity check.
 
         Args:
             head: An earlier :attr:`head`. Without it, the removal of entries at the end cannot be detected.

@@ -145,7 +145,10 @@ class Profile:
 
 
 def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
-    """Return the profile that a mechanism names, or that is made by the function that it names.
+    """Return the profile that the conformance kit uses for a mechanism.
+
+    The mechanism's attribute ``kit`` names either a profile or a function that makes one from the mechanism's problem
+    class.
 
     Raises:
         RegistryError: The mechanism does not name a profile, or there is no profile for its problem class.

@@ -249,7 +249,7 @@ def _run_shared_examples(
 
 
 def _not_done(reason: str) -> dict[str, Any]:
-    """Return the status, reason and missed attributes for the result of a check that was not run.
+    """Return values for the attributes ``status``, ``reason`` and ``missed`` of a check that was not run.
 
     They depend on the type of the reason, which is :class:`Elsewhere`, :class:`LeftOut` or a plain string.
     """

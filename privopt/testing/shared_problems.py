@@ -114,7 +114,7 @@ class ProblemSource:
         return not self.shared.has(self.position)
 
     def take(self) -> GeneratedProblem:
-        """Return the next problem, starting again from the first one after the last."""
+        """Return the next problem. After the last one, the first one is returned again."""
         self.shared.has(self.position)
         problem = self.shared.problems[self.position % len(self.shared.problems)]
         self.position += 1

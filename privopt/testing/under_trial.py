@@ -53,9 +53,9 @@ TRAITS: Final = {
 
 
 def missing_traits() -> dict[str, str]:
-    """Return a mapping from each trait to the reason why checks that require it do not apply to releases without it.
+    """Return a dict that explains, for each trait, why checks that require it do not apply to releases without it.
 
-    It contains the core's traits (:data:`TRAITS`) and those registered by plugins.
+    The dict contains the core's traits (:data:`TRAITS`) and those registered by plugins.
     """
     return TRAITS | {name: entry.spec.missing for name, entry in _plugin_traits().items()}
 
@@ -292,7 +292,7 @@ class Subject:
         """Replace the mechanism in the registry with a recorder for the duration of a ``with`` block.
 
         The block uses a separate verification cache, so that results cached by other runs are not reused. Files are not
-        flushed to disk, because they need not survive a power failure, and flushing took a third of a run's time.
+        flushed to disk. They need not survive a power failure, and flushing would take about a third of a run's time.
 
         Args:
             compared: Whether to compare each problem after its solve with a copy made before it. The comparison takes

@@ -187,7 +187,8 @@ class Table:
 
     Attributes:
         index: The kind of each output, shape (n,). Kinds are numbered from 0 in the order in which they first occur.
-        names: The comparison key of each kind. Two kinds have equal keys if they are equal but distinct objects.
+        names: The comparison key of each kind. Objects that are equal but not identical are separate kinds with the
+            same key.
         labels: The key of each kind's parts that are not numbers.
         kind_numbers: The numbers of each kind, shape (kinds, d). The rows of odd kinds contain zeros.
         kind_oddity: An array of shape (kinds,) that contains 0 for each kind with d finite numbers and, for each odd
@@ -377,10 +378,10 @@ def last_bit_places(values: Floats) -> Floats:
 
 
 def has_fine_bits(values: Floats) -> bool:
-    """Return whether about half or more of the finite nonzero numbers have more than :data:`GRID_BITS` bits.
+    """Return whether the finite nonzero numbers have a median of more than :data:`GRID_BITS` significant bits.
 
     Noise that is drawn on a grid of fixed steps gives numbers with few bits, whereas floating-point noise uses nearly
-    all bits.
+    all bits. If there are no finite nonzero numbers, the result is False.
     """
     finite = values[np.isfinite(values) & (values != 0)]
     if not finite.size:
@@ -392,9 +393,9 @@ def has_fine_bits(values: Floats) -> bool:
 def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
     """Return the magnitude and the position of the last bit of each kind's number in the given column.
 
-    A double near 0 has finer bits than one far from 0. Suppose that an output near 0 is the sum of an input x and
-    noise, both doubles. If x is small, the sum can have fine bits. If x is large, it cannot, because the noise that
-    cancels x is coarse (Mironov 2012).
+    Doubles near 0 can have finer bits than doubles far from 0. Suppose that an output is the sum of an input x and
+    noise, both doubles, and that this sum is near 0. Its bits can be fine if x is small, but not if x is large, because
+    the noise that cancels a large x is itself large and therefore coarse (Mironov 2012).
     """
     numbers = table.kind_numbers[:, column]
     exponents, places = np.frexp(numbers)[1], last_bit_places(numbers).astype(np.int64)
@@ -515,7 +516,9 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
 
 
 def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]:
-    """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs and the squares of these.
+    """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs.
+
+    The features are the numbers and their squares.
 
     Args:
         first: The numbers in the first input's outputs, shape (n, d).
