@@ -267,7 +267,7 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
     """Return the index of each row's block, shape (m,), or -1 for a row that has only complicating columns.
 
     Args:
-        form: The form.
+        form: The form that contains the rows.
         owner: The index of each column's block, or -1 for a complicating column, shape (n,).
 
     Raises:
@@ -300,7 +300,7 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
     of the wrong sign are treated as 0.
 
     Args:
-        piece: The block.
+        piece: The block whose rows the multipliers belong to.
         duals: The multipliers of the block's m_l rows, shape (m_l,).
         feasibility: Whether to make a feasibility cut, for which the block's costs are treated as 0. The block has no
             solution at any point where the value of the cut is above 0.

@@ -266,7 +266,7 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
     formula.
 
     Args:
-        family: The family.
+        family: The family to compile.
         n: The number of columns in the model.
         col_lower, col_upper: The column bounds, shape (n,).
         coefficients: The NumPy functions for the model's coefficients. Missing functions are added.

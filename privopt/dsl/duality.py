@@ -70,7 +70,7 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
     derived, if possible, from a row with non-negative entries, such as "each record's probabilities sum to 1".
 
     Args:
-        form: The form.
+        form: The form whose optimum to bound.
         duals: The multipliers of its rows, in its own sense, shape (m,).
 
     Raises:
@@ -92,7 +92,7 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
     contribute.
 
     Args:
-        form: The linear program.
+        form: The linear program whose optimum to bound.
         duals: The multipliers of its rows, in its own sense, shape (m,).
         point: The solver's point, shape (n,).
         tolerance: The solver's tolerance for reduced costs, in units of the objective.

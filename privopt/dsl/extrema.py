@@ -238,7 +238,7 @@ class FunctionReplacer:
         """Return a copy of an expression with variables in place of absolute values and extrema.
 
         Args:
-            expression: The expression.
+            expression: The expression to rewrite.
             restrictions: The restrictions on the sums that enclose the expression, as pairs of indices and positions.
         """
         if not has_functions(expression):
@@ -315,7 +315,7 @@ class FunctionReplacer:
         rows for unused tuples do no harm.
 
         Args:
-            indices: The indices.
+            indices: The indices whose tuples to return.
             restrictions: The restrictions on the enclosing sums, which take precedence over those of the family.
         """
         for restricted, positions in (*restrictions, *self.restricted):

@@ -26,7 +26,7 @@ def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
 
     Args:
         option: The option that names the file, used in error messages.
-        path: The file.
+        path: The file to check.
         folder: The release's folder.
         files: The other files that the command reads or writes.
 
@@ -46,8 +46,8 @@ class DrawnReports:
     """Reports that have been charged and are drawn on demand.
 
     Attributes:
-        reports: An iterator over blocks of output ids. Each block is drawn when it is requested, except that the first
-            may be drawn earlier.
+        reports: An iterator over blocks of output ids. The first block is drawn immediately, and each other block when
+            it is requested.
         refused: A sentence that states how many draws the limit did not allow, or None if it allowed all of them.
         sequence: A sentence that states the guarantee for all reports about the subject together.
     """

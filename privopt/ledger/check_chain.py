@@ -52,7 +52,7 @@ def head_of(text: str) -> tuple[int, str]:
     """Parse the head of a ledger, ``N:HASH``, into the number and hash of its last entry.
 
     Args:
-        text: The head.
+        text: The string to parse.
 
     Raises:
         UsageError: The string does not have this form.
@@ -149,7 +149,7 @@ class Walk:
         """Check a charge against the earlier charges, and add it to its account's total.
 
         Args:
-            entry: The entry.
+            entry: The entry of the charge.
             account, key: The id and key of the entry's account.
             terms: The entry's terms.
 

@@ -512,8 +512,7 @@ class Ledger(LogFile):
 
     @property
     def head(self) -> str:
-        """The last entry's number and hash, as ``N:HASH``. With a stored copy, :meth:`check` detects removed entries.
-        """
+        """The last entry's number and hash, as ``N:HASH``. Given a copy, :meth:`check` detects removed entries."""
         with self._open_for_reading(make=True) as transaction:
             assert transaction.head is not None  # every ledger has the entry with which it began
             return f"{transaction.head.number}:{transaction.head.hash.hex()}"

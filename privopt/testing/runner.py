@@ -28,8 +28,8 @@ from privopt.testing.under_trial import Subject, error_text
 def processor_seconds() -> float:
     """Return the CPU seconds that this process and its terminated children have used.
 
-    The kit limits CPU time rather than wall time, because fewer problems would otherwise be drawn on a busy machine,
-    which would weaken the checks.
+    The kit limits CPU time rather than wall time. Otherwise, fewer problems would be drawn on a busy machine, and the
+    checks would be weaker.
     """
     return math.fsum(os.times()[:4])
 
@@ -96,7 +96,7 @@ def _run_example(
     """Run one example of a check, and update the check's history.
 
     Args:
-        check: The check.
+        check: The check to run.
         subject: The method under test.
         how: The effort, with this check's share of the time.
         history: The state of the check across examples.
@@ -208,7 +208,7 @@ def _run_shared_examples(
     Hypothesis example. In either case, :func:`run_check` uses :func:`run_examples` instead.
 
     Args:
-        check: The check.
+        check: The check to run.
         subject: The method under test.
         how: The effort, with this check's share of the time.
         history: The state of the check across examples.
@@ -264,7 +264,7 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
         check: The check's name.
         example: A function that draws and tests one example, and raises a :class:`CheckFailedError` if it finds a
             fault. A PrivoptError also counts as a finding.
-        how: The effort.
+        how: The effort, which determines the number of examples.
         seed: The seed for all random draws.
 
     Returns:

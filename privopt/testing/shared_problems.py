@@ -72,7 +72,8 @@ class SharedProblems:
     def _draw_round(self) -> None:
         """Draw a round of problems, and keep the new ones.
 
-        A round draws as many problems as there are already, but at least the number of examples of the effort ci.
+        A round draws as many problems as there are already, but at least the number of examples that the effort ci
+        prescribes.
         """
         count_before = len(self.problems)
         round_effort = evolve(EFFORTS["ci"], examples=max(EFFORTS["ci"].examples, count_before))

@@ -259,7 +259,7 @@ class Subject:
         """Solve a loaded problem directly, without the pipeline, and return the outcome.
 
         Args:
-            loaded: The problem.
+            loaded: The loaded problem to solve.
             options: Further arguments for :class:`privopt.interfaces.SolveContext`.
         """
         context = SolveContext(method=self.method.name, gap=self.method.gap, **options)

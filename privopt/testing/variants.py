@@ -125,7 +125,7 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
 
     Args:
         profile: The mechanism's profile.
-        problem: The problem.
+        problem: The problem to vary.
         secret: The names of the problem's secret files. Only CSV files with a header and data rows are rewritten.
         chance: The random generator that determines the order.
     """

@@ -55,8 +55,8 @@ class ColumnPart:
     def of(cls, column: nw.Series[Any]) -> Self:
         """Read a column's cells and extract the numbers they contain.
 
-        A numeric column is read completely. In a column of strings, every cell that consists of a single number is
-        read, along with an evenly spaced sample of the other cells.
+        All numbers in a numeric column are used. In a column of strings, every cell that consists of a single number is
+        used, along with an evenly spaced sample of the other cells. Columns of lists or structs are sampled evenly.
         """
         # A column of numbers is not converted to text, and is read completely.
         if (numbers := numbers_of_column(column)) is not None:

@@ -329,7 +329,7 @@ class _SecretPart:
         Each item is a pair of a form's key and the evidence for that form.
 
         Args:
-            column: The column.
+            column: The column to search.
             rows: The indices of the rows that have both a non-empty cell and a position.
         """
         sample = rows[spread_rows(len(rows), SAMPLE_ROWS)]

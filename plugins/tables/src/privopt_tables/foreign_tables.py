@@ -73,7 +73,7 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
     The properties of a feature become string columns, and its point becomes the columns ``lat`` and ``lon``.
 
     Args:
-        file: The file.
+        file: The file to read.
         name: The file's name, used in error messages.
 
     Raises:
@@ -160,7 +160,7 @@ def _read_gpx(file: File, name: str) -> pl.DataFrame:
     """Read the waypoints, route points and track points of a GPX file, with elements such as names and times.
 
     Args:
-        file: The file.
+        file: The file to read.
         name: The file's name, used in error messages.
 
     Raises:
@@ -197,7 +197,7 @@ def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
     """Read a table of tab-separated fields, stripping whitespace around column names and cells.
 
     Args:
-        file: The file.
+        file: The file to read.
         name: The file's name, used in error messages.
 
     Raises:
@@ -247,7 +247,7 @@ def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame
     Existing columns with these names are dropped.
 
     Args:
-        frame: The table.
+        frame: The table that contains the column.
         column: The name of the column that contains positions as strings.
         file: The table's name, used in error messages.
 

@@ -69,7 +69,7 @@ MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
 class Strays:
     """A running count of stray positions, which are suspiciously far from every record.
 
-    A position is stray if it is farther from every record than the records' bounding box is wide diagonally. Such
+    A position is stray if its distance from every record exceeds the diagonal of the records' bounding box. Such
     positions are probably errors. If the guarantee covers every point in a region, a position's distance from the
     region is used instead of its distance from the nearest record.
 
@@ -121,8 +121,9 @@ class Snap:
         ids: (N,) The ids of the records that have a matrix row in the release, in the order of the matrix rows.
         places: All records with their coordinates, including those without a matrix row. None if records have no
             coordinates.
-        region: The object that replaces a position with one of the region's vertices, or None unless the guarantee
-            covers every point in a region. The vertices are the entries of ``places``, in the same order.
+        region: The object that replaces a position with one of the vertices of a region. None if the guarantee does not
+            cover every point in a region, or if the secret is an id. The vertices are the entries of ``places``, in the
+            same order.
         source: The source of random bytes for drawing vertices.
         max_distance: The maximum distance in km between a position and its nearest record, or the region. Positions
             that are farther away are rejected. If None, there is no limit.

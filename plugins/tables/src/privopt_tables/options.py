@@ -154,7 +154,7 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
 
     Args:
         positions: The column prefix and the columns of each position in a row, as returned by :func:`list_positions`.
-        options: The options.
+        options: The options to check.
         traces: Whether the release reports traces.
 
     Raises:

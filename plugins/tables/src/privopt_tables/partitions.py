@@ -209,7 +209,7 @@ class Partitions:
         Batches are combined, because engines may pass very small ones.
 
         Args:
-            frames: The batches.
+            frames: The batches to search.
             search: The search to add the evidence to.
         """
         if not frames:
@@ -250,7 +250,7 @@ class Partitions:
         """Return an HMAC over each row's subject, id and secrets, as an integer below 2^256.
 
         Args:
-            frame: The rows.
+            frame: The rows to hash.
             digest: The object that computes HMACs under the batch's key.
         """
         secrets = [columns.bytes_of(frame) for _, columns in self.protector.positions]
@@ -288,7 +288,7 @@ class Partitions:
         Args:
             frames: All rows of a partition.
             digest: The object that computes HMACs under the batch's key.
-            subject: The subject.
+            subject: The subject whose rows differ.
             charged: The sums of the subject's charged rows.
         """
         ids_by_element: dict[int, str] = {}

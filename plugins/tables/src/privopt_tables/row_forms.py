@@ -64,7 +64,7 @@ def _check_time_format(instance: object, attribute: object, value: str | None) -
     Args:
         instance, attribute: The object and its attribute, which attrs passes to every validator. They are not used
             here.
-        value: The format.
+        value: The format to check.
 
     Raises:
         UsageError: A date that is written and read back in this format differs, for example because the format lacks
@@ -124,7 +124,7 @@ def _iso_text(text: str, time_format: str) -> str:
     """Convert a time to an ISO 8601 string, rounded down to microseconds.
 
     Args:
-        text: The time.
+        text: The time to convert.
         time_format: The format of ``text``, such as ``DD/MM/YYYY HH:MM``, or a name in :data:`UNIX_UNITS`.
 
     Returns:

@@ -325,7 +325,7 @@ class GeoSource(TableSource):
         """Open the table in a CSV, Parquet, GeoJSON, GPX or tab-separated file.
 
         Args:
-            path: The file.
+            path: The file to open.
 
         Raises:
             UsageError: The file has an unknown extension.

@@ -88,7 +88,7 @@ def _row_error(column: nw.Series[Any], row: int, actual: str, expectation: str) 
     """Return the error for an invalid cell in a column.
 
     Args:
-        column: The column.
+        column: The column that contains the cell.
         row: The row's index. In the message, the header counts as row 1.
         actual: A description of the cell without its value, which may be secret.
         expectation: A description of valid cells.
@@ -198,7 +198,7 @@ class Tracer:
         """Return a tracer, or None if the release reports no traces or ``subject`` is None.
 
         Args:
-            release: The release.
+            release: The release whose reports are drawn.
             data: The data of the release's problem.
             subject: The subject column.
             time: The column of times, which determines the order of a subject's rows. If None, they are already in

@@ -97,7 +97,7 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
 
     Args:
         trial: The current trial, used to report failures.
-        problem: The generated problem.
+        problem: The generated problem that was solved.
         run: The run in which the problem was solved.
     """
     walker, data = getattr(run.release, "walker", None), run.problem.data
@@ -137,7 +137,7 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
 
     Args:
         trial: The current trial, used to report failures.
-        problem: The generated problem.
+        problem: The generated problem that was solved.
         walker: The part of the release that draws reports along traces.
         setting: The places that the traces visit.
     """
@@ -183,7 +183,7 @@ def _compare_traces(
 
     Args:
         trial: The current trial, used to report failures.
-        problem: The generated problem.
+        problem: The generated problem that was solved.
         walker: The part of the release that draws reports along traces.
         setting: The places that the traces visit.
         length: The number of rows in a trace.
@@ -249,7 +249,7 @@ def _compare_draws(
 
     Args:
         trial: The current trial, used to report failures.
-        problem: The generated problem.
+        problem: The generated problem that was solved.
         release: The release to draw reports from.
         data: The data of the problem that the release was made for.
         setting: The places that the trace visits.

@@ -55,7 +55,7 @@ class AnywhereProtector(RowProtector):
                 nothing is charged.
 
         Raises:
-            UsageError: The secret is an id or a position in km, or an option requires records. Such options are a
+            UsageError: The secret is an id or a position in km, or an option requires records, which is the case for a
                 batch, stored reports and a maximum distance.
         """
         positions = list_positions(secret, options, None)

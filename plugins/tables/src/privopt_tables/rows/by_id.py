@@ -49,7 +49,7 @@ class IdProtector(RowProtector):
                 nothing is charged.
 
         Raises:
-            UsageError: The secret is a position, or an option requires a matrix. Such options are a seed, a batch,
+            UsageError: The secret is a position, or an option requires a matrix, which is the case for a seed, a batch,
                 stored reports and a maximum distance.
         """
         positions = list_positions(secret, options, None)

@@ -330,7 +330,7 @@ class PositionProtector(RowProtector):
         """Count the ids in a column that look like a record's id without being equal to it.
 
         Args:
-            texts: The column of ids.
+            texts: The ids to examine.
         """
         # Ids of visible ASCII characters only are skipped, because they cannot look like a different id.
         unusual = texts.filter(texts.str.contains(r"[^\x21-\x7e]").fill_null(False))
@@ -370,7 +370,7 @@ class PositionProtector(RowProtector):
         A position's record is the nearest one. In a region, it is the vertex with the largest barycentric coordinate.
 
         Args:
-            frame: The rows.
+            frame: The rows whose records to find.
             columns: The columns of one position.
         """
         ids = self.release.records.tolist()
@@ -422,7 +422,7 @@ class PositionProtector(RowProtector):
         A stream is derived from the batch's key, the row and its secret, so that a repeated run draws the same report.
 
         Args:
-            frame: The rows.
+            frame: The rows to draw for.
             numbers: The rows' indices in the whole table, which identify the rows if there are no row ids.
             purpose: What the bytes are used to draw, either ``"vertex"`` or ``"output"``.
             name: The position's prefix, or None if it has none.

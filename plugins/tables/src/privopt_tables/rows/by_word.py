@@ -95,7 +95,7 @@ def word_number(numbers: Mapping[str, int], word: str) -> int:
 
     Args:
         numbers: The result of :func:`vocabulary`.
-        word: The word.
+        word: The word to look up.
     """
     return numbers.get(word, numbers.get(word.casefold(), -1))
 
@@ -110,9 +110,9 @@ _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 class WordProtector(RowProtector):
     """A protector that draws a report for each known word in a sentence.
 
-    A row is charged for each known word in it. This does not reveal anything new, because the protected table shows the
-    number of known words in any case. If unknown words are masked, the table also reveals where they are in the
-    sentence.
+    If there is a ledger, a row is charged for each known word in it. This does not reveal anything new, because the
+    protected table shows the number of known words in any case. If unknown words are masked, the table also reveals
+    where they are in the sentence.
 
     Attributes:
         release: The matrix to draw from, whose records are words.

@@ -259,7 +259,7 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
 
     Args:
         line: The mechanism and the problem.
-        epsilon: The epsilon.
+        epsilon: The epsilon to solve at.
         context: The method, solver, gap and executor to use.
 
     Returns:
@@ -373,7 +373,7 @@ def _set_bound(point: Point, bound: float, gap: float) -> Point:
     """Return a copy of a point with a proved bound, and with its gap and status updated accordingly.
 
     Args:
-        point: The point.
+        point: The point to update.
         bound: The bound, or minus infinity if there is none.
         gap: The largest relative gap at which a point counts as optimal.
     """

@@ -52,7 +52,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
         """Create a table from points.
 
         Args:
-            points: The points.
+            points: The points, one for each row.
             unit: The unit of losses, bounds and the attacker's errors.
             distance_unit: The unit of distances and their quantiles. Epsilon is given per this unit.
         """

@@ -135,7 +135,7 @@ def write_curves(
 
 
 def curve_page(curves: Curves, problem: str) -> str:
-    """Return the page that helps to choose epsilon, as a self-contained HTML document.
+    """Return a self-contained HTML page that helps to choose epsilon.
 
     Args:
         curves: The curves to show. Every mechanism must have a point at each epsilon, in the same ascending order.

@@ -122,7 +122,7 @@ def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], l
     Points without a value, or with a value of 0, are left out, because the axes are logarithmic.
 
     Args:
-        points: The points.
+        points: The points to select from.
         name: The attribute of :class:`Point` that holds the value.
     """
     pairs = [(float(point.epsilon), value) for point in points if (value := getattr(point, name))]

@@ -348,7 +348,7 @@ def _find_id_columns(
     Such a pair consists of a parent's id and an id within that parent.
 
     Args:
-        frame: The table.
+        frame: The table to search.
         names_by_lower_case: The names of the table's columns, keyed by their lower-case forms.
         used_columns: The columns that already have another use.
 
@@ -383,7 +383,7 @@ def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str],
     no such column, the result is None.
 
     Args:
-        frame: The table.
+        frame: The table to search.
         names_by_lower_case: The names of the table's columns, keyed by their lower-case forms.
         used_columns: The columns that already have another use.
     """

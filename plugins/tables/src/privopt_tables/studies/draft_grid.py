@@ -46,7 +46,7 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
     The problem file is public, so the grid depends only on the extent of the positions, rounded to a coarse lattice.
 
     Args:
-        frame: The table.
+        frame: The table of positions.
         columns: The names of the latitude and longitude columns, under the keys ``lat`` and ``lon``.
         file: The table's name, used in error messages.
 
@@ -103,7 +103,7 @@ def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: st
     The notes do not quote any cells.
 
     Args:
-        frame: The table.
+        frame: The table to examine.
         columns: The latitude and longitude columns.
         file: The table's name.
     """

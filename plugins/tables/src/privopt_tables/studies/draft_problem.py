@@ -370,7 +370,7 @@ def draft(
 
 
 def _describe_assumptions(mechanism: str, place_count: int) -> Iterator[str]:
-    """Yield notes on the assumptions of a drafted problem and, if solving may take long, a warning about that."""
+    """Yield notes on the assumptions of a drafted problem and a warning if solving may take long."""
     yield f"all {place_count:,} places are assumed to be equally likely: give a prior if they are not"
     if mechanism == "optimal-lp" and place_count > QUICK_PLACES:
         cure = "--gap 0.05 or --time-limit 60 gives a first look"

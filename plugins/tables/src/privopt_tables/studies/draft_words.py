@@ -65,7 +65,7 @@ def _distance_quantile(distances: Floats, probability: float) -> float:
 
     Args:
         distances: The distances from words to their k-th nearest neighbours, in ascending order.
-        probability: The fraction.
+        probability: The fraction of words.
     """
     # If the quantile lies between two distances, the larger one is used, so that the result suffices for at least this
     # fraction of the words.
