@@ -76,22 +76,25 @@ class Profile:
         neighbours: For mechanisms that add noise, a function that returns all neighbours of a problem under the
             guarantee, or a representative selection of them. Under a notion that is not ``symmetric``, these are the
             neighbours against which the problem is protected.
-        queries: ``(problem, method) -> queries``: the values to which noise is added, call by call. By default, the
-            calls to :mod:`privopt.numbers.noise` during a solve are recorded, which is preferable if the mechanism
-            draws its noise there.
-        observed: ``(release) -> numbers``: the numbers in a release that depend on the secret, which the statistical
-            attack uses. Their count must not vary. The problem is solved again for each draw.
-        probabilities: ``(problem, method) -> probabilities``: the exact distribution of a mechanism that chooses one of
-            several outcomes instead of adding noise to numbers (the exponential mechanism, permute-and-flip). The
-            number of outcomes must not vary. ``observed`` and ``draws`` then return the outcome's index, from 0.
-        alike: ``(problem) -> (id, id, distance)``: the pairs of secrets that a matrix or a sampler must make hard to
-            distinguish, computed from the problem file independently of the mechanism's code. If there are no
-            distances, the distance is 1. By default, these are the pairs that the problem or the release gives or, if
-            it gives none, all pairs of secrets. Under a notion that is not ``symmetric``, the pairs are ordered, and an
-            output is at most exp(epsilon distance) times as likely for the first secret as for the second.
-        draws: ``(problem, method, count) -> draws``: ``count`` independent draws of the m numbers that ``observed``
-            returns, as an array of shape (count, m). Useful if drawing numbers does not require one solve per draw.
-            Each call must return new draws, even for equal arguments.
+        queries: A function ``(problem, method) -> queries`` that returns the values to which noise is added, call by
+            call. By default, the calls to :mod:`privopt.numbers.noise` during a solve are recorded, which is preferable
+            if the mechanism draws its noise there.
+        observed: A function ``(release) -> numbers`` that returns the numbers in a release that depend on the secret.
+            The statistical attack uses these numbers. Their count must not vary. The problem is solved again for each
+            draw.
+        probabilities: A function ``(problem, method) -> probabilities`` for a mechanism that chooses one of several
+            outcomes instead of adding noise to numbers (the exponential mechanism, permute-and-flip). It returns the
+            exact distribution of the outcomes. The number of outcomes must not vary. ``observed`` and ``draws`` then
+            return the outcome's index, from 0.
+        alike: A function that yields ``(id, id, distance)`` for each pair of secrets in a problem that a matrix or a
+            sampler must make hard to distinguish. The pairs must be computed from the problem file, independently of
+            the mechanism's code. If there are no distances, the distance is 1. By default, these are the pairs that the
+            problem or the release gives or, if it gives none, all pairs of secrets. Under a notion that is not
+            ``symmetric``, the pairs are ordered, and an output is at most exp(epsilon distance) times as likely for the
+            first secret as for the second.
+        draws: A function ``(problem, method, count) -> draws`` that returns ``count`` independent draws of the m
+            numbers that ``observed`` returns, as an array of shape (count, m). Useful if drawing numbers does not
+            require one solve per draw. Each call must return new draws, even for equal arguments.
         stricter: A function that returns a copy of a problem with a stronger privacy requirement, or None if there is
             none. The loss of the stricter problem must not be lower.
         variants: Functions that make equivalent problems, keyed by the variant's name, ``"relabelling"``,
@@ -99,15 +102,16 @@ class Profile:
             if there is none.
         nothing_near: A function that returns a similar problem in which no pair of secrets is protected, or None if
             there is no such problem. The mechanism must reject it, or its certificate must not hold.
-        best_known: ``(problem, result) -> objective``: the objective of some release that satisfies the guarantee and
-            was found by other means, such as brute force. It is compared with the mechanism's bound. ``result``
-            contains the method and the unit.
-        oracle: ``(problem, release, result) -> complaints``: an independent check of the conditions that the release
-            must satisfy. It returns one sentence per violation. ``result`` is the parsed result.json.
+        best_known: A function ``(problem, result) -> objective`` that returns the objective of some release that
+            satisfies the guarantee and was found by other means, such as brute force. It is compared with the
+            mechanism's bound. ``result`` contains the method and the unit.
+        oracle: A function ``(problem, release, result) -> complaints`` that independently checks the conditions that
+            the release must satisfy, and returns one sentence per violation. ``result`` is the parsed result.json.
         claims: The kinds of guarantee that papers claim for methods whose own kind is ``"none"``, keyed by method name.
             These methods are checked against the paper's claim.
         notion: The registered notion that the problems name in ``[privacy] kind``, if it is not the mechanism's.
-        epsilon: ``(problem) -> epsilon``: the problem's epsilon. By default, it is the key ``privacy.epsilon``.
+        epsilon: A function that returns a problem's epsilon. By default, this is the value of the key
+            ``privacy.epsilon``.
         tolerance: The relative difference allowed between two losses that should be equal, in addition to the gap. It
             is meant for methods that do not claim to be optimal.
         skip: The reasons for leaving out checks that make no sense for this mechanism, keyed by check.

@@ -128,8 +128,8 @@ def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) ->
 
     Args:
         output: The output, of any type.
-        numbers: The list to append arrays of numbers to.
-        others: The list to append the other parts' comparison keys to.
+        numbers: The list to which arrays of numbers are appended.
+        others: The list to which the comparison keys of the other parts are appended.
     """
     if isinstance(output, Mapping):
         for name in output:
@@ -418,7 +418,7 @@ def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: 
 
 
 def uncompared_share(first: Table, second: Table) -> float:
-    """Return the fraction of outputs that occur only once in two samples together and contain no numbers.
+    """Return the fraction of outputs in two samples that contain no numbers and occur only once in both together.
 
     Such outputs cannot be compared, because a count of 1 says nothing about a probability. Outputs that occur once and
     have an unusual count of numbers (oddity 1) are included, because their numbers are not in any column.

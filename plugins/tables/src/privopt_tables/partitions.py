@@ -139,7 +139,7 @@ class Partitions:
         Args:
             partition: An iterator of Arrow batches, or a pandas frame, which is passed on as a single batch. If the
                 result contains the rows of the frame, they keep their order and index.
-            transform: A function from Arrow batches to Arrow tables.
+            transform: A function that takes an iterator of Arrow batches and returns an iterator of Arrow tables.
         """
         import pyarrow as pa
 
