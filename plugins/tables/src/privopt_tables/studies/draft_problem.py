@@ -335,9 +335,10 @@ def draft(
         radius = REACH_FACTOR * spacing if within is None else within
     target_epsilon = math.log(factor) / radius if radius else math.inf
     if not MIN_EPSILON <= target_epsilon <= 1 / MIN_EPSILON:
-        source = (
-            f"--within {radius:g}" if within is not None else f"records {radius / REACH_FACTOR:g} {data.unit} apart"
-        )
+        if isinstance(within, Addresses):
+            source = f"the distance of {radius:g} {data.unit} that hides people among addresses"
+        else:
+            source = f"records {spacing:g} {data.unit} apart" if within is None else f"--within {radius:g}"
         raise UsageError(
             f"{source}: epsilon must be {MIN_EPSILON:g} to {1 / MIN_EPSILON:g} per {data.unit}, got {target_epsilon:g}"
         )
