@@ -76,7 +76,7 @@ class _IdleWorkers:
         return Worker(quiet=True, module=module)
 
     def give_back(self, solver: str, worker: Worker) -> None:
-        """Return a worker to the pool for the solver's next problem.
+        """Put a worker back into the pool for the solver's next problem.
 
         The worker is closed instead if it is dead or has solved many problems, or if too many workers are idle.
         """
