@@ -124,7 +124,7 @@ def test_person_counts_are_not_published_as_values(tmp_path):
         "init", "hierarchical-tables", "--points", tmp_path / "counts.csv", "--out", tmp_path / "p.toml"
     )
     assert completed.exit_code == 0
-    assert_mentions(completed.output, "column people", "how many individuals")
+    assert_mentions(completed.output, "column people", "number of individuals")
     text = (tmp_path / "p.toml").read_text()
     assert "people" not in text.split("[hierarchy.attributes]")[1].split("[hierarchy.tables")[0]
     assert not any(str(150 + 7 * k + length) in text for k in range(4) for length in (3, 5, 6))
