@@ -119,7 +119,7 @@ def test_table_is_not_written_over_itself(release, tmp_path, privopt):
         "apply", release.opened.folder, table, "--id=id", "--force", "--out", tmp_path / "link" / "t.csv"
     )
     assert (completed.returncode, table.read_text()) == (2, "id\na\n")
-    assert "written over it" in completed.stderr
+    assert "not overwritten" in completed.stderr
 
 
 def test_states_charges_without_reports(release, tmp_path, privopt):

@@ -65,7 +65,7 @@ def test_places_with_roads(tmp_path, privopt):
     arguments = ["--points", f"{CITY}/points.csv", "--roads", f"{CITY}/roads.csv"]
     completed = privopt("init", "optimal-lp", *arguments, "--out", tmp_path / "p.toml", "--within", 0.5, "--factor", 2)
     assert completed.returncode == 0, completed.stderr
-    assert_mentions(completed.stderr, "column lat", "lon for longitudes")
+    assert_mentions(completed.stderr, "column lat", "lon as longitudes")
     assert_mentions(completed.stderr, "within 0.5 km", "at most 2")
     data = load_data(tmp_path)
     assert (len(data.records), float(data.epsilon)) == (48, 1.38)  # log(2) / 0.5, rounded down
