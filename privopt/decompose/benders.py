@@ -33,7 +33,7 @@ from privopt.decompose.state import State
 from privopt.dsl.form import StandardForm, has_crossed_bounds
 from privopt.errors import InfeasibleError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, clock, limit
-from privopt.execution.resources import resident
+from privopt.execution.resources import peak_resident, resident
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
 
 __all__ = ["Benders", "Start", "ValidRows"]
@@ -285,9 +285,11 @@ class _Run:
             if MEMORY_GROWTH_FACTOR * self.max_growth > self.context.free_memory:
                 self.is_memory_full = True
                 return "feasible"
-            bytes_before = resident()
+            bytes_before, peak_before = resident(), peak_resident()
             progressed = self.run_round()
-            self.max_growth = max(self.max_growth, resident() - bytes_before)
+            # A round that raises the process's peak has needed more memory than it holds at its end.
+            bytes_needed = peak_resident() if peak_resident() > peak_before else resident()
+            self.max_growth = max(self.max_growth, bytes_needed - bytes_before)
             if progressed is None:
                 return "stopped"
             stalled_rounds = 0 if progressed else stalled_rounds + 1

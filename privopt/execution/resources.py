@@ -36,9 +36,14 @@ def resident() -> int:
     try:
         return int((_PROC / "self/statm").read_text().split()[1]) * PAGE
     except OSError:  # the system is not Linux; the peak so far is an upper bound
-        # macOS reports the peak in bytes, other systems in kibibytes.
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+        return peak_resident()
+
+
+def peak_resident() -> int:
+    """Return the largest number of bytes of physical memory that this process has used so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # macOS reports the peak in bytes, other systems in kibibytes.
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def available() -> int:
