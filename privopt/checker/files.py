@@ -246,13 +246,12 @@ class Problem:
         Raises:
             RefusedError: The file has no rows below the header, or a row that is not as long as the header.
         """
-        raw = self.read(file)
-        need(raw.count(b"\n", len(raw.rstrip())) <= 1, f"problem/{file}: expected no empty line at the end", 2)
-        text = io.StringIO(raw.decode("utf-8-sig"), newline="\n")
-        header, *rows = [list(map(_strip_blanks, line)) for line in csv.reader(text, strict=True)]
-        # Spreadsheets export rows below the table's last one that have separators alone.
-        while rows and len(rows[-1]) == len(header) and not any(rows[-1]):
-            rows.pop()
+        lines = self.read(file).decode("utf-8-sig").removesuffix("\n").split("\n")
+        # Spreadsheets write lines of separators alone below a table, which are no rows.
+        while len(lines) > 1 and "," in lines[-1] and not lines[-1].strip(", \t\r"):
+            lines.pop()
+        reader = csv.reader(io.StringIO("\n".join([*lines, ""]), newline="\n"), strict=True)
+        header, *rows = [list(map(_strip_blanks, line)) for line in reader]
         is_table = rows and header and {*map(len, rows)} == {len(header)}
         need(is_table, f"problem/{file}: expected at least one row, and rows as long as the header", 2)
         names = [n if header.count(n) == 1 else (n, k) for k, n in enumerate(header)]

@@ -154,7 +154,7 @@ def table_text(file: File) -> bytes:
     Raises:
         InputError: The file is not UTF-8 text, is empty, ends with an empty line, or has no valid header.
     """
-    raw = text_of(file)
+    raw = _without_blank_rows(text_of(file))
     body = raw.rstrip()
     if not body:
         raise InputError([Fault(file.name, "", "an empty file", "a header row and a row for each entry")])
@@ -165,6 +165,21 @@ def table_text(file: File) -> bytes:
     if (fault := find_header_fault(body, file.name)) is not None:
         raise InputError([fault])
     return raw
+
+
+def _without_blank_rows(text: bytes) -> bytes:
+    """Remove the last lines of a CSV text that consist of separators and blanks. Spreadsheets write them below a table.
+
+    The header is kept. A line without a separator is an empty line, not a row, and is left to the caller.
+    """
+    end = len(text)
+    while True:
+        line_end = end - text.endswith(b"\n", 0, end)
+        start = text.rfind(b"\n", 0, line_end) + 1
+        line = text[start:line_end]
+        if start == 0 or b"," not in line or line.strip(b", \t\r"):
+            return text[:end]
+        end = start
 
 
 def table_of(file: File) -> DataFrame:
@@ -218,13 +233,7 @@ def _read_cells(text: bytes) -> DataFrame:
     import polars as pl
 
     frame = pl.read_csv(text, infer_schema=False)
-    if any(column.null_count() for column in frame):
-        frame = frame.select(pl.all().fill_null(""))
-    if not frame.height or any(cell.strip() for cell in frame.row(-1)):
-        return frame
-    # Below a table's last row, spreadsheets export rows that consist of separators alone.
-    filled_rows = frame.select(pl.any_horizontal(pl.all().str.strip_chars() != "")).to_series().arg_true()
-    return frame.head(filled_rows[-1] + 1 if len(filled_rows) else 0)
+    return frame.select(pl.all().fill_null("")) if any(column.null_count() for column in frame) else frame
 
 
 _cached_cells = lru_cache(maxsize=32)(_read_cells)

@@ -288,8 +288,8 @@ class _Run:
             bytes_before, peak_before = resident(), peak_resident()
             progressed = self.run_round()
             # A round that raises the process's peak has needed more memory than it holds at its end.
-            bytes_needed = peak_resident() if peak_resident() > peak_before else resident()
-            self.max_growth = max(self.max_growth, bytes_needed - bytes_before)
+            peak = peak_resident()
+            self.max_growth = max(self.max_growth, (peak if peak > peak_before else resident()) - bytes_before)
             if progressed is None:
                 return "stopped"
             stalled_rounds = 0 if progressed else stalled_rounds + 1

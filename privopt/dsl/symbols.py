@@ -381,8 +381,10 @@ class VectorExpression(Operators):
         operand, indices = self.read_operand(other), self.indices
         if isinstance(other, Operators) and (vector := other._as_vector()) is not None:
             # Prefer declared sets, whose labels an unnamed axis lacks.
-            pairs = zip(indices, vector.indices, strict=True)
-            indices = tuple(other if isinstance(own.index_set, Axis) else own for own, other in pairs)
+            indices = tuple(
+                operand_index if isinstance(index.index_set, Axis) else index
+                for index, operand_index in zip(indices, vector.indices, strict=True)
+            )
             # read_operand has already written the operand in this expression's indices.
             other_indices = dict(zip(self.indices, indices, strict=True))
             return indices, replace_indices(self.formula, other_indices), replace_indices(operand, other_indices)

@@ -26,13 +26,13 @@ from hypothesis import strategies as st
 
 from privopt import checker
 from privopt.checker.exact import ONE, PI, RefusedError, arcsine_of_root, cosine, exp_down, exp_up, log_down
-from privopt.checker.files import describe_sums
+from privopt.checker.files import Problem, describe_sums
 from privopt.checker.parts import choose_part, find_parts
 from privopt.command.checker_file import checker_file
 from privopt.command.cli import cli
 from privopt.declare import File, key
 from privopt.declare.tables import Column, read_table
-from privopt.errors import InfeasibleError
+from privopt.errors import InfeasibleError, InputError
 from privopt.files.release_folder import sums_text
 from privopt.run.solve import solve
 from privopt.run.task import Options
@@ -249,7 +249,7 @@ def test_numbers_of_any_type_hold(tmp_path, kind):
 LEGAL = {
     "ids of two columns": ('points = "a.csv"\ncolumns = { id = ["u", "v"] }', "u,v,x,y\na,b,0,0\na,c,1,0\nd,b,0,1\n"),
     "an id of another name": ('points = "a.csv"\ncolumns = { id = "u" }', "u,x,y\na,0,0\nb,1,0\nc,0,1\n"),
-    "rows of separators alone below the table": ('points = "a.csv"', 'id,x,y\na,0,0\nb,1,0\nc,0,1\n,,\n"", ,\n'),
+    "rows of separators alone below the table": ('points = "a.csv"', "id,x,y\na,0,0\nb,1,0\nc,0,1\n,,\n , ,\n"),
     "a column twice that nobody asks for": ('points = "a.csv"', "id,n,x,y,n\na,1,0,0,2\nb,1,1,0,2\nc,1,0,1,2\n"),
 }
 
@@ -286,6 +286,35 @@ class Acme(MetricMechanism[AcmeProblem]):
         assert len(read_table(options.hints, [Column(name="id", kind="id")])["id"]) == 4
         z = np.exp(-options.sharpness * float(problem.data.epsilon) * problem.data.to_outputs / 2)
         return Matrix(z=z / z.sum(axis=1, keepdims=True), solver={"name": "closed form"})
+
+
+class TableAlone(Problem):
+    """A problem whose only file has the given contents."""
+
+    def __init__(self, contents):
+        self.contents = contents
+
+    def read(self, name):
+        return self.contents
+
+
+@given(width=st.integers(2, 3), end=st.text(", \t\n", max_size=12), rows=st.integers(0, 2))
+def test_reads_the_end_of_a_table_like_privopt(width, end, rows):
+    header, row = ",".join("abc"[:width]) + "\n", ",".join("xyz"[:width]) + "\n"
+    contents = (header + row * rows + end).encode()
+    try:
+        by_privopt = read_table(
+            File(name="t.csv", path=None, kept=contents), [Column(name=name, kind="id") for name in "abc"[:width]]
+        )
+    except InputError:
+        by_privopt = {}
+    try:
+        by_checker = TableAlone(contents).columns("t.csv")
+    except RefusedError:
+        by_checker = {}
+    # The checker refuses missing ids later, where it knows that a column has ids.
+    if all(map(all, by_checker.values())):
+        assert {name: cells.tolist() for name, cells in by_privopt.items()} == by_checker
 
 
 def test_own_table_of_a_third_party_changes_no_claim(tmp_path):

@@ -242,11 +242,11 @@ def test_init_refuses_metres_of_utm_as_kilometres(tmp_path):
     assert not (tmp_path / "p.toml").exists()
 
 
-@given(blank_rows=st.integers(1, 40), separators=st.sampled_from([",,", " , ,", '"",,']), at_end=st.booleans())
-def test_blank_rows_below_a_table_are_no_rows(blank_rows, separators, at_end):
+@given(blank_rows=st.integers(1, 40), separators=st.sampled_from([",,", " , ,", "\t,,,", ","]))
+def test_blank_rows_below_a_table_are_no_rows(blank_rows, separators):
     rows = csv_of("id,lat,lon", lambda n, lat, lon: f"s{n},{lat},{lon}")
-    text = rows + (separators + "\n") * blank_rows
-    contents = (text if at_end else text + "s99,45.0,7.3\n").encode()
-    assert table_of(File(name="stops.csv", path=None, kept=contents)).height == len(PLACES) + (
-        0 if at_end else blank_rows + 1
-    )
+    contents = (rows + (separators + "\n") * blank_rows).encode()
+    assert table_of(File(name="stops.csv", path=None, kept=contents)).height == len(PLACES)
+    # Between rows they are rows, whose cells are missing.
+    contents = (rows + ",,\n" * blank_rows + "s99,45.0,7.3\n").encode()
+    assert table_of(File(name="stops.csv", path=None, kept=contents)).height == len(PLACES) + blank_rows + 1
