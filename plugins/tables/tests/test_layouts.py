@@ -242,6 +242,18 @@ def test_init_refuses_metres_of_utm_as_kilometres(tmp_path):
     assert not (tmp_path / "p.toml").exists()
 
 
+@pytest.mark.parametrize("cells", [[[1.0], [2.0], [3.0]], [float("inf"), 1.0, 2.0], [True, False, True]])
+def test_init_refuses_coordinates_that_are_no_numbers(tmp_path, cells):
+    path = tmp_path / "stops.parquet"
+    pl.DataFrame({"id": ["a", "b", "c"], "x": cells, "y": [0.0, 1.0, 2.0]}).write_parquet(path)
+    exit_code, _, stderr = run_command(
+        "init", "optimal-lp", "--points", path, "--out", tmp_path / "p.toml", "--within", "1"
+    )
+    assert exit_code == 2
+    assert "column x" in stderr
+    assert not (tmp_path / "p.toml").exists()
+
+
 @given(blank_rows=st.integers(1, 40), separators=st.sampled_from([",,", " , ,", "\t,,,", ","]))
 def test_blank_rows_below_a_table_are_no_rows(blank_rows, separators):
     rows = csv_of("id,lat,lon", lambda n, lat, lon: f"s{n},{lat},{lon}")

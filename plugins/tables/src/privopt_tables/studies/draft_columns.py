@@ -305,6 +305,9 @@ def _check_kilometres(frame: pl.DataFrame, columns: tuple[str, str], file: str) 
     """
     faults = []
     for column in columns:
+        # Other types of Parquet columns, such as lists, are no numbers. They are refused when the places are read.
+        if not (frame[column].dtype.is_numeric() or frame[column].dtype == pl.String):
+            continue
         largest = frame[column].cast(pl.Float64, strict=False).abs().max()
         if isinstance(largest, float) and largest > EARTH_CIRCUMFERENCE_KM:
             expectation = f"km, which are at most {EARTH_CIRCUMFERENCE_KM:,} on Earth: divide metres by 1,000"
