@@ -67,8 +67,8 @@ class Roads:
         _number: The index of each node, by id.
 
     Raises:
-        InputError: The arrays differ in length, there are no edges, or a length is not between 0 and 1e150 km. Every
-            edge with an invalid length is reported.
+        InputError: The arrays differ in length, there are no edges, or a length is not between 0 and 1e150 km. The
+            message names the first edges with an invalid length.
     """
 
     def __init__(

@@ -50,9 +50,9 @@ class State:
         level: Array of shape (S,) with the noisy threshold of the current segment, or -1 if none has been drawn. It is
             the threshold for the distance between the subject's position and the previous report, in the steps of
             :attr:`Prediction.steps`.
-        paid: Boolean array of shape (S,) that says whether the subject has been charged for its first report or its
-            current segment. The first charge pays for the first report. Each later charge pays for a segment, including
-            the fresh report that ends it.
+        paid: Boolean array of shape (S,) that says whether the charge for the subject's next fresh report has already
+            been made. The first charge pays for the first report. Each later charge pays for a segment, including the
+            fresh report that ends it.
         spent: Boolean array of shape (S,) that says whether a charge to the subject has been refused. Such a subject
             gets no more reports.
     """
