@@ -365,7 +365,9 @@ class OpenRelease:
         gap: float = 1e-6,
         resolution: float | None = None,
     ) -> Flows:
-        """Estimate the share of trips from each group of records to each other group, from two reports about each trip.
+        """Estimate the share of trips for each pair of a start and an end group, from two reports about each trip.
+
+        Groups are groups of records. Trips within a group are included.
 
         The two reports about a trip must have been drawn from this release independently of one another, so together
         they cost twice its epsilon (:attr:`Flows.pair_guarantee`). The intervals are computed by a parametric

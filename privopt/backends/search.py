@@ -240,7 +240,7 @@ class Search:
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
             SolveInterrupt: The solve was interrupted, but its answer passed all checks.
-            KeyboardInterrupt: The solve was interrupted, and its answer failed a check.
+            KeyboardInterrupt: The solve was interrupted, and it gave no answer or one that failed a check.
         """
         raw, solver = backend.solve_scaled(conditioned, options, attempt), backend.title()
         is_polished = False

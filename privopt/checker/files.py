@@ -241,10 +241,12 @@ class Problem:
     def columns(self, file: object) -> dict[Any, list[str]]:
         """Return the columns of a CSV file, keyed by the names in its header.
 
-        A column whose name occurs more than once is stored under (name, position), where positions begin at 0.
+        A column whose name occurs more than once is stored under (name, position), where positions begin at 0. Rows at
+        the end of the file whose cells are all empty are left out.
 
         Raises:
-            RefusedError: The file has no rows below the header, or a row that is not as long as the header.
+            RefusedError: The file has no rows below the header, a row that is not as long as the header, or an empty
+                line at its end.
         """
         lines = self.read(file).decode("utf-8-sig").removesuffix("\n").split("\n")
         # Spreadsheets write lines of separators alone below a table, which are no rows.
