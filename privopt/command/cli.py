@@ -505,5 +505,5 @@ for _command in (sample, audit, report, sign):
 
 
 def main() -> None:
-    """Run the command line. This is the entry point of ``privopt`` and ``python -m privopt``."""
+    """Run the command line, and raise SystemExit with the exit code. :mod:`privopt.__main__` calls this function."""
     run_program(cli, "privopt")

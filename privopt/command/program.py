@@ -68,8 +68,8 @@ class Program(click.Group):
 
     A command returns its exit code, or None for 0. privopt's own errors are turned into messages and exit codes, such
     as 2 for faults in the input, 3 for infeasible problems, and 5 if the run stopped without a result. Interrupts and
-    all other exceptions also lead to code 5, and most of these exceptions print a traceback. Code 1 always means that a
-    claim does not hold.
+    nearly all other exceptions also lead to code 5, and most of these exceptions print a traceback. Code 1 always means
+    that a claim does not hold.
     """
 
     def command(self, *args: str, **options: object) -> Callable[[Callable[..., int | None]], click.Command]:  # type: ignore[override]

@@ -186,7 +186,8 @@ def table_of(file: File) -> DataFrame:
     """Read a whole table from a CSV or Parquet file.
 
     The cells of a CSV file are returned as strings, whereas those of a Parquet file keep their types. Column names and
-    text cells are converted to :func:`normal_form`, and column names are stripped of surrounding blanks.
+    text cells are converted to :func:`normal_form`, and column names are stripped of surrounding blanks. Rows at the
+    end of a CSV file are dropped if all of their cells are blank.
 
     Raises:
         InputError: The file is not a table, or a row has more or fewer fields than the header.
@@ -229,7 +230,10 @@ def normalize_texts(texts: Series) -> Series:
 
 
 def _read_cells(text: bytes) -> DataFrame:
-    """Parse a CSV file's text into a frame of text columns, in which empty cells are empty strings."""
+    """Parse a CSV file's text into a frame of text columns, in which empty cells are empty strings.
+
+    Rows at the end of the file are dropped if all of their cells are blank.
+    """
     import polars as pl
 
     frame = pl.read_csv(text, infer_schema=False)

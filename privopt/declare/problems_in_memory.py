@@ -129,7 +129,7 @@ def read_problem(path: Path | str) -> Problem:
         path: The problem file, in TOML.
 
     Raises:
-        InputError: The problem file cannot be read, or is not TOML.
+        InputError: The problem file is not TOML, or it or a file that it names cannot be read.
     """
     path = Path(path)
     source = File.read(path, expectation="a problem file in TOML")

@@ -91,7 +91,8 @@ class File:
 
     Attributes:
         name: The name in the problem file.
-        path: The path of the file, or None if the file was never on disk or is a secret file that was not published.
+        path: The path of the file, or None if the file was never on disk, or is a secret file that was not published or
+            must not be opened.
         secret: Whether the file is secret. A secret file is written only to ``private/``.
         kept: The contents of the file when the problem was read, or None if they were not read. All later steps use
             these contents, even if the file is edited in the meantime.
