@@ -58,8 +58,8 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
 
     The share is estimated by taking the sign of each report for the rare answer (see :func:`find_sign`) and multiplying
     the mean of these signs by Z / (s (r - 1)), where Z is the law's denominator and s is half the order of the Hadamard
-    matrix. The mean square of a sign is the probability that the report lies in the rare answer's block. This is s (r +
-    1) / Z if the sender's answer is in the same block, and 2 s / Z if it is not.
+    matrix. The mean square of a sign is the probability that the report lies in the rare answer's block. If the
+    sender's answer is in the same block, this is s (r + 1) / Z. Otherwise it is 2 s / Z.
 
     Args:
         size: The number k of answers.

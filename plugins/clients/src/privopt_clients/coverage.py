@@ -32,9 +32,9 @@ def reach_of(data: MetricData, grid: Grid | None) -> float:
 
     - For a grid, it is half the diagonal of a cell, so that all cells are covered.
     - For a mesh, it is an upper bound on the distance from any point in a triangle to the nearest corner. If the
-    release protects every point, it is only a tolerance for rounding errors.
+      release protects every point, it is only a tolerance for rounding errors.
     - For points and streets, it is the diagonal of the bounding box, but at least 1 km. This is also the distance
-    beyond which ``privopt apply`` warns about a position.
+      beyond which ``privopt apply`` warns about a position.
     - If no record has a position, it is 0.
 
     Args:
