@@ -100,16 +100,17 @@ def ascend(
         scale: The initial factor of Polyak's step length, usually from 0.05 to 2.
 
     Returns:
-        A tuple of five values: the best bound, computed in doubles without an allowance for rounding; the (C,) prices
-            that give it; an (F,) array that counts how often each facility was opened in the second half of the rounds;
-            and the (F,) mask and the cost of the cheapest set that was evaluated.
+        A tuple of five values. The first two are the best bound, computed in doubles without an allowance for rounding,
+        and the (C,) prices that give it. The third is an (F,) array that counts how often each facility was opened in
+        the second half of the rounds. The last two are the (F,) mask and the cost of the cheapest set that was
+        evaluated.
     """
     F, C = len(start) - 1, len(price)
     rho, is_open, served = np.zeros(F), np.zeros(F, np.bool_), np.zeros(C)
     best, best_price = -np.inf, price.copy()
     open_counts = np.zeros(F)
     incumbent, value = np.zeros(F, np.bool_), np.inf
-    stale = 0  # number of rounds since the bound last rose noticeably
+    stale = 0  # number of rounds without any rise of the bound since it last rose noticeably
     step = np.zeros(C)
     for turn in range(rounds):
         compute_reduced_costs(start, client, cost, opening, state, price, rho)

@@ -171,7 +171,10 @@ class Design(ABC):
 
     @property
     def budget_shares(self) -> list[Fraction]:
-        """The share of the budget for each table and level, as a list ordered by level and then by table."""
+        """The relative share of the budget for each table and level, as a list ordered by level and then by table.
+
+        The shares need not sum to 1.
+        """
         levels, tables = self.split
         return [level * table for level in levels for table in tables]
 

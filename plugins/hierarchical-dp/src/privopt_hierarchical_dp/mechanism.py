@@ -322,7 +322,7 @@ class HierarchicalDP(CountsMechanism):
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:CountsReport"
 
     def load(self, declared: HierarchyProblem, file: str) -> Instance:
-        """Read the public files of a problem, and the secret file from which groups are counted."""
+        """Read the public files of a problem and its secret file of counts or units."""
         return read_groups(declared, file)
 
     def reopen(self, declared: HierarchyProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:

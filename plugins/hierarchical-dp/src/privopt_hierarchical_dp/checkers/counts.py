@@ -173,7 +173,7 @@ class Counts:
         * ``less``: the number of groups of size s or less.
         * ``inner``: the same as ``less``, but without the last value, which is the exact total.
         * ``more``: the number of groups of size s or more. This is used if neighbouring inputs can have different
-        numbers of groups.
+          numbers of groups.
         """
         if METHODS[self.result["method"]][0] == "counts":
             return "counts"
@@ -232,7 +232,7 @@ class Counts:
         return f"{counts} counts of at least 0; children add up to parents"
 
     def exact(self) -> str:
-        """Check that totals on exact levels equal those in noisy.npz, and that result.json lists the same exact levels.
+        """Check that released totals on exact levels equal those in noisy.npz, and that result.json lists these levels.
 
         Raises:
             RefusedError: A total is wrong, or result.json lists other levels.
@@ -342,7 +342,7 @@ class Counts:
         of the values on the level below. Anything else could be a secret count.
 
         Raises:
-            RefusedError: A table contains any other value without noise.
+            RefusedError: The leaves are not measured, or a table contains any other value without noise.
         """
         levels, count = self.regions.levels, 0
         is_measured = [any(scales) for scales in zip(*(table.scales for table in self.tables), strict=True)]

@@ -220,6 +220,8 @@ def solve_exactly(
 ) -> Fit:
     """Solve Model 1 or Model 2 to proved optimality.
 
+    The size of the problem is not checked here, so call :func:`refuse` first.
+
     Args:
         tree: The region tree.
         noisy: For each level, a (regions, sizes) array with the noisy values.
@@ -235,7 +237,6 @@ def solve_exactly(
         The optimal solution. If time ran out, the best solution found so far is returned, with ``proved`` set to False.
 
     Raises:
-        UsageError: There are more than `MOST_NODES` variables. Call `refuse` first for a message that names the method.
         StoppedError: No time is left, or time ran out before a feasible solution was found.
         SolverError: After `_MAX_ROUNDS` rounds, the solution is still outside the range in which the costs are exact.
     """
