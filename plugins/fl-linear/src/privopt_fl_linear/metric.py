@@ -102,7 +102,8 @@ class Metric(ABC):
 
         Returns:
             An (M, count) array of positions in ``facilities`` and an (M, count) array of sums, which are ascending for
-            each place. Ties go to the first facility.
+            each place. Equal sums are in the order of ``facilities``. If a tie decides which facilities are among the
+            ``count``, the first one is only sure to be chosen if ``count`` is 1.
         """
         which = np.empty((len(places), count), dtype=np.int64)
         value = np.empty((len(places), count))
@@ -120,7 +121,8 @@ class Metric(ABC):
                 if count == 1:
                     candidates = np.argmin(sums, axis=1)[:, None]
                 else:
-                    # Candidates are sorted by index before the stable sort by sum, so that ties go to the lowest index.
+                    # Candidates are sorted by index before the stable sort by sum, so that equal sums are in the order
+                    # of the indices.
                     candidates = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
                 sums = np.take_along_axis(sums, candidates, axis=1)
                 order = np.argsort(sums, axis=1, kind="stable")

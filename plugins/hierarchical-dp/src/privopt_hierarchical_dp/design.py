@@ -399,7 +399,10 @@ class Design(ABC):
 
     @abstractmethod
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a message for each released total that differs from its estimate, recomputed from the noisy values."""
+        """Return messages about released totals that differ from their estimates, recomputed from the noisy values.
+
+        There need not be a message for every such total.
+        """
 
     # --- forecast -----------------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ def fit(fit_input: FitInput) -> Fit:
 def fit_at_once(fit_input: FitInput) -> Fit:
     """Fit a valid release within seconds, for use when a method is interrupted before it has a result.
 
-    A fast method is applied to the same noisy values. Call this only once the time limit has been reached, so that
+    A fast method is applied to the same noisy values. Call this only after the time limit has been reached, so that
     projections stop at their first check of the clock.
 
     Raises:
