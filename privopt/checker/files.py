@@ -241,8 +241,8 @@ class Problem:
     def columns(self, file: object) -> dict[Any, list[str]]:
         """Return the columns of a CSV file, keyed by the names in its header.
 
-        A column whose name occurs more than once is stored under (name, position), where positions begin at 0. Rows at
-        the end of the file whose cells are all empty are left out.
+        A column whose name occurs more than once is stored under (name, position), where positions begin at 0. Lines of
+        separators and blanks at the end of the file are left out.
 
         Raises:
             RefusedError: The file has no rows below the header, a row that is not as long as the header, or an empty

@@ -149,7 +149,9 @@ def is_parquet(file: File) -> bool:
 
 
 def table_text(file: File) -> bytes:
-    """Return a CSV file's text without its byte order mark, after checking the header and the end of the file.
+    """Return a CSV file's text without its byte order mark and without blank rows at its end.
+
+    The header and the end of the file are checked.
 
     Raises:
         InputError: The file is not UTF-8 text, is empty, ends with an empty line, or has no valid header.
@@ -186,8 +188,8 @@ def table_of(file: File) -> DataFrame:
     """Read a whole table from a CSV or Parquet file.
 
     The cells of a CSV file are returned as strings, whereas those of a Parquet file keep their types. Column names and
-    text cells are converted to :func:`normal_form`, and column names are stripped of surrounding blanks. Rows at the
-    end of a CSV file are dropped if all of their cells are blank.
+    text cells are converted to :func:`normal_form`, and column names are stripped of surrounding blanks. Lines of
+    separators and blanks at the end of a CSV file are dropped.
 
     Raises:
         InputError: The file is not a table, or a row has more or fewer fields than the header.
@@ -230,10 +232,7 @@ def normalize_texts(texts: Series) -> Series:
 
 
 def _read_cells(text: bytes) -> DataFrame:
-    """Parse a CSV file's text into a frame of text columns, in which empty cells are empty strings.
-
-    Rows at the end of the file are dropped if all of their cells are blank.
-    """
+    """Parse a CSV file's text into a frame of text columns, in which empty cells are empty strings."""
     import polars as pl
 
     frame = pl.read_csv(text, infer_schema=False)
