@@ -202,7 +202,7 @@ class HierarchyRelease(Release):
         """Return a message for each condition that a table violates at a level, naming the first region affected.
 
         Counts must be non-negative, children must add up to their parent, tables must agree on shared attributes, and
-        exact totals must be preserved. If counts are so large that sums could overflow, the result is that of
+        exact totals must be preserved. If values are so large that sums could overflow, the result is that of
         :meth:`past_sums`.
         """
         # Sums of larger numbers could overflow, and a wrong release could then pass the checks below.
@@ -216,8 +216,7 @@ class HierarchyRelease(Release):
                 if rows.min(initial=0) < 0:
                     name = tree.name_of(level, int(np.argmin(rows.min(axis=1))))
                     lines.append(f"{form.file}: region {name!r} has a negative count")
-                # Exact totals exist for the first levels, counted from the root. There may be none, or one for every
-                # level.
+                # Exact totals exist for the first levels, counted from the root: for none, some or all of them.
                 if level < len(self.totals):
                     for region in np.flatnonzero(rows.sum(axis=1) != self.totals[level])[:1].tolist():
                         actual = f"has {int(rows[region].sum())} {self.layout.noun}"
@@ -285,8 +284,8 @@ def _read_noisy(
         the root down, and the budget shares of levels and tables. The last item is None if the file contains no shares.
 
     Raises:
-        InputError: The file cannot be read, contains an unknown array, or lacks a required one, or an array has the
-            wrong type or shape.
+        InputError: The file cannot be read, it contains an unknown array or lacks a required one, an array has the
+            wrong type or shape, or scales or shares are invalid.
     """
     widths, scales_name = list(enumerate(tree.widths, start=1)), law.scales_name
     required_arrays: dict[str, Any] = {form.prefix + scales_name: (np.str_, (tree.depth,)) for form in layout.forms}

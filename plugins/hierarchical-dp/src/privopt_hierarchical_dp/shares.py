@@ -1,10 +1,11 @@
 """Search for the best budget shares by continuous optimisation from several starting points. Shares may be 0.
 
 Under zCDP, precisions are linear in rho, so the sum of errors is convex in the shares unless the noise is narrower than
-1, and every starting point leads to the optimum. Under pure DP, the sum is not convex if several levels are combined.
-For example, the error from two levels with budgets e1 and e2 is proportional to 1 / sqrt(e1^2 + e2^2), which is largest
-at the even split. The best split is often a corner, where one share of each block is 1. The search therefore also
-starts near each corner. After each descent, small shares are set to 0 if this does not increase the cost.
+1. If the sum is convex, every starting point leads to the optimum. Under pure DP, the sum is not convex if several
+levels are combined. For example, the error from two levels with budgets e1 and e2 is proportional to
+1 / sqrt(e1^2 + e2^2), which is largest at the even split. The best split is often a corner, where one share of each
+block is 1. The search therefore also starts near each corner. After each descent, small shares are set to 0 if this
+does not increase the cost.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ class SizesDesign(Design):
 
     @property
     def default_split(self) -> tuple[Split, Split]:
-        """The default split of the budget: the method's shares of the levels, and a share of 1 for the only table."""
+        """The default split of the budget: the method's default shares of the levels, and all of it for one table."""
         return normalize_shares(default_shares(self.method, self.tree.depth)), (Fraction(1),)
 
     @property
@@ -220,7 +220,7 @@ class SizesDesign(Design):
 
     @property
     def relation(self) -> Relation:
-        """The default split of the budget: each level's share from the method, and a share of 1 for the only table."""
+        """The neighbouring relation."""
         return self.problem.relation
 
     @property
@@ -414,8 +414,9 @@ class SizesDesign(Design):
         """Check that the method can solve the problem, before any noise is drawn.
 
         Raises:
-            InputError: The problem file specifies exact totals, bounds, a noise distribution or a neighbouring relation
-                that the method does not support; no value would be protected; or the noise is too wide.
+            InputError: The problem file specifies exact totals, bounds, a budget share of 0, a noise distribution or a
+                neighbouring relation that the method does not support; no value would be protected; or the noise is too
+                wide.
             UsageError: The problem is too large for an integer program.
         """
         super().check()

@@ -60,8 +60,7 @@ class Client:
             epsilon: The promised epsilon, as an exact fraction.
 
         Raises:
-            InputError: The answer has the wrong size, or its entries are not probabilities, even allowing for numerical
-                errors.
+            InputError: The answer has the wrong size, or an entry is NaN or larger in absolute value than `MAX_ENTRY`.
             CertificationError: No repair of the answer satisfies the guarantee.
         """
         around, costs = self.around, self.costs

@@ -161,8 +161,8 @@ class Cells:
         nearest = cell_tree.query(places.to_euclidean(points))[1].astype(np.int64)
         numbers = np.arange(len(points))
         shift = access[nearest].copy()
-        # Travel between a cell and the place it is connected to is just the straight line. For other places, the travel
-        # between this place and theirs is added.
+        # Travel between a cell and the place it is connected to is just the straight line. For any other place, the
+        # travel between the two places is added.
         for number in np.flatnonzero(node[nearest] != numbers).tolist():
             shift[number] += places.travel(numbers[number : number + 1], node[nearest[number : number + 1]])[0, 0]
         return cls(coordinates=centres, node=node, access=access, nearest=nearest, shift=shift)

@@ -50,7 +50,7 @@ _NUMBER: Final = (
 """Matches numbers as statistical offices write them, with thousands separators, comparison signs and flags."""
 
 _FRACTION: Final = r"^\D*0?[.,]\d*[1-9]|[.,](\d{1,2}|\d{4,})\D*$"
-"""Matches numbers with decimals, even zeros. Three decimals match only after a 0, because they may be thousands."""
+"""Matches numbers with decimals, even zeros. Three digits may be thousands, so they match only after 0 or nothing."""
 
 _ZERO_FRACTION: Final = r"[1-9]\d*[.,]0+\D*$|^\D*0[.,]0+\D*$"
 """Matches integers that are written with zeros after the decimal point."""

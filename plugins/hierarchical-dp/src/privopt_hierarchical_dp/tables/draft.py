@@ -123,8 +123,9 @@ def init(
         Sentences that tell the user what becomes public and what was guessed.
 
     Raises:
-        InputError: The table cannot be read or has no region columns; the table may contain counts, but it is unclear
-            in which column; or the counts suggest that a value is a total.
+        InputError: The table cannot be read or has no region columns; its regions do not form a tree; the table may
+            contain counts, but it is unclear in which column; a total in ``totals`` does not occur; or the counts
+            suggest that a value is a total.
         UsageError: A file to write already exists or is the table itself, or options contradict one another.
     """
     # The output files are checked before the table is read, which may take long. The path of the regions is derived
@@ -221,7 +222,7 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
 
     Raises:
         InputError: The table has no column ``level_1`` or no rows, its regions do not form a tree, it is unclear
-            whether each row is one individual, or a value may be a total.
+            whether each row is one individual, a total named by the user does not occur, or a value may be a total.
     """
     header = table_of(source).columns
     if not match_columns(header, ["level_1"], source.name)[0]:
@@ -250,7 +251,8 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
             f"be counts, as {count} is"
         )
     candidates = {name: column_values for name, column_values in texts.items() if name not in redundant}
-    # A row of counts is a combination of values, so only rows of individuals show that nearly everyone has another one.
+    # A row of counts is a combination of values. Values that occur once show that a column identifies people only if
+    # each row is an individual.
     identifying = [name for name in candidates if count is None and _identifies_rows(candidates[name])]
     # Tell the owner which columns cannot be attributes, in case they were meant to be.
     attributes, unfit, numbering = _read_attributes(

@@ -55,8 +55,8 @@ MAX_CHOSEN_PAIRS: Final = 20_000
 class Violations:
     """Statistics on violated privacy constraints, called Geo-Ind violations in LR-Geo (Equations (34) and (35)).
 
-    For an obfuscation matrix z, records i and j at distance d, and an output k, the constraints are ``z_ik <= exp(eps
-    d) z_jk`` and, in the other direction, ``z_jk <= exp(eps d) z_ik``.
+    For an obfuscation matrix z, records i and j at distance d, and an output k, the constraints are
+    ``z_ik <= exp(eps d) z_jk`` and, in the other direction, ``z_jk <= exp(eps d) z_ik``.
 
     Attributes:
         ratio: The share of constraints that are violated.

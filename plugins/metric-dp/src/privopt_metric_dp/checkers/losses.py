@@ -58,8 +58,8 @@ class Losses:
 def _plural(unit: str) -> str:
     """Return the plural of a unit of distance.
 
-    Lower-case words of at least four letters get an "s", unless they end in "h", "s", "x" or "z". Other units, such as
-    "km", stay as they are.
+    Lower-case words of at least four letters get an "s", unless they end in "h", "s", "x" or "z". In other units, "unit
+    of" becomes "units of", and abbreviations such as "km" stay as they are.
     """
     return f"{unit}s" if re.fullmatch("[a-z]{3,}[a-gi-rt-wy]", unit) else unit.replace("unit of", "units of")
 
@@ -165,8 +165,8 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
     """Return a function that computes travel costs from the distances of records and outputs to the targets.
 
     The cost of an output for a record is the sum of q_t |d(record, t) - d(output, t)| over all targets t, where q_t is
-    the weight of target t divided by the sum of weights. The largest possible error in the two distances is subtracted
-    from each term, so that costs are never too high.
+    the weight of target t divided by the sum of weights. The largest possible error of such a difference is subtracted,
+    so that costs are never too high.
 
     Args:
         problem: The published problem.
