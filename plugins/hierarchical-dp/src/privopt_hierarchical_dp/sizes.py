@@ -250,7 +250,7 @@ class SizesDesign(Design):
     def real_loss(self, release: HierarchyRelease) -> Fraction:
         """Return the exact privacy loss between neighbouring inputs.
 
-        This equals the budget, except for the method that publishes the chain of Fioretto et al. (2021), a single
+        This is at most the budget, except for the method that publishes the chain of Fioretto et al. (2021), a single
         vector of cumulative counts over all regions on a level. A single change can alter one or more entries in every
         region, but the paper calibrates the noise for a single region, so the loss exceeds the budget.
         """

@@ -220,8 +220,8 @@ class ExactSearch:
     def columns_do(self, bound: float | None) -> bool:
         """Return whether column weights have been found whose loss is within the requested optimality gap.
 
-        The loss is compared with the proved bound and with the loss that the solver reported for the incumbent's best
-        candidate. It is enough for it to be within the gap of either.
+        The loss is compared with the proved bound and with the smallest loss that was certified or that a solver
+        promised for a candidate. It is enough for it to be within the gap of either.
 
         Args:
             bound: The proved lower bound on the loss, or None if there is none.

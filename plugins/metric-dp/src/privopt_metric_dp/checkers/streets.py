@@ -207,8 +207,8 @@ def _far_share(part: int, step: Fraction, factor: Fraction) -> int:
     """Return lambda(u), the probability that a person at the fraction u of a piece is snapped to its second end.
 
     The function is S-shaped, so that output probabilities change by at most the factor 1 + ``step`` in each of 16
-    steps. Let 16 u = n + r, where n is an integer and 0 <= r < 1. In the first half of the piece, lambda(u) is ((1 +
-    step)^n (1 + r step) - 1) / (factor - 1). In the second half, it is 1 - lambda(1 - u).
+    steps. Let 16 u = n + r, where n is an integer and 0 <= r < 1. In the first half of the piece, lambda(u) is
+    ((1 + step)^n (1 + r step) - 1) / (factor - 1). In the second half, it is 1 - lambda(1 - u).
 
     Args:
         part: The fraction u, scaled by 2**256.
