@@ -1,11 +1,10 @@
 """CLR-Geo over HTTP: clients upload packages, the server solves the joint program once, and clients fetch answers.
 
 Start the server with ``python -m privopt_lr_geo.wire serve PROBLEM --users N``, and a client with
-``python -m privopt_lr_geo.wire ask PROBLEM --user ID --server URL --out FOLDER``. Run the server behind a proxy that
-speaks TLS.
+``python -m privopt_lr_geo.wire ask PROBLEM --user ID --server URL --out FOLDER``. Run the server behind a TLS proxy.
 
-A client identifies itself by a random name. It stores its seed before it uploads, so that it uploads the same bytes
-again after a crash. Requests are not logged. The server can still infer a user's position from an upload (see README).
+A client has a random name, and stores its seed before it uploads, so that it uploads the same bytes again after a
+crash. Requests are not logged. The server can still infer a user's position from an upload (see README).
 """
 
 from __future__ import annotations
