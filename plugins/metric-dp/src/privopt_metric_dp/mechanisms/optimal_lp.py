@@ -142,8 +142,8 @@ def search_structured(data: MetricData, offers: MatrixOffers, context: SolveCont
         data: The data of the problem.
         offers: The search to report results to. It determines the gap to reach.
         context: The context of the run, whose free memory limits the solvers.
-        method: The name of a structured solver, or "auto" to run all suitable solvers one after another. Each solver
-            then starts from the results of the previous ones.
+        method: The name of a structured solver, or "auto" to run the suitable solvers one after another until the gap
+            is reached. The best matrix and the best bound of all of them count.
 
     Raises:
         OutOfTime: The time limit expired. Earlier offers remain valid.
@@ -261,7 +261,9 @@ class OptimalLP(Optimal[MetricProblem]):
         two of these (docs/reference/proof.md, "Over all streets").
 
         Returns:
-            The proof and its bound, or None if the problem is unsuitable or no multipliers were found in time.
+            The proof and its bound. The result is None if the problem is unsuitable, if there is not enough time or
+            memory, or if the multipliers do not prove more than the trivial bound, which is the loss if every record
+            reports its cheapest output.
         """
         from privopt_metric_dp.proof.make_proof import prove_over_streets
         from privopt_metric_dp.solvers.street_bound import priced_records, solve_street_bound
