@@ -25,7 +25,7 @@ __all__ = ["multipliers_of", "prove", "prove_over_streets", "read_proof"]
 
 SPARE_SHARE: Final = 0.1
 """The fraction of the requested gap, or of 1e-5 if that is smaller, by which the bound may be lowered to make the proof
-smaller."""
+smaller. For a bound over all streets, it is always a fraction of the requested gap."""
 LONG_SPARE_SHARE: Final = 0.03
 """The fraction of the remaining gap by which the bound of a long proof may be lowered if the requested gap is missed
 anyway."""

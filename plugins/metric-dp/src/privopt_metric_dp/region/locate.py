@@ -59,8 +59,8 @@ class Cells(NamedTuple):
         """
         origin = lower.min(axis=0)
         extent = (upper.max(axis=0) - origin + 1).astype(np.float64)
-        # The side length is chosen so that there are about as many cells as boxes. It is at least 1 mm, and a row has
-        # at most 4,096 cells.
+        # The side length is chosen so that there are about as many cells as boxes. It is at least 1 mm, and a row or a
+        # column has at most about 4,096 cells.
         cell_mm = int(max(np.sqrt(extent.prod() / len(lower)), extent.max() / 4096, 1.0))
         # Cells are enlarged until a box intersects at most about 16 of them on average.
         while True:

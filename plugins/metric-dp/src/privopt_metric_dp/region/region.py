@@ -180,7 +180,7 @@ def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
     """Return the exact ratio a that limits how much the rows of a street's two ends may differ.
 
     Let z(u) and z(v) be the probabilities of an output at the two ends. The guarantee covers all points on the street
-    if z(v) <= (1 + a) z(u) and z(u) <= (1 + a) z(v) for every output. For a street of length l, a is epsilon l if n =
+    if z(v) <= (1 + a) z(u) and z(u) <= (1 + a) z(v) for every output. For a street of length l, a is epsilon l if n is
     0, and otherwise 2 ((1 + t)^n - 1) with t = epsilon l / (2 n).
 
     Args:

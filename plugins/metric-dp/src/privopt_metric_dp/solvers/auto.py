@@ -82,8 +82,8 @@ AT_ONCE = 0.1
 Room = Callable[[], float]
 """A function that returns the number of bytes that may still be allocated."""
 Ladder = Callable[[Part, Room], Iterator[Solver]]
-"""A generator that yields the solvers to run on a part, in order. It is resumed after each solver, so it can take that
-solver's result into account."""
+"""A generator function that yields the solvers to run on a part, in order. Its generator is resumed after each solver,
+so it can take that solver's result into account."""
 
 
 def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:

@@ -71,8 +71,8 @@ class ColumnGeneration:
 
     A ray is a vector over the records that satisfies every privacy constraint, and a mixture is a weighted sum of rays
     that forms a mechanism. The first rays are those of the star, a closed-form mechanism. If the star is a mechanism
-    for the part, this solver runs after :class:`StarSolver`. Otherwise, it runs only if it was requested by name or if
-    earlier methods failed.
+    for the part, this solver runs after :class:`StarSolver`. Otherwise, it runs only if it was requested by name, or if
+    earlier methods failed or needed too much memory.
 
     Attributes:
         most_left: The largest allowed ratio of the gap after a round to the gap before it.
