@@ -57,8 +57,8 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     for k in range(n):
         store(diagonal, k, zero)
     # Each pair has two rows, whose weights f / s are `forward` and `backward`. Each row adds to two diagonal entries
-    # and to one entry below the diagonal. Since rows are scaled by exp(eps d / 2), the factors are `growth` and 1 /
-    # `growth`.
+    # and to one entry below the diagonal. Since rows are scaled by exp(eps d / 2), the factors are `growth` and its
+    # reciprocal.
     for p in range(len(pair_ends)):
         i, j = pair_ends[p, 0], pair_ends[p, 1]
         forward = load(fg, 2 * p) / load(sg, 2 * p)

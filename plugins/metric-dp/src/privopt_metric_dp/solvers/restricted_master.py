@@ -80,7 +80,7 @@ class Mixture:
                 col_upper=np.full(count, np.inf),
                 integrality=np.zeros(count, dtype=np.uint8),
             )
-            # Strategy 4 is the primal simplex. The last basis remains primal feasible when columns are added.
+            # Strategy 4 is the primal simplex, because the last basis remains primal feasible when columns are added.
             options = {"presolve": "off", "solver": "simplex", "simplex_strategy": 4}
             self._session = get("highs").session(form, options=options)
         return self._session

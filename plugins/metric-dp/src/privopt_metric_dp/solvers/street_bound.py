@@ -151,6 +151,9 @@ def solve_street_bound(
     Returns:
         The multipliers for the pairs in ``data.needed``. The result is None if two records are at distance 0, if not
         all records are connected by streets, or if there is not enough time or memory.
+
+    Raises:
+        CertificationError: A record is neither priced nor inside a street piece between two priced records.
     """
     assert data.over is not None  # checked by `priced_records`
     priced_data = data.with_outputs(priced)

@@ -298,7 +298,7 @@ def _frame(first: Floats, second: Floats, handedness: float) -> Floats:
 
 
 def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
-    """Return the permutation of the outputs that leaves the costs unchanged if combined with one of the records.
+    """Find the permutation of the outputs that, with a given permutation of the records, leaves the costs unchanged.
 
     A random linear combination of the rows gives one number for each column. Sorting these numbers before and after the
     permutation of the records gives the only candidate, which is then checked against all costs.
