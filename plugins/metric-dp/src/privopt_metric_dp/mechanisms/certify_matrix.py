@@ -161,7 +161,7 @@ def certify(
 
     Raises:
         UsageError: An argument has an unsupported type, such as a DataFrame.
-        InputError: The matrix or the problem contains errors, each of which is reported as a fault.
+        InputError: The matrix or the problem contains errors, which are reported as faults.
         StoppedError: The arrays do not fit into memory, or the time limit expired.
     """
     for name, value, kinds, expectation in (

@@ -60,7 +60,7 @@ class GivenMatrix:
 
         Raises:
             InputError: The shape or type is wrong, an entry is negative, infinite or NaN, or a row has the wrong sum.
-                Each error is reported as a fault.
+                The first :data:`privopt.errors.MOST_FAULTS` of these are listed as faults.
         """
         expectation = f"a .npy of probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
         try:

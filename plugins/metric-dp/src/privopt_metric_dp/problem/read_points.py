@@ -153,8 +153,8 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
         A frame with the text columns, and an array of shape (N, 2) with latitudes and longitudes in degrees.
 
     Raises:
-        InputError: The file is not GeoParquet in degrees, or contains geometries other than points, each of which is
-            reported with its row.
+        InputError: The file is not GeoParquet in degrees, or contains geometries other than points. The error lists the
+            rows of the first :data:`privopt.errors.MOST_FAULTS` of these.
     """
     import polars as pl
 

@@ -94,7 +94,7 @@ def _check_distinct(vertices: Ints, records: Space) -> None:
         records: The places, for error messages.
 
     Raises:
-        InputError: Some vertices coincide. The error lists all of them.
+        InputError: Some vertices coincide. The error lists the first :data:`privopt.errors.MOST_FAULTS` of them.
     """
     _, first_row, group = np.unique(vertices, axis=0, return_index=True, return_inverse=True)
     # Indices of the vertices that are not the first at their place.

@@ -203,7 +203,8 @@ def run_ladder(
 ) -> None:
     """Run solvers one after the other until the gap between the loss and the lower bound is small enough.
 
-    Before the run ends for this reason, the loss is certified and the bound is proved.
+    Before the run ends for this reason, the search confirms the gap (:meth:`Offers.confirm`). A search that certifies
+    its results has then certified the loss and proved the bound.
 
     Args:
         part: A connected part.
@@ -232,8 +233,8 @@ def run_ladder(
     # If early offers are needed, a bound that takes little time comes before any solver that may not finish in time.
     needs_quick_bound = part.needs_early_offers and StarSolver().peak_bytes(part) <= memory_limit()
     for solver in ladder(part, memory_limit):
-        # `has_reached_gap` relies on the values that solvers reported. The ladder ends only once these have been
-        # certified and proved.
+        # `has_reached_gap` relies on the values that solvers reported. A search that certifies its results first
+        # certifies and proves these in `confirm`.
         if offers.has_reached_gap and offers.confirm():
             return
         # An affordable star comes before the quick bound, because it gives a better bound itself.

@@ -448,7 +448,7 @@ class StarSolver:
             offers: The search to report the bound to.
 
         Returns:
-            Whether the gap is reached, with a certified loss and a proved bound.
+            Whether the gap is reached, as confirmed by the search (:meth:`Offers.confirm`).
         """
         symmetry, instance = part.symmetry, part.instance
         priced = price_all(part.graph, symmetry.keep_representatives(instance), y, trees, max_pivots=pivot_limit)
