@@ -42,8 +42,8 @@ class TraceRelease(MatrixRelease):
 
     Attributes:
         prediction: The parameters of the test. Sampling uses exactly the values that were certified.
-        terms: The epsilons of a segment (a fresh report with its repetitions), or None if the release was read without
-            its problem.
+        terms: The epsilons of a segment (repeated reports and the fresh report that ends them), or None if the release
+            was read without its problem.
         walks: The class of the sampler that draws reports along traces.
     """
 
@@ -82,7 +82,8 @@ class TraceRelease(MatrixRelease):
 class TraceDP(MetricDP):
     """Metric DP for fresh reports and for whole traces, where the epsilons of a trace's segments add up.
 
-    A segment is a fresh report with its repetitions. The guarantee is proved in docs/guide/repeated.md, "Prediction".
+    A segment is a sequence of repeated reports that ends with a fresh one. The guarantee is proved in
+    docs/guide/repeated.md, "Prediction".
 
     Attributes:
         kind: The name of the notion.
