@@ -60,7 +60,7 @@ def _check_zone(instance: object, attribute: object, value: Any) -> None:
     """
     try:
         is_known = isinstance(value, str) and ZoneInfo(value).key not in MACHINE_ZONES
-    except (OSError, ValueError, KeyError):  # KeyError: unknown name; the others: a name that is a path
+    except (OSError, ValueError, KeyError):  # KeyError: unknown name; the others: an empty name or a path
         is_known = False
     if not is_known:
         raise UsageError(f"zone must be a time zone such as Europe/Rome or UTC, got {cut(repr(value))}")

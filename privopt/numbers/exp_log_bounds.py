@@ -343,8 +343,8 @@ def sign_of(number: Ball) -> int | None:
     """Return the sign of a real number as 1, 0 or -1, or None if its sign could not be determined.
 
     Args:
-        number: A function that returns a ball (an interval) that contains the real number. It is called with each of
-            :data:`PRECISIONS` in turn, until the ball determines the sign.
+        number: A function that returns a ball (an interval) that contains the real number. It is called without
+            arguments at each precision in :data:`PRECISIONS` in turn, until the ball determines the sign.
     """
     import flint
 

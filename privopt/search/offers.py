@@ -150,8 +150,8 @@ class Offers(Generic[C, P]):
             origin: The name of the method. The best offer from each method is stored, so that a wrong offer does not
                 displace those of other methods.
             candidate: A candidate that will not change afterwards, or a :class:`Later` that computes one.
-            value: The candidate's value according to the method. It is only used to decide which candidate to certify
-                next.
+            value: The candidate's value according to the method. It decides which candidate is certified next and, for
+                a firm offer, counts towards the gap, but it is never reported as the value of a release.
             bound: The bound according to the method. It is not reported before ``proof`` has been evaluated.
             proof: The data that prove the bound, or a :class:`Later` that computes them.
             firm: Whether the candidate keeps its value when it is repaired, which candidates from relaxations do not.
