@@ -41,7 +41,7 @@ MAX_EPSILON_CHARACTERS: Final = 8
 """The largest number of characters in an epsilon that is shown exactly as given."""
 
 FIRST_ROWS: Final = 50
-"""The number of rows shown of a table that is not shown in full."""
+"""The number of rows shown of a table with more than :data:`MAX_WHOLE_TABLE` rows."""
 
 UNPROTECTED: Final = "Treat it like the secret data itself."
 """The sentence shown for a release that is not private, in place of the sentence about whom to trust."""

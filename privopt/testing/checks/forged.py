@@ -72,7 +72,9 @@ class Forgery:
 
 @check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Check that verify detects a number that was increased by 1000, even if the checksums were updated to match.
+    """Check that verify detects a changed table of the release, even if the checksums were updated to match.
+
+    The change adds 1000 to the last number of the first table that contains numbers.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
