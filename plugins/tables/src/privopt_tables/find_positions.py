@@ -46,8 +46,8 @@ CONTROL_ROWS: Final = 5_000
 """Maximum number of rows per part whose positions are used to estimate the probability of a chance match."""
 
 MIN_DROPPED_SHARE: Final = 0.5
-"""Minimum fraction of rows that must contain the secret for a column to be dropped if its name suggests another
-position."""
+"""Minimum fraction of rows that must contain the secret for a column to be dropped if its name suggests a position or a
+place."""
 
 MIN_PATTERN_SHARE: Final = 0.8
 """Minimum fraction of cells that must look like a three-word address, or like a cell id of a hexagonal grid, for a

@@ -83,10 +83,12 @@ class PartitionedBatch:
                 keep are used.
 
         Raises:
-            UsageError: The release has no matrix or reports traces, the batch has already ended, or the ledger has a
+            UsageError: The release has no matrix or reports traces, the batch has already ended or is running in another
+                process, the ledger has charges of a batch with this name whose key is gone, or the ledger has a
                 calendar limit.
-            InputError: The ledger's file or its key file is invalid.
-            DoesNotHoldError: The ledger was changed, or the batch's record or key is missing or invalid.
+            InputError: The ledger's file, its key file or the batch's key file is invalid.
+            DoesNotHoldError: The ledger was changed, the batch's record is invalid, or the key of a batch that has
+                begun is missing.
         """
         release, problem = matrix_of(opened, traces=False)
         sums, subject, row = sha256(opened.folder / SUMS), normal_form(str(charge.subject)), normal_form(row)
@@ -125,8 +127,8 @@ class PartitionedBatch:
         """Durably charge every subject for its rows, with one ledger entry per subject.
 
         A :class:`PrivoptWarning` is issued for each column that contains the secret. Such a column is dropped unless it
-        is the column of row ids, is listed in :attr:`keep`, or has a name that suggests another position and contains
-        the secret in fewer than half of the rows.
+        is the column of row ids, is listed in :attr:`keep`, or has a name that suggests a position or a place and
+        contains the secret in fewer than half of the rows.
 
         Args:
             tallies: The results of the first pass over all partitions, combined into one table. It can be a data frame

@@ -66,7 +66,7 @@ class Partitions:
         access: The object through which each process reads the batch's key.
         release: The SHA-256 digest of the release's checksum file.
         granted: The number of reports granted to each subject whose budget does not cover all its rows. Other subjects
-            get a report for every row.
+            get a report for every row with a usable position.
         charged: The keyed sums over the rows that were charged, or None if nothing has been charged yet.
     """
 
@@ -109,8 +109,8 @@ class Partitions:
 
         Returns:
             Arrow batches, or a pandas frame, with reports in place of the secret's columns. The rows of a frame keep
-            their order; those of batches may not. A row has no report if it has no subject, or if the charge did not
-            grant its subject as many reports.
+            their order; those of batches may not. A row has no report if it has no subject or no usable position, or if
+            the charge did not grant a report for it.
 
         Raises:
             InputError: A column is missing, or a row has no id.

@@ -49,8 +49,8 @@ _KILOMETRES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
 """Functions that convert x and y in km to other units, keyed by the unit's name."""
 
 _MAX_DEGREES: Final = np.array([[85.0, 180.0], [-85.0, -180.0]])
-"""Two opposite corners of the box that contains all positions on the Earth, in degrees. Latitudes end at 85 degrees,
-near the edge of Web Mercator maps."""
+"""Two opposite corners of the box in which positions on the Earth are assumed to be, in degrees. Its latitudes end at
+85 degrees, near the edge of Web Mercator maps."""
 
 
 @define(kw_only=True)
