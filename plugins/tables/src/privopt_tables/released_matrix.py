@@ -339,14 +339,15 @@ class ReleasedMatrix(ReleasedRows):
                 away get no report. If None, there is no limit.
             keep: The columns to keep even if they reveal the secret. The first pass searches all columns for the
                 position or record of each row. ``charge`` warns of each column that contains it. The second pass drops
-                such a column unless it is listed here, is the column ``row``, or has a name that suggests another
-                position and contains the secret in fewer than half of the rows.
+                such a column unless it is listed here, is the column ``row``, or has a name that suggests a position or
+                a place and contains the secret in fewer than half of the rows.
 
         Raises:
             UsageError: The release reports traces, the batch has ended or is running in another process, or the ledger
                 has a calendar limit.
-            InputError: The ledger's file or its key file is invalid.
-            DoesNotHoldError: The ledger was changed, or the batch's record or key is missing or invalid.
+            InputError: The ledger's file, its key file or the batch's key file is invalid.
+            DoesNotHoldError: The ledger was changed, the batch's record is invalid, or the key of a batch that has
+                begun is missing.
         """
         secret = combine_secret({"id": id, "lat": lat, "lon": lon, "x": x, "y": y}, positions or {})
         options = ApplyOptions(max_snap=max_snap, positions=positions or {}, keep=tuple(keep))

@@ -63,8 +63,8 @@ class RowProtector(ABC):
         leaks: The columns in which the secret was found. Those listed in ``secret.also`` are dropped, and all others
             remain.
         leaky_columns: A search for remaining columns that reveal the secret by their values or field names.
-        column_hashes: The objects that replace cells with keyed hashes. The list must not be filled before the ledger
-            has been opened, because the ledger's key is not known until then.
+        column_hashes: The objects that replace cells with keyed hashes. The list is filled after the ledger has been
+            opened, because the ledger's key is not known before.
     """
 
     secret: Secret

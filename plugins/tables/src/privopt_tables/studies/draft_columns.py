@@ -182,7 +182,8 @@ def recognize_table(
 
     Raises:
         InputError: The table cannot be read, no coordinates or ids are recognised, an id occurs twice, a named column
-            is missing, or the rows belong to people but have no latitudes and longitudes.
+            is missing, the rows belong to people but have no latitudes and longitudes, or coordinates are not valid
+            degrees or km.
         UsageError: The named columns cannot be used together.
     """
     frame, geometry, unreadable = _read_table(points)

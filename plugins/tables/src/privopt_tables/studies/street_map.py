@@ -75,7 +75,7 @@ class StreetMap:
             entry for each permitted direction.
         notes: Notes on which elements of the map were used and which were omitted.
         one_way: Whether the loss is the error in travel distance along the directed roads.
-        addresses: The positions (latitude, longitude) of the nodes and buildings that have a house number.
+        addresses: The positions (latitude, longitude) of the nodes and buildings in the area that have a house number.
     """
 
     places: dict[str, Position]
