@@ -50,8 +50,7 @@ class Piece:
         columns: The indices of the block's columns in the whole form, shape (n_l,).
         rows: The indices of the block's rows in the whole form, shape (m_l,).
         form: The form restricted to the block's rows and columns, with the row bounds for z = 0.
-        coupling: The coefficients of the complicating columns z in the block's rows, as a CSR matrix of shape (m_l,
-            |Y|).
+        coupling: The coefficients of the complicating columns z in the block's rows, a CSR matrix of shape (m_l, |Y|).
         lower, upper: The bounds on the block's columns that the whole form implies, shape (n_l,).
         outer_lower, outer_upper: The bounds on the complicating columns that the whole form implies, shape (|Y|,).
     """
@@ -364,7 +363,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
             gain += coefficient * float(lowest[column])
             slope[column] = 0.0
         elif np.isfinite(opposite[column]):
-            # For every z, coefficient z >= steep z + (coefficient - steep) times the opposite bound.
+            # For every z within the bounds, coefficient z >= steep z + (coefficient - steep) times the opposite bound.
             steep = float(np.copysign(steeper, coefficient))
             gain += (coefficient - steep) * float(opposite[column])
             slope[column] = steep

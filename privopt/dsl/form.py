@@ -72,8 +72,8 @@ class FamilyBlock:
         stop: The index of the row after the family's last row.
         indices: The names of the indices, in the order of ``forall``.
         sets: The sets that the indices run over.
-        positions: For each index, the positions (from 0) of its values in its set, one for each row, shape (stop -
-            start,).
+        positions: For each index, the positions (from 0) of its values in its set, one for each row. Each array has
+            shape (stop - start,).
         kind: The kind of rows: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
         log_ratio: For privacy rows, the exponent of each row (such as eps d), shape (stop - start,). The matrix
             contains exponentials, for which large exponents are capped, whereas this array contains the original

@@ -361,7 +361,7 @@ class Ledger(LogFile):
         """Return the given unit, or the first of the ledger's :attr:`units` if it is None.
 
         Raises:
-            UsageError: The ledger has no such unit.
+            UsageError: There is no such unit.
         """
         selected = self.units[0] if unit is None else unit
         if selected not in UNITS:
@@ -402,7 +402,7 @@ class Ledger(LogFile):
             return [transaction.account(key, key.subject, micros, limit) for key in transaction.accounts(unit)]
 
     def periods(self, subject: str, unit: str) -> list[str]:
-        """Return the calendar periods in which a subject was charged in a unit, in order."""
+        """Return the calendar periods in which a subject was charged in a unit, in order. Empty without a calendar."""
         with self._open_for_reading() as transaction:
             return transaction.periods(self._names.of(subject), unit)
 

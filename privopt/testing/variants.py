@@ -119,8 +119,8 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
 
     1. The profile's ``"reordering"`` variant, unless it changes files that are not secret.
     2. The rows sorted by size. This variant is left out if the profile's ``"reordering"`` function returns no variant,
-    which means that the order matters. It is also left out if the problem has arrays, which might need the same
-    reordering.
+       which means that the order matters. It is also left out if the problem has arrays, which might need the same
+       reordering.
     3. The same rows in another CSV format.
 
     Args:
