@@ -83,9 +83,9 @@ class PartitionedBatch:
                 keep are used.
 
         Raises:
-            UsageError: The release has no matrix or reports traces, the batch has already ended or is running in another
-                process, the ledger has charges of a batch with this name whose key is gone, or the ledger has a
-                calendar limit.
+            UsageError: The release has no matrix, reports traces or cannot be charged, the batch has already ended or
+                is running in another process, the ledger has charges of a batch with this name whose key is gone, or
+                the ledger has a calendar limit.
             InputError: The ledger's file, its key file or the batch's key file is invalid.
             DoesNotHoldError: The ledger was changed, the batch's record is invalid, or the key of a batch that has
                 begun is missing.

@@ -218,8 +218,8 @@ def _solve_points(
         executor: The executor for the mechanisms' tasks.
         received_signals: The signal numbers received so far. A signal handler appends to this list.
         points: The points from earlier runs, keyed by mechanism and epsilon. New points are added.
-        stored: The file to which each new point is written as soon as it is found, except a point that was stopped
-            without improving on an earlier result. None if there is no file.
+        stored: The file to which each new point is written as soon as it is found. A point that was stopped is written
+            only if its release is better than any earlier one. None if there is no file.
     """
     # New points come first, so that a repeated run makes progress even if the same points are stopped again.
     accepted_lines = [line for line in lines if not refusals.refuses_all(line.name)]
