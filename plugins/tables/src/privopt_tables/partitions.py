@@ -114,8 +114,8 @@ class Partitions:
 
         Raises:
             InputError: A column is missing, or a row has no id.
-            DoesNotHoldError: The rows differ from those that were charged. The error names the id of a row that
-                differs.
+            DoesNotHoldError: The rows differ from those that were charged. The error names the id of the row that
+                differs or, if that is not known, the ids of up to five of the subject's rows.
             UsageError: Nothing has been charged yet, the batch's ``with`` block has ended, or its key cannot be read in
                 this process.
         """
@@ -265,8 +265,8 @@ class Partitions:
             key: The key of the batch.
 
         Raises:
-            DoesNotHoldError: A subject's rows differ from the charged ones. The error names the id of a row that
-                differs, but never its secret.
+            DoesNotHoldError: A subject's rows differ from the charged ones. The error names the id of the row that
+                differs or, if that is not known, the ids of up to five of the subject's rows. It never names a secret.
         """
         assert self.charged is not None  # reports() raises an error before the charge
         digest, sums = Digest(key), dict[str, RowSums]()

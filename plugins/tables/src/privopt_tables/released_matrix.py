@@ -366,8 +366,8 @@ class ReleasedMatrix(ReleasedRows):
 
         Raises:
             InputError: A column is missing, or a row has no id.
-            DoesNotHoldError: The rows differ from those that were charged. The error names the id of a row that
-                differs.
+            DoesNotHoldError: The rows differ from those that were charged. The error names the id of the row that
+                differs or, if that is not known, the ids of up to five of the subject's rows.
             UsageError: The plan was not returned by ``charge``, the batch's ``with`` block has ended, or the worker
                 cannot read the ledger's folder.
         """
