@@ -9,11 +9,13 @@ from typing import Final
 __all__ = ["COORDINATES", "describe_revelation", "find_revealing_names"]
 
 DATE: Final = re.compile(
-    r"(?<!\d)((19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])(?!\d{3})"
+    r"(?<!\d)((19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])"
+    r"((?!\d{3})|(?=([01]\d|2[0-3])[0-5]\d([0-5]\d(\d{3})?)?(?!\d)))"
     r"|(0?[1-9]|[12]\d|3[01])[-_. ](0?[1-9]|1[0-2])[-_. ](19|20)\d\d(?!\d))"
 )
-"""A pattern for a date that begins with the year or the day. At most two further digits, such as those of an hour, may
-directly follow a date that begins with the year, and none may follow one that begins with the day."""
+"""A pattern for a date that begins with the year or the day. Directly after a date that begins with the year there may be
+at most two further digits, such as those of an hour, or the digits of a time down to minutes, seconds or milliseconds.
+After a date that begins with the day there may be no digit."""
 COORDINATES: Final = re.compile(
     r"\d{1,3}[.°º]\d{2,}\D{1,4}\d{1,3}[.°º]\d{2,}"
     r"|(?<![A-Za-z\d])[NS]\d{1,2}(?!\d{3}).{0,20}[EW]\d{1,3}|\d[NS][\W_]?\d.{0,20}\d[EW](?![A-Za-z])"
