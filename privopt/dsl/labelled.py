@@ -109,8 +109,8 @@ def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> 
     """Return the (label, number) pairs in a source, or None if the source has no labels.
 
     Raises:
-        ModelError: The source is a polars table, but does not consist of one label column for each set in ``sets``
-            followed by one column of numbers. The message is prefixed with ``name``.
+        ModelError: The source is a polars table, but does not have one column more than there are ``sets``. The message
+            is prefixed with ``name``.
     """
     if isinstance(source, Mapping):
         return source.items()

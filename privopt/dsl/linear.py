@@ -291,8 +291,8 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
         where: The part of the model to name in error messages: a family of rows or "objective".
 
     Raises:
-        ModelError: The expression contains a nonlinear product or function of variables, a sum inside a function, or a
-            variable without its indices. The message names the offending term.
+        ModelError: The expression contains a nonlinear product or function of variables, a sum inside a function, a
+            variable without its indices, or an index of a sum that is also used outside it.
     """
     # A scalar variable appears on its own, any other variable only with its indices.
     if isinstance(expression, Access | Variable):

@@ -439,8 +439,8 @@ def piecewise_lines(
         single line).
 
     Raises:
-        ModelError: The breakpoints do not increase, a function is neither convex nor concave, or some functions are
-            convex and others concave.
+        ModelError: There are fewer than two breakpoints, or they do not increase, the numbers have the wrong shape or
+            are not finite, a function is neither convex nor concave, or some functions are convex and others concave.
     """
     points = _read_numbers(f"piecewise {name}: breakpoints", breakpoints)
     points = points if points.ndim else points.reshape(1)

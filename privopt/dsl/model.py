@@ -202,7 +202,7 @@ class Model:
                 )
 
     def param(self, name: str, source: ArrayLike | Source, *sets: IndexSet) -> Param:
-        """Add a parameter: a named array of known numbers for use in formulas.
+        """Add a parameter: known numbers, under a name, for use in formulas.
 
         Args:
             name: The name under which the parameter is printed.
@@ -298,8 +298,8 @@ class Model:
                 ``implies(binary, relation)``, or a relation written without indices, such as ``A @ x <= b``.
             forall: The indices that the rows run over. Omit them for a relation written without indices.
             where: The index tuples to create rows for, or None for all. An integer array of positions, shape (P, m), or
-                a sequence of tuples of m labels, restricts the first m indices in ``forall``. A pair ``((i, k),
-                tuples)`` restricts the indices that it names. All other indices run over their whole sets.
+                a sequence of tuples of m labels, restricts the first m indices in ``forall``. A pair
+                ``((i, k), tuples)`` restricts the indices that it names. All other indices run over their whole sets.
             privacy: Whether the rows are privacy rows ``z_i <= exp(L) z_j``. The exponents L of privacy rows are stored
                 separately, and scaling for a solver may tighten but never loosen these rows. By default, rows of this
                 form are privacy rows if a factor is written with ``exp``.
@@ -571,8 +571,8 @@ class Model:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the model and its names to a file. The file extension (``.mps`` or ``.lp``) determines the format.
 
-        In privacy rows, the factors exp(L) are rounded down and the exponents L are capped at 700, so that no
-        constraint in the file is looser than in the model. See :func:`privopt.dsl.write_form` for details.
+        In privacy rows, the factors exp(L) are rounded down and the exponents L are capped at 700, so that none of
+        these rows is looser in the file than in the model. See :func:`privopt.dsl.write_form` for details.
 
         Raises:
             ModelError, UsageError: See :meth:`compile` and ``write_form``.

@@ -52,10 +52,11 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
     become ``_``. If this makes several names equal, a number is appended to all but the first. Names that readers would
     mistake for a keyword or a number get the prefix ``row_`` or ``column_``.
 
-    The factors in privacy rows are rounded down, so that no constraint in the file is looser than in the model, and
-    bounds of integer columns are rounded inwards to integers. The resulting numbers are written at full precision.
-    Semicontinuous columns are written as continuous ones with binaries, because solvers disagree on how to represent
-    them in files.
+    The factors in privacy rows are rounded down, so that no privacy row is looser in the file than in the model, and
+    bounds of integer columns are rounded inwards to integers. The resulting numbers are written at full precision. An
+    MPS file contains, in place of the upper bound of a row with two different bounds, their difference, which is
+    rounded to a double. Semicontinuous columns are written as continuous ones with binaries, because solvers disagree
+    on how to represent them in files.
 
     Args:
         form: The compiled model.
@@ -83,7 +84,7 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
     """Return a form's matrix with the factors in privacy rows ``z_i <= exp(L) z_j`` rounded down.
 
-    As a result, no constraint in the written file is looser than in the model. The double nearest to a factor
+    As a result, no privacy row is looser in the written file than in the model. The double nearest to a factor
     ``exp(L)`` may be larger than the factor itself. Therefore L is lowered by more than the combined rounding errors of
     ``exp`` and of the product that L was computed from. Rows passed to solvers are rounded in the same way.
     """

@@ -14,7 +14,7 @@ from privopt.dsl.form import StandardForm
 
 
 class Outcome(Enum):
-    """The status of a solve. A solver that crashes or returns a wrong answer raises ``SolverError`` instead."""
+    """The status of a solve. If a solver crashes or returns a wrong answer, ``SolverError`` is raised instead."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"

@@ -115,8 +115,8 @@ class IndexSet:
 
         Args:
             values: An integer array of positions, or a sequence of labels. The positions in an array are only checked
-                against the size of the set. In a sequence, integers are interpreted as positions if no label of the set
-                is an integer. Booleans in a sequence are always interpreted as labels.
+                against the size of the set. In a sequence, an integer that equals no label is interpreted as a position
+                if no label of the set is an integer. Booleans in a sequence are always interpreted as labels.
 
         Raises:
             ModelError: A value is neither a label nor a position in the set.
@@ -142,11 +142,12 @@ class IndexSet:
         """Return the position of one element.
 
         Args:
-            value: A label. If the set has no integer labels, an integer is interpreted as a position instead.
+            value: A label. If the set has no integer labels, an integer that equals no label is interpreted as a
+                position, which the caller checks.
             has_integers: Whether the set has integer labels.
 
         Raises:
-            ModelError: The value is not an element.
+            ModelError: The value is neither an element nor interpreted as a position.
         """
         if not has_integers and _is_integer(value) and value not in self:
             return int(value)
@@ -158,4 +159,7 @@ class IndexSet:
 
 
 class Axis(IndexSet):
-    """An unnamed axis of an array that was given without index sets. It matches every set of the same size."""
+    """An axis of an array or function that was given without index sets.
+
+    An array's axis matches every set of the same size, and a function's axis matches every set.
+    """

@@ -94,9 +94,9 @@ class Solution:
         x: The values of the columns, shape (n,).
         objective: The value of the model's objective at x.
         bound: A lower bound on the optimum (an upper bound if the objective is maximised), or None if unknown.
-        duals: The change in the objective per unit change in each row's bound, shape (m,), or None if the model has
-            integer columns.
-        reduced: The reduced costs of the columns, shape (n,), or None if the model has integer columns.
+        duals: The change in the objective per unit change in each row's bound, shape (m,), or None if the solver
+            returned none. It returns none if the model has integer columns or the search ended early.
+        reduced: The reduced costs of the columns, shape (n,), or None under the same conditions as ``duals``.
         seconds: The number of seconds that the solver took.
         iterations: The number of simplex and interior-point iterations.
         solver: The name and version of the solver.
@@ -209,8 +209,8 @@ class Solution:
     def to_frame(self, name: str) -> DataFrame:
         """Return the results for a variable or a family of constraints as a polars DataFrame.
 
-        For a variable, there is one row per column of the model. The DataFrame has a label column for each of the
-        variable's sets, followed by ``value``, ``lower``, ``upper`` and ``reduced_cost``. For a family, there is one
+        For a variable, there is one row for each of its columns in the model. The DataFrame has a label column for each
+        of the variable's sets, followed by ``value``, ``lower``, ``upper`` and ``reduced_cost``. For a family, there is one
         row per constraint, with a label column for each index, followed by ``activity``, ``lower``, ``upper``,
         ``slack`` and ``dual``. Multipliers that the solver did not return are null.
 

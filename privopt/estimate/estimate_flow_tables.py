@@ -42,13 +42,14 @@ def describe_pair_cost(opened: OpenedFolder) -> str:
     """Return a sentence that states the total privacy cost of a trip's two reports.
 
     The two reports are drawn independently, so their epsilons add up (sequential composition). If the start moves by a
-    distance d1 and the end by d2, the joint probability of the reports changes by a factor of at most exp(epsilon (d1 +
-    d2)).
+    distance d1 and the end by d2, the joint probability of the reports changes by a factor of at most
+    exp(epsilon (d1 + d2)).
 
     Args:
         opened: The release that both reports were drawn from.
     """
-    # Source and purpose are empty because nothing is charged here. The result is a string if costs do not add up.
+    # Source and purpose are empty because nothing is charged here. If a ledger cannot account for a report, the result
+    # is a string that says why.
     cost = cost_of_draw(opened.result.guarantee, opened.relation, "", "", mark=opened.result.mark)
     if isinstance(cost, str):
         return f"what both reports of a trip reveal together is not bounded by a sum: {cost}"
