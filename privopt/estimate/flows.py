@@ -174,8 +174,8 @@ def estimate_flows(
         progress: A function to call with the current step, or None.
 
     Raises:
-        UsageError: There are no trips, there are too many groups, or the records lack finite distances and there are
-            too many of them.
+        UsageError: There are no trips, a report cannot come from any record, there are too many groups, or the records
+            lack finite distances and there are too many of them.
     """
     channel, n = trips.channel, trips.n
     if len(groups) > MAX_GROUPS:

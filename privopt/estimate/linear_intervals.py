@@ -97,7 +97,8 @@ def linear_intervals(
         _split_reports(count, np.random.default_rng([SPLIT_SEED, number])) for number, (_, count) in enumerate(releases)
     ]
     groups, records = functionals.shape
-    # The probability with which each interval may fail, so that by a union bound all hold with the given confidence.
+    # The error probability for each group's mean in each release. By a union bound, all intervals then hold with the
+    # given confidence.
     error = (1.0 - confidence) / (groups * len(releases))
     bounds = _Means(releases, split_counts, _bernstein_half_width(error) if finite else _normal_half_width(error))
     low, high = np.zeros(groups), np.ones(groups)

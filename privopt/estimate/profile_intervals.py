@@ -66,8 +66,8 @@ def profile_intervals(
         progress: A function to call with the number of finished intervals, or None.
 
     Notes:
-        An interval takes about fifteen fits. An end that is not found exactly lies outside the exact interval,
-        never inside.
+        An interval takes about fifteen fits. An end that is not found exactly lies outside the exact interval, never
+        inside.
     """
     drop, gap = _allowed_drop(confidence, reports), gap_for(confidence, reports)
     best_log_likelihood = fit(columns, parts, gap=gap).log_likelihood

@@ -131,7 +131,8 @@ def from_url(url: str | None, jobs: int = 1) -> Executor:
             argument and uses all of its workers.
 
     Raises:
-        UsageError: The scheme is unknown, the cluster does not answer, or ``distributed`` is not installed.
+        UsageError: The scheme is unknown, ``jobs`` is below 1, the cluster does not answer or has no workers, or
+            ``distributed`` is not installed.
     """
     if url is None:
         return serial() if jobs == 1 else processes(jobs)
