@@ -145,7 +145,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the attrs class for the ``[privacy]`` table of metric problems, or None if the notion has none."""
+        """Return the attrs class for metric problems' ``[privacy]`` table, or None if they cannot use this notion."""
         return None
 
     @classmethod

@@ -80,7 +80,7 @@ class LedgerTransaction:
         clock: A function that returns the nanoseconds since 1970, UTC.
         _rows: Added entries that are not in the database yet.
         _balances: The balances of the accounts charged so far, including the added charges.
-        _terms: The id, in the ``terms`` table, of all terms used so far.
+        _terms: The ids, in the ``terms`` table, of the terms used so far.
         _closed: The results of :meth:`closed_before` so far, by unit.
         _head: The last entry, or None if it has not been read yet or the ledger is empty.
         _now: The time of added entries, in microseconds since 1970, UTC, or None until it is first needed.
