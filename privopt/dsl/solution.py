@@ -210,8 +210,8 @@ class Solution:
         """Return the results for a variable or a family of constraints as a polars DataFrame.
 
         For a variable, there is one row for each of its columns in the model. The DataFrame has a label column for each
-        of the variable's sets, followed by ``value``, ``lower``, ``upper`` and ``reduced_cost``. For a family, there is one
-        row per constraint, with a label column for each index, followed by ``activity``, ``lower``, ``upper``,
+        of the variable's sets, followed by ``value``, ``lower``, ``upper`` and ``reduced_cost``. For a family, there is
+        one row per constraint, with a label column for each index, followed by ``activity``, ``lower``, ``upper``,
         ``slack`` and ``dual``. Multipliers that the solver did not return are null.
 
         Args:
