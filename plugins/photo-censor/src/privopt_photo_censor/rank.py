@@ -30,7 +30,7 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
     try:
         total: float | Fraction = math.fsum(terms)
     except OverflowError:
-        # A partial sum exceeds the largest double, but not the largest rational.
+        # A partial sum exceeds the largest double. Rationals have no such limit.
         total = sum(map(Fraction, terms), Fraction(0))
     return (total > 0) - (total < 0)
 

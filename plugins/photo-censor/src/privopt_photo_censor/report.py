@@ -27,7 +27,7 @@ from privopt_photo_censor.release import Deletions, find_carriers
 __all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
-"""The number of places shown in a figure, the most likely ones first."""
+"""The maximum number of most likely places shown in a figure. The true place is shown in any case."""
 TINY: Final = 1e-300
 """The smallest probability shown in the report, so that one that underflows is not shown as exactly 0."""
 

@@ -87,8 +87,8 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 
     Args:
         parts: The degrees, minutes and seconds as rationals.
-        hemisphere: The hemisphere letter from the file. If it is missing, the first of ``hemispheres`` is assumed. For
-            any other letter, the result is None, because the sign cannot be determined.
+        hemisphere: The hemisphere letter from the file. If it is missing, the first of ``hemispheres`` is assumed. If
+            it is not one of ``hemispheres``, the result is None, because the sign cannot be determined.
         hemispheres: The two valid letters. The second one makes the result negative.
         limit: The largest valid number of degrees.
     """
@@ -108,9 +108,9 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
     """Return whether a photo's file, apart from its pixels, reveals a position or names a place.
 
-    The search covers the GPS data of every Exif block, XMP in any encoding, IPTC data, the text chunks of a PNG, and
-    the position recorded in an embedded video. Data that cannot be parsed are searched for tags or words that indicate
-    a position.
+    The search covers the GPS data of every Exif block, all XMP and IPTC data, the text chunks of a PNG, and the
+    position recorded in an embedded video. Data that cannot be parsed are searched for tags or words that indicate a
+    position.
 
     Args:
         photo: The opened photo.

@@ -97,8 +97,8 @@ class Certificate:
 def _max_rounding_error(photos: int, locations: int, size: Floats) -> Floats:
     """Return an upper bound on the rounding error of each Lagrangian sum.
 
-    A Lagrangian sum has one term per photo, and each term is itself a sum over locations, so about ``photos +
-    locations`` operations are rounded. The factor 8 is a safety margin.
+    A Lagrangian sum has one term per photo, and each term is itself a sum over locations, so about
+    ``photos + locations`` operations are rounded. The factor 8 is a safety margin.
 
     Args:
         photos: The number of photos.

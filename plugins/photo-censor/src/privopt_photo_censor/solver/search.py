@@ -146,8 +146,8 @@ class Search:
     def _fewer_photos(self) -> bool:
         """Return whether there are far fewer sets of photos to delete than sets of locations to protect.
 
-        Each number is estimated by a binomial coefficient "n choose k". Since smaller sets count too, k is capped at n
-        / 2, beyond which the coefficients would decrease.
+        Each number is estimated by a binomial coefficient "n choose k". Smaller sets count too, so k is capped at
+        n / 2, beyond which the coefficients would decrease.
         """
         goal = self.incumbent
         # The photos that may be deleted, and the locations that can be protected while `need` photos stay.
@@ -361,7 +361,7 @@ class Search:
             if certificate.bound < goal.need:
                 self._rule_out(j, certificate)
                 del case.candidates[j]
-        # This may happen later than when the case was opened, because goal.k grows with the incumbent under a budget.
+        # A case may run out of locations after it was opened, because goal.k grows with the incumbent under a budget.
         if len(case.rows) + len(case.candidates) < goal.k:
             self._write_leaf(NONE)  # no multipliers are needed, because too few locations are left
         elif self.by_photos and (case.photos.may & ~case.photos.must).any():
@@ -404,7 +404,7 @@ class Search:
         if self.by_photos:
             # No set in this case retains more photos than the set of all that may stay. So that set is offered.
             goal.offer(case.photos.may)
-        # If all photos are fixed, a bound may exceed `need` only because of its allowance for rounding. Exact sums
+        # If all photos are fixed, a bound may reach `need` only because of its allowance for rounding. Exact sums
         # decide then.
         if (case.photos.may == case.photos.must).all():
             for j in [j for j, certificate in certificates.items() if certificate.bound >= goal.need]:
