@@ -72,8 +72,8 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
         problem: A problem whose outputs are N points.
 
     Returns:
-        An (N, N) array whose entry (i, k) is the probability that a position drawn around point i is nearest to point
-        k.
+        An array of shape (N, N). Its entry (i, k) is the probability that a position drawn around point i is nearest to
+        point k.
     """
     points, rate = unit_vectors(problem), float(problem.epsilon * RADIUS_KM)
     count, tree = len(points), cKDTree(points)

@@ -54,7 +54,7 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
         """Certify in rational arithmetic that the release's rate and radius satisfy the claim.
 
         Given a position x, a report y has the density ``exp(-rate * d(x, y)) / Z``, where Z is the same constant for
-        every x. Therefore the logarithms of the densities for two positions x and x' differ by at most
+        every x. The logarithms of the densities for two positions x and x' therefore differ by at most
         ``rate * d(x, x')`` (docs/reference/proof.md, "The sphere"). The radius must be the claimed one, because
         distances are measured on a sphere with that radius.
         """

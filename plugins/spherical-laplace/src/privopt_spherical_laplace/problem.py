@@ -197,8 +197,8 @@ class SphereInstance:
         points = read_points(source.points, source.columns, ids_alone=False)  # coordinates are required
         if points.kind != "geographic" or points.coordinates is None:
             raise InputError([Fault(source.points.name, "header", "no latitudes and longitudes", "id,lat,lon")])
-        # With more points, the loss is not integrated, so nothing may depend on a prior. `remap = false` is no such
-        # request.
+        # With more points, the loss is not integrated, so neither a prior nor a remap is allowed. `remap = false`
+        # requests nothing, so it is ignored.
         weighted_keys = {"utility.prior": utility.prior, "utility.remap": utility.remap or None}
         for name, value in weighted_keys.items():
             if value is not None and len(points.ids) > MAX_PRIOR_POINTS:

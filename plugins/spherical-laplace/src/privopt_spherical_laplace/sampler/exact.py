@@ -100,9 +100,8 @@ def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
 def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
     """Return lower and upper bounds on the longitudes in a disc, or None if the disc may be too close to a pole.
 
-    The bounds are in degrees, in fixed point, and not reduced modulo 360. They rely on the fact that, if sin(radius) <=
-    cosine / 3, no longitude in the disc differs from the centre's by more than arcsin(sin(radius) / cosine) < 2 radius
-    / cosine.
+    The bounds are in degrees, in fixed point, and not reduced modulo 360. If sin(radius) <= cosine / 3, no longitude in
+    the disc differs from the centre's by more than arcsin(sin(radius) / cosine) < 2 radius / cosine.
 
     Args:
         disc: The disc.
@@ -329,7 +328,8 @@ def locate(u: int, v: int, n: int, latitude: Fraction, longitude: Fraction, rate
     for _ in range(quarter):  # sin(b + 90 degrees) = cos b, cos(b + 90 degrees) = -sin b
         bearing_sine, bearing_cosine = bearing_cosine, -bearing_sine
     latitude_sine, latitude_cosine = _cached_sine_cosine(latitude, w)
-    # The point at this angle and bearing from x, in axes for which x lies in the plane of north and up.
+    # The point at this angle and bearing from the place, in axes for which the place lies in the plane of north and
+    # up.
     outward = sine * bearing_cosine >> w
     return Disc(
         bits=w,
