@@ -341,8 +341,8 @@ class Master:
         weight_sums = np.zeros(self.blocks)
         for row, weight in zip(self.rows, weights.tolist(), strict=True):
             if row.cut is not None and not row.cut.feasibility and weight > 0:
-                # Up to rounding, the weights of a block's cuts add up to 1, which is the dual constraint of its free
-                # column w.
+                # Up to rounding, the weights of a block's optimality cuts add up to 1, which is the dual constraint of
+                # its free column w.
                 weight_sums[row.cut.block] += weight
         # If they do not, the solver's multipliers are too inaccurate to prove a bound.
         if (np.abs(weight_sums - 1) > 1e-6).any():

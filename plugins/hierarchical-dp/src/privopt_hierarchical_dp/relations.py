@@ -275,8 +275,8 @@ def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
     """Return a sentence about the privacy loss of a household with more persons than the budget covers.
 
     If a household of k persons changes k - 1 cumulative counts, each by 1, the privacy loss exceeds the budget by the
-    factor (k - 1) / (m - 1), because the noise is calibrated to max(1, m - 1) changes. This factor is greater than k /
-    m. Under Gaussian notions, rho increases by the same factor, which is less than (k / m)^2.
+    factor (k - 1) / (m - 1), because the noise is calibrated to max(1, m - 1) changes. This is more than the factor
+    k / m. Under Gaussian notions, rho increases by the same factor, which is less than (k / m)^2.
 
     Args:
         household: The largest number m of persons that the budget covers.

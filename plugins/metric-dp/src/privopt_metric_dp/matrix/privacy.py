@@ -459,7 +459,8 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
     ]
     if lines:
         return lines
-    # If the stored pairs are exactly those, and no distance is too long, no search for paths is needed.
+    # If the stored pairs are exactly those, no search is needed, unless paths imply pairs and a stored distance
+    # exceeds the recomputed one.
     if recomputed is implying[1] and (not along_paths or (distances <= recomputed).all()):
         return []
     if along_paths:

@@ -202,8 +202,8 @@ class MatrixRelease(Release):
         # For a region, the certificate checks simplices rather than pairs, so no pairs are stored.
         if data.region is not None:
             pairs, distances = pairs[:0], distances[:0]
-        # The file may only omit pairs that a reader can recompute, which are the required pairs. If the metric
-        # has no implying pairs, `standing` may still be a subset, but one that is small enough to be stored.
+        # The file may only omit pairs that a reader can recompute, which are the required pairs. If the metric has no
+        # implying pairs, `standing` may still be a subset, but one that is small enough to be stored.
         all_required = not along_paths or data.metric.implying(data.within) is None
         follow = all_required and len(pairs) > MAX_STORED_PAIRS
         return cls(

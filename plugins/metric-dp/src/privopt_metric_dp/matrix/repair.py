@@ -64,8 +64,8 @@ class RepairedWeights:
 
     Attributes:
         weights: (N, K) The weights, as a read-only array of uint64. Each row sums to exactly 2**63.
-        tau: The slack, as a fraction of epsilon. Entries were raised until the constraints held at epsilon times (1 -
-            tau). It is 0 if rounding alone was enough.
+        tau: The slack, as a fraction of epsilon. Entries were raised until the constraints held at (1 - tau) times
+            epsilon. It is 0 if rounding alone was enough.
         merged: The number of records that share the row of an earlier record because the two are too close to each
             other. Usually, this means that epsilon times their distance is below 1e-6.
         measured: The measurements from the certification of the weights.

@@ -131,8 +131,8 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
 
     Without slack, a pair is only dropped if a path over kept pairs is no longer than the pair's distance, in exact
     arithmetic. The kept pairs are then the smallest set that implies all others, up to ties at distance 0. With slack
-    s, the path may be (1 + s) times as long as the pair's distance. If a mechanism satisfies the constraints at eps /
-    (1 + s) for the kept pairs, it then satisfies them at eps for every pair.
+    s, the path may be (1 + s) times as long as the pair's distance. A mechanism that satisfies the constraints for the
+    kept pairs at eps / (1 + s) then satisfies them for every pair at eps.
 
     The time spent on a node grows with the number of pairs that lie within the length of the node's longest pair. For
     4,000 records with 60 neighbours each, the total is 0.1 s. For all pairs of N records, the time grows roughly with
@@ -306,8 +306,8 @@ def _list_all_pairs(n: int) -> Ints:
     """Return all pairs i < j of n records in lexicographic order, as an array of shape (n (n - 1) / 2, 2)."""
     pairs = np.empty((n * (n - 1) // 2, 2), dtype=np.int64)
     start, records = 0, np.arange(n)
-    # The array is filled record by record, because at 5,000 records each temporary array over all pairs would take 100
-    # MB.
+    # The array is filled record by record, because each temporary array over all pairs would take 100 MB at 5,000
+    # records.
     for i in range(n):
         stop = start + n - 1 - i
         pairs[start:stop, 0], pairs[start:stop, 1] = i, records[i + 1 :]
