@@ -168,7 +168,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
         Raises:
             InputError: Clean copies are requested but the problem names no folder, or a photo has changed since it was
-                read.
+                read or cannot be decoded.
+            UsageError: The folder for the clean copies is inside the folder of photos.
             InfeasibleError: No set of photos satisfies the task.
             StoppedError: No set of photos was found within the time limit, or greedy deletion got stuck.
             CertificationError: The clean copies do not meet the guarantee.

@@ -80,7 +80,7 @@ def apply(
 
     Raises:
         DoesNotHoldError: The release or the ledger fails verification.
-        InputError: The table or the ledger is invalid.
+        InputError: The table or the ledger is invalid or cannot be read.
         UsageError: The release has no matrix, its records do not have the given kind of position, or no row received a
             report.
         StoppedError: The run was interrupted, or ``out`` cannot be written. Nothing was written.

@@ -140,7 +140,7 @@ def apply_parts(
 
     Raises:
         DoesNotHoldError: The ledger or the batch fails verification, or the table changed while it was being read.
-        InputError: The table or the ledger is invalid.
+        InputError: The table or the ledger is invalid or cannot be read.
         UsageError: Options are mutually exclusive or do not match the table or the ledger, or no row received a report.
     """
     # A walker draws the reports along a trace, that is, for one subject's rows in order of time. Only a matrix release

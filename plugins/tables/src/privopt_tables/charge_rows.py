@@ -106,9 +106,11 @@ class RowCharger:
         is called while the ledger is read and checked.
 
         Raises:
-            UsageError: The ledger has a calendar limit, but there is no column of times.
-            InputError: The ledger is malformed.
+            UsageError: The ledger has a calendar limit, but there is no column of times. Or the ledger is not writable,
+                or other users can read its key file.
+            InputError: The file is not a ledger, or its key is missing or wrong.
             DoesNotHoldError: The ledger fails verification.
+            StoppedError: An I/O error occurred, or another process kept writing to the ledger for too long.
         """
         with ExitStack() as self._stack:
             self._ledger = self._stack.enter_context(self.charge.open_ledger(progress))
@@ -143,7 +145,7 @@ class RowCharger:
         Reads the batch's earlier charges from the ledger, and attributes all later charges to the batch.
 
         Raises:
-            UsageError: The ledger contains charges for a batch with this name, but the batch's key is missing.
+            UsageError: The ledger contains charges for a batch with this name under another key, which is gone.
         """
         purpose = batch.purpose(self._ledger.purposes())
         self.cost = evolve(self.cost, purpose=purpose)

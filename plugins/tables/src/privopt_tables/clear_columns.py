@@ -67,7 +67,8 @@ def read_column_key(path: Path) -> bytes:
 
     Raises:
         InputError: The file does not contain a key.
-        UsageError: Other users are permitted to read the file.
+        UsageError: Other users have access to the file, or its folder is missing.
+        StoppedError: The file cannot be written.
     """
     return derive_column_key(key_at(path, make=True))
 
