@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from click.testing import CliRunner
 from helpers.albums import write_album
 from helpers.data import data_path
 from helpers.mended_sums import rewrite
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import ExifTags, Image, PngImagePlugin
 
 from privopt.checker import check
@@ -265,6 +268,17 @@ def test_finds_names_with_place_or_time():
     assert describe_revelation("rome_a.jpg", ["Rome"]) == describe_revelation("in_Rome.jpg", ["Rome"]) == "a place"
     neutral = ("DSCN0010.jpg", "IMG_1234.JPG", "chrome.jpg", "pool.jpg")
     assert not any(describe_revelation(name, ["Rome", ""]) for name in neutral)
+
+
+@given(
+    moment=st.datetimes(datetime(1950, 1, 1), datetime(2099, 12, 31)),
+    form=st.sampled_from(["%Y%m%d", "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%Y%m%d%H%M%S123", "%Y-%m-%d %H.%M"]),
+)
+def test_finds_time_stamps_of_any_length(moment, form):
+    stamp = moment.strftime(form)
+    assert describe_revelation(f"{stamp}.jpg") == describe_revelation(f"IMG_{stamp}.jpg") == "a date"
+    # Within a longer number, the digits of a date mean nothing.
+    assert describe_revelation(f"1{moment:%Y%m%d%H%M%S}0.jpg") != "a date"
 
 
 def test_copies_have_neutral_names(holiday, tmp_path):

@@ -13,9 +13,10 @@ DATE: Final = re.compile(
     r"((?!\d{3})|(?=([01]\d|2[0-3])[0-5]\d([0-5]\d(\d{3})?)?(?!\d)))"
     r"|(0?[1-9]|[12]\d|3[01])[-_. ](0?[1-9]|1[0-2])[-_. ](19|20)\d\d(?!\d))"
 )
-"""A pattern for a date that begins with the year or the day. Directly after a date that begins with the year there may be
-at most two further digits, such as those of an hour, or the digits of a time down to minutes, seconds or milliseconds.
-After a date that begins with the day there may be no digit."""
+"""A pattern for a date that begins with the year or the day.
+
+A date that begins with the year may be followed directly by at most two further digits, such as those of an hour, or by
+the digits of a time down to minutes, seconds or milliseconds. No digit may follow a date that begins with the day."""
 COORDINATES: Final = re.compile(
     r"\d{1,3}[.°º]\d{2,}\D{1,4}\d{1,3}[.°º]\d{2,}"
     r"|(?<![A-Za-z\d])[NS]\d{1,2}(?!\d{3}).{0,20}[EW]\d{1,3}|\d[NS][\W_]?\d.{0,20}\d[EW](?![A-Za-z])"
