@@ -1,4 +1,4 @@
-"""Conformance profile of bd-mdp, which tests it on generated metric problems with a ``[bd-mdp]`` table."""
+"""Conformance profile of bd-mdp: generated metric problems with a ``[bd-mdp]`` table."""
 
 from __future__ import annotations
 

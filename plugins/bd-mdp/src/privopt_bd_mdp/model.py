@@ -1,10 +1,10 @@
 """The linear program of perturbation matrix optimisation (Qiu, IJCAI 2024, Equations (4) to (7)) and its path cuts.
 
-:class:`PMO` compiles the program for an instance, and translates matrices and multipliers into values for the program's
-columns and rows and back. Benders decomposition splits the program by records. The master problem contains the matrix
-entries of the boundary records, and each block contains the entries of a connected set of other records, so that no
-constraint involves two blocks. :class:`PathRows` finds violated path cuts (Property 3.2), which are implied constraints
-between boundary records.
+:class:`PMO` compiles the program for an instance. It also converts between matrices and values of the program's
+columns, and between multipliers and values of its rows. Benders decomposition splits the program by records. The master
+problem contains the matrix entries of the boundary records, and each block contains the entries of a connected set of
+other records, so that no constraint involves two blocks. :class:`PathRows` finds violated path cuts (Property 3.2),
+which are implied constraints between boundary records.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class PathRows:
     """The largest number of cuts to return per call. If more are violated, the most violated ones are returned."""
 
     DEEPEST = 25.0
-    """The length (a log-ratio) from which paths are omitted, because doubles cannot represent their cuts accurately."""
+    """The path length (a log-ratio) from which paths are omitted. Doubles cannot represent their cuts accurately."""
 
     MISSED = 1e-7
     """The violation above which a cut is returned. It is close to the feasibility tolerance of solvers."""
@@ -214,7 +214,7 @@ class PathRows:
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
     def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
-        """Return a proof of each cut: the multipliers with which the program's rows add up to that cut.
+        """Return a proof of each cut: the multipliers that combine the program's rows into that cut.
 
         The ``geo-ind`` row of each pair along the path is multiplied by the exponential of the length of the path up to
         that pair. As a result, the matrix entries of all intermediate records cancel.

@@ -136,8 +136,8 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
 def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partition:
     """Divide a graph into a boundary and blocks, based on a division of its nodes into subsets.
 
-    If every node of a graph with two or more nodes would be on the boundary, the first node is taken off it so that
-    there is at least one block.
+    A graph with two or more nodes always gets at least one block. If all of its nodes would be on the boundary, the
+    first one is taken off it.
 
     Args:
         subset: (N,) An integer label for each node's subset.

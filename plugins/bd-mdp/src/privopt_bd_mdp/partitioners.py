@@ -30,7 +30,7 @@ class Records:
 
     Attributes:
         edges: (E, 2) The indices of the two records of each required pair.
-        lengths: (E,) The distance between the records of each pair, in the problem's unit.
+        lengths: (E,) The distance between the records of each pair, in the problem's unit of distance.
         count: The number N of records.
         coordinates: (N, dim) The coordinates of the records, or None if they have none.
     """

@@ -1,4 +1,4 @@
-"""The problem file of bd-mdp, which has the keys of every metric problem and the options of the decomposition."""
+"""The problem file of bd-mdp: the keys of any metric problem, plus options for the decomposition."""
 
 from __future__ import annotations
 

@@ -38,9 +38,10 @@ Either argument is None if the iteration did not produce it.
 OWN: Final = "benders"
 """The name of the method that this module implements. All other names are those of registered decomposers."""
 HALF_SHARE: Final = 0.5
-"""The share of the gap above which column generation is abandoned for the interior point method.
+"""The largest share of the gap that a round of column generation may leave open.
 
-If more than this share is left after an iteration, column generation fails, and the next solver takes over.
+If a round leaves more than this share of the previous gap, column generation fails, and the interior point method takes
+over.
 """
 A_NUMBER: Final = 1500.0
 """The memory, in bytes, needed per coefficient of the program, as measured by tests/test_bd_memory.py.
@@ -50,7 +51,7 @@ It covers building and splitting the program, and the copies held by the solvers
 A_SLOPE: Final = 120.0
 """The memory, in bytes, needed per non-zero entry of a cut by the Benders driver and the master's solver together."""
 BLOCK_CUTS: Final = 40
-"""The approximate number of cuts per block in the master problem. Cuts whose multiplier is 0 are dropped."""
+"""The approximate number of cuts per block in the master problem. Cuts with a multiplier of 0 are dropped."""
 
 
 def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:

@@ -43,7 +43,7 @@ class Choices:
 
     @property
     def rate(self) -> Fraction:
-        """The rate per unit of score at which the mechanism may draw.
+        """The largest rate, per unit of score, at which the mechanism may draw a choice.
 
         A higher rate favours high scores more strongly. If scores are monotone, i.e. no person can raise one score and
         lower another, the rate is epsilon. Otherwise it is epsilon / 2, because one person may raise one score by 1 and

@@ -5,8 +5,8 @@ Law: the report for a count i is min(max(i + Z, 0), n) with P(Z = z) = (1 - a) /
 Proof: for a fixed result i + z, |z| changes by at most 1 between the neighbouring counts i and i + 1. Hence a**|z|
 changes by a factor of at most 1 / a = exp(epsilon). Clamping is post-processing.
 
-If users remap reports optimally, no mechanism with the same epsilon has a smaller expected loss, whatever the users'
-prior and symmetric monotone loss (the paper's main theorem).
+For any prior and any symmetric monotone loss, no mechanism with the same epsilon has a smaller expected loss if users
+remap reports optimally (the paper's main theorem).
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def _with_rows(
 
 
 def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield every problem in which at least one score differs from the given problem, each by at most 1.
+    """Yield every problem that differs from the given one in at least one score, and in each score by at most 1.
 
     If scores are monotone, all changed scores move in the same direction.
     """

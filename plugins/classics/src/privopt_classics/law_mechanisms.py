@@ -86,7 +86,9 @@ class OddsBound(LocalDP[ReportLaw]):
 
 @frozen(kw_only=True)
 class RateBound(PureDP[ReportLaw]):
-    """Pure DP for a law that adds noise to a number, which holds if the rate of the noise is at most epsilon.
+    """Pure DP for a law that adds noise to a number.
+
+    It holds if the rate of the noise is at most epsilon.
 
     Attributes:
         epsilon: The claimed epsilon, as an exact number.
@@ -144,7 +146,7 @@ class _LawMechanism(Mechanism[P, ReportLaw]):
     def parameter(self, problem: Any) -> Fraction:
         """Return the law's parameter r, the largest ratio between a report's probabilities under any two secrets.
 
-        It is a rational number at most exp(epsilon) and very close to it.
+        It is a rational number that is at most exp(epsilon) and very close to it.
         """
         return odds_below(problem.privacy.epsilon)
 

@@ -2,8 +2,8 @@
 
 Law: the published choice i is the one with the highest noisy score q_i + Z_i, where q_i is the score and P(Z = z) is
 proportional to exp(-rate |z|). Ties are broken in favour of the choice that comes first in the public order. P(i) is
-the sum over z of P(Z_i = z) times the product over j != i of the probabilities that q_j + Z_j loses against q_i + z.
-The rate is epsilon / 2, or epsilon if one person changes all scores in the same direction.
+the sum, over all z, of P(Z_i = z) times the product, over all j != i, of the probability that q_j + Z_j loses to q_i +
+z. The rate is epsilon / 2, or epsilon if one person changes all scores in the same direction.
 
 Proof: fix the noise of the other choices. Then i wins if Z_i reaches an integer threshold, which differs by at most 2
 between neighbouring inputs, or by 1 if scores are monotone. Moreover, P(Z_i >= s + c) >= exp(-rate c) P(Z_i >= s). Ties

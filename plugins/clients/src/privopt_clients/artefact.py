@@ -1,8 +1,8 @@
 """Serialisation of mechanism.bin, the artefact from which clients draw reports.
 
-:func:`artefact` combines the places with a mechanism, which is :class:`Rows`, :class:`Predictive`, :class:`Everywhere`
-or the column weights of :mod:`privopt_clients.column_weights`. All numbers are stored as little-endian integers, so
-that clients in any language compute the same reports. docs/reference/client.md documents the format.
+:func:`artefact` combines the places with a mechanism: :class:`Rows`, :class:`Predictive`, :class:`Everywhere`, or the
+column weights of :mod:`privopt_clients.column_weights`. All numbers are stored as little-endian integers, so that
+clients in any language compute the same reports. docs/reference/client.md documents the format.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ MAX_PLANE_KM: Final = 1_000.0
 WIDEST: Final = 1 << 30
 """The largest width of a region in mm, chosen so that products of two lengths stay below 2^63 in the client."""
 SPARE_BITS: Final = 64
-"""The number of bits by which a block of entropy exceeds the largest row sum.
+"""The number of extra bits in a block of entropy, beyond those needed for the largest row sum.
 
 With this many spare bits, a block is rejected with probability at most 2^-SPARE_BITS.
 """
 MAX_REACH: Final = float(1 << 62)
-"""The largest value that the artefact can store for the distance beyond which clients reject positions."""
+"""The largest storable value of the distance beyond which clients reject positions."""
 MAX_STEPS: Final = (1 << 32) - 1
-"""The largest distance, in steps, that can be stored for the test that decides whether to repeat the last report."""
+"""The largest distance, in steps, that can be stored for the test of whether to repeat the last report."""
 
 
 class Mechanism(Protocol):
@@ -176,7 +176,7 @@ class Predictive:
         The first parameter is a threshold: the largest distance, in steps, at which the last report still counts as
         accurate. Two noise rates follow, each stored as a numerator and a denominator. The first is for the noise added
         to the threshold, and the second for the noise added to the distance in each test. Last come the distances, in
-        steps, from each record to each output, capped at 2^32 - 1 so that they fit into 32 bits.
+        steps, from each record to each output, capped at 2^32 - 1 so that they fit in 32 bits.
         """
         test = self.prediction
         rates = (*test.threshold.as_integer_ratio(), *test.test.as_integer_ratio())

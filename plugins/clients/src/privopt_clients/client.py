@@ -101,7 +101,7 @@ class _Reader:
         return self.take(count).decode("utf-8")
 
     def places(self, kind: int, count: int) -> Places:
-        """Read ``count`` places of a given kind, with coordinates and cosines if places of this kind have them."""
+        """Read ``count`` places of a given kind, including the coordinates and cosines if that kind has them."""
         ids = tuple(self.text() for _ in range(count))
         coordinates = self.numbers("i", 2 * count if kind else 0)
         cosines = self.numbers("I", count if kind == KIND_DEGREES else 0)
@@ -131,7 +131,7 @@ class _Reader:
 
 
 class _Rows:
-    """A mechanism stored as complete rows of integer weights, each of which sums to 2^63.
+    """A mechanism stored as complete rows of integer weights. The weights of each row sum to 2^63.
 
     Attributes:
         entropy: The number of bytes of entropy per draw.
@@ -147,8 +147,8 @@ class _Rows:
 
         Args:
             reader: A reader positioned after the artefact's places.
-            records: The number of records, and thus of rows.
-            outputs: The number of outputs, and thus of weights per row.
+            records: The number of records, which is also the number of rows.
+            outputs: The number of outputs, which is also the number of weights per row.
 
         Raises:
             DamagedArtefactError: A row does not sum to 2^63.
@@ -278,8 +278,8 @@ class Client:
         _records, _outputs: The secret places and the places that can be reported.
         _mechanism: The mechanism's rows, or the data from which they are computed.
         _reach: The distance beyond which a position is rejected, measured from the region if there is one and otherwise
-            from the nearest record. It is in mm for a region, and otherwise in the unit in which the places are stored
-            (1e-7 degrees or mm).
+            from the nearest record. It is in mm for a region, and otherwise in the unit of the stored places (1e-7
+            degrees or mm).
         _number: The row index of each record, keyed by the record's id.
     """
 
@@ -375,8 +375,8 @@ class Client:
         Args:
             secret: A record's id, or a position given as latitude and longitude in degrees or as x and y in km.
             entropy: Uniformly random bytes, usually :attr:`entropy` of them. They must never be reused, as this would
-                void the guarantee. Mechanisms with complete rows use the first 8 bytes, all others the first block that
-                is accepted.
+                void the guarantee. Mechanisms with complete rows use the first 8 bytes. All others use the first block
+                that is accepted.
 
         Raises:
             ValueError: No record has this id, the records have no positions, the position is out of range, there are

@@ -20,7 +20,7 @@ HALF: Final = 1 << 23
 FULL_TURN: Final = 3_600_000_000
 """A full turn in units of 1e-7 degrees."""
 ROOM: Final = 2.0**-40
-"""The relative tolerance for rounding errors in doubles. Sides that tie within it are compared exactly."""
+"""The relative tolerance for rounding errors in doubles. Sides that tie within this tolerance are compared exactly."""
 
 Mixture = tuple[tuple[int, int], ...]
 """A weighted combination of rows, given as pairs of a row index and the row's integer share."""

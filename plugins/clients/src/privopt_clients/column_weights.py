@@ -1,9 +1,9 @@
-"""Column weights on a graph, a compact mechanism whose rows clients compute in integers from one weight per place.
+"""Column weights on a graph: a compact mechanism that stores one weight per place instead of full rows.
 
-In row i, place k has the weight ``w_ik = X_k T[D_ik]``, where D_ik is the length, in steps, of the shortest path from i
-to k in a graph of the records. T decreases by a constant factor per step: ``T[n + 1] = ceil(T[n] q / 2^64)``. The sum
-S_i of row i is not a power of two, so reports are drawn by rejection sampling, with the exact probabilities
-``w_ik / S_i``. For any records i and j and any place k,
+Clients compute the rows in integers. In row i, place k has the weight ``w_ik = X_k T[D_ik]``, where D_ik is the length,
+in steps, of the shortest path from i to k in a graph of the records. T decreases by a constant factor per step:
+``T[n + 1] = ceil(T[n] q / 2^64)``. The sum S_i of row i is not a power of two, so reports are drawn by rejection
+sampling, with the exact probabilities ``w_ik / S_i``. For any records i and j and any place k,
 
     w_ik S_j / (w_jk S_i) <= (2^64 / q)^D_ij  S_j / S_i,
 
@@ -31,18 +31,18 @@ __all__ = ["Columns", "column_weights"]
 STEPS: Final = 1 << 16
 """The largest length of a path, in steps. On opening an artefact, clients compute T up to the longest path."""
 EPSILON_SLACK: Final = 1e-6
-"""The share of epsilon that the first attempt reserves for the rounding of T and X. Later attempts reserve more."""
+"""The share of epsilon reserved for the rounding of T and X in the first attempt. Later attempts reserve more."""
 MAX_HALVINGS: Final = 6
-"""The number of bisection steps with which the used share of epsilon is increased, starting from half of epsilon."""
+"""The number of bisection steps in the search for a larger usable share of epsilon, which starts from one half."""
 MISS_BITS: Final = 64
-"""The negative binary logarithm of the largest probability with which a draw rejects all of its blocks.
+"""The negative binary logarithm of the maximum probability that a draw rejects all of its blocks.
 
 Such a draw is repeated with new entropy.
 """
 MOST_TRIES: Final = 1_000
 """The largest number of blocks per draw."""
 FRACTION_BITS: Final = 256
-"""The number of fractional bits of the powers and exponentials that certification compares."""
+"""The number of fractional bits of the powers and exponentials compared during certification."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -61,7 +61,7 @@ class Columns:
         top: The first entry T[0] of the table.
         longest: The length of the longest of all shortest paths, in steps.
         block: The number of bytes in a block of entropy. Each block is one attempt at rejection sampling.
-        tries: The number of blocks, and thus of attempts, per draw.
+        tries: The number of blocks, i.e. of attempts, per draw.
         sums: (N,) The sum S_i of each row, as exact integers.
         step_counts: (N, N) The lengths D_ik, in steps, of the shortest paths between places.
     """
@@ -205,7 +205,7 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
         step_counts: (N, N) The lengths, in steps, of the shortest paths between records.
 
     Returns:
-        The column weights. None if q does not fit into 64 bits, a row's sum is 0 or exceeds the range of a block, or a
+        The column weights. None if q does not fit in 64 bits, a row's sum is 0 or exceeds the range of a block, or a
         draw would need too many attempts.
     """
     # q is rounded up, because a larger q makes the ratio 2^64 / q smaller, which favours privacy.
@@ -255,7 +255,7 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
 
 
 def _falling_table(factor: int, top: int, longest: int) -> list[int]:
-    """Return the table T, computed with the same exact integer arithmetic as in the clients.
+    """Return the table T, computed with the same exact integer arithmetic that clients use.
 
     Args:
         factor: The integer q in the recurrence T[n + 1] = ceil(T[n] q / 2^64).

@@ -47,7 +47,7 @@ MAX_ROW_BYTES: Final = 1_000_000
 MAX_LOSS_INCREASE: Final = 0.01
 """The largest relative increase in loss that is accepted without explicit permission."""
 MAX_EDGES_PER_RECORD: Final = 8
-"""The largest number of pairs per record with which column weights are tried. A pair takes 12 bytes in the artefact."""
+"""The largest number of pairs per record for which column weights are tried. Each takes 12 bytes in the artefact."""
 Form: TypeAlias = Literal["rows", "columns"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
 """The scopes of guarantees that clients support. The last one covers every point in a region."""
@@ -118,7 +118,7 @@ def export(
         folder: The release folder, which is verified first.
         out: The folder to create, which receives the modules, the artefact, test vectors and a web page.
         force: Whether to replace ``out`` if it exists.
-        form: "rows" to store the matrix row by row, merging outputs until it fits into ``max_bytes``, or "columns" to
+        form: "rows" to store the matrix row by row, merging outputs until it fits in ``max_bytes``, or "columns" to
             store column weights. By default, the release's rows are stored if they fit. Otherwise the form with the
             smaller loss is used.
         max_bytes: The maximum size of a matrix stored as rows, in bytes.
@@ -191,10 +191,10 @@ def export(
 
 
 def export_modules(out: Path | str, *, force: bool = False) -> None:
-    """Write the JavaScript modules, without a release, and a demo page that shows a world map.
+    """Write the JavaScript modules (without a release) and a demo page that shows a world map.
 
-    The modules' function ``fromEpsilon`` can draw reports for any position on Earth. The page, ``anywhere.html``, works
-    offline.
+    The ``fromEpsilon`` function of these modules can draw reports for any position on Earth. The page,
+    ``anywhere.html``, works offline.
 
     Args:
         out: The folder to create.
@@ -225,7 +225,7 @@ def _check_scope(opened: OpenedFolder) -> None:
 
 @frozen(kw_only=True)
 class _ClientForm:
-    """A certified mechanism in the form in which clients store it.
+    """A certified mechanism in the form stored by clients.
 
     Attributes:
         form: "rows" or "columns".
@@ -262,7 +262,7 @@ def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
 def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
     """Return an error message for a release that cannot be exported in the requested form.
 
-    If the release's rows do not fit into ``max_bytes``, the message lists ways to make an export fit. Otherwise, the
+    If the release's rows do not fit in ``max_bytes``, the message lists ways to make an export fit. Otherwise, the
     requested form increases the loss too much. The message then says that this must be allowed explicitly, and that the
     rows would fit.
 
@@ -290,7 +290,7 @@ def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int)
 
 
 def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, max_bytes: int) -> _ClientForm:
-    """Convert a release to the form in which clients store it, and certify the result.
+    """Convert a release to the form stored by clients, and certify the result.
 
     Args:
         release: The release, with a row for each record.
@@ -401,7 +401,7 @@ def _expected_loss(weights: Unsigned, weighted: Floats) -> float:
 
 
 def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Places:
-    """Convert a problem's places to the form in which artefacts store them.
+    """Convert a problem's places to the form used in artefacts.
 
     Coordinates are stored in degrees if the places are geographic, or if the region was projected from the Earth to a
     plane.

@@ -1,6 +1,6 @@
 """Reduction of a matrix to fewer outputs, which keeps the artefact of a client small.
 
-Replacing one output by another is post-processing, so it can increase the loss but never weakens privacy. Every
+Replacing one output with another is post-processing, so it can increase the loss but never weakens privacy. Every
 inequality between two rows remains valid when columns are added up, and rows still sum to 2**63.
 """
 
@@ -15,7 +15,7 @@ __all__ = ["fewer_outputs"]
 
 
 def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tuple[Unsigned, Ints]:
-    """Keep the most frequent outputs, and replace each other output with the kept one that increases the loss least.
+    """Keep the most frequent outputs, and replace every other output with the kept one that increases the loss least.
 
     Outputs that no row can produce are always dropped.
 

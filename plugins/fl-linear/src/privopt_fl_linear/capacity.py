@@ -1,9 +1,9 @@
 """Assignment of locations to facilities with limited capacity (single-source capacitated facility location).
 
 The uncapacitated problem is solved first (`opening`). Its lower bound remains valid with capacities. If its solution
-respects them, it is kept, and otherwise a mixed-integer program is solved by one of privopt's solver backends. The
-program has a variable for every allowed pair if there are at most `MAX_PAIRS`, and otherwise only for the cheapest
-facilities of each location. In the latter case, only the uncapacitated problem provides a lower bound.
+respects them, that solution is kept. Otherwise, one of privopt's solver backends solves a mixed-integer program. This
+program has a variable for every allowed pair if there are at most `MAX_PAIRS` of them. If there are more, it has
+variables only for the cheapest facilities of each location, and only the uncapacitated problem provides a lower bound.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def assign_within_bounds(
     Raises:
         InfeasibleError: No assignment respects the capacities. If comparing the weights and capacities reveals why, the
             message gives the reason.
-        StoppedError: No assignment was found within the time limit. Also raised if a problem is so large that only the
-            cheapest pairs were considered and these allow no assignment.
+        StoppedError: No assignment was found within the time limit. Also raised if the problem is too large to consider
+            more than the cheapest pairs, and these allow no assignment.
     """
     facilities, locations = costs.shape
     max_facilities = facilities if max_facilities is None else min(max_facilities, facilities)
@@ -150,7 +150,7 @@ def _solve_program(
 
     Args:
         cost: (F, C) The cost of serving each location from each facility. Only entries in ``pairs`` are used.
-        pairs: (F, C) A mask of the allowed pairs, for each of which the program has a variable.
+        pairs: (F, C) A mask of the allowed pairs. The program has a variable for each of them.
         opening: (F,) The cost of opening each facility.
         weight: (C,) The capacity that each location takes up, in clients.
         capacity: (F,) The capacity of each facility in clients, at most 0 if it cannot be opened and infinite if it is
@@ -159,8 +159,8 @@ def _solve_program(
         context: The solver, the relative gap at which it may stop, and the time limit.
 
     Returns:
-        The (C,) index of each location's facility, and a proved lower bound on the cost, or None if the solver does not
-        provide one.
+        The (C,) index of each location's facility, and a proved lower bound on the cost. The bound is None if the
+        solver does not provide one.
 
     Raises:
         InfeasibleError: No assignment that uses only these pairs respects the capacities.

@@ -87,7 +87,7 @@ def _read_count(text: str) -> int:
 def report(
     location: str, clients: str, epsilon: Fraction, round_: str, noise: str, kept: Path, ledger: Path | None
 ) -> None:
-    """Send this location's noisy count: one line on standard output, and nothing else leaves."""
+    """Send this location's noisy count as one line on standard output. Nothing else is sent."""
     from privopt_fl_linear.messages import repeat_or_draw
 
     if not (location.isprintable() and round_.isprintable() and location.strip() and round_.strip()):
@@ -107,7 +107,7 @@ def report(
 @cli.command()
 @click.option("--out", required=True, type=PATH, metavar="FOLDER", help="Gets the module.")
 def client(out: Path) -> None:
-    """Write the client for browsers: a JavaScript module by which a device reports its location's noisy count."""
+    """Write the client for browsers: a JavaScript module that lets a device report its location's noisy count."""
     from importlib.resources import files
 
     from privopt.files.new_folder import new_file
@@ -123,7 +123,7 @@ def client(out: Path) -> None:
 @click.option("--out", required=True, type=PATH, metavar="FOLDER", help="Gets problem.toml and locations.csv.")
 @click.option("--leave-out", is_flag=True, help="Leave out sites that sent nothing; otherwise they are an error.")
 def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool) -> None:
-    """Make the problem of the server from the messages of one round and the public sites."""
+    """Create the server's problem from the messages of one round and the public sites."""
     from privopt.files.new_folder import check_files, new_file
     from privopt_fl_linear.messages import collect_reports, format_epsilon, read_messages
 

@@ -19,7 +19,7 @@ __all__ = ["PROFILE", "neighbours", "problems"]
 
 POINTS, MATRIX = "locations.csv", "distances.npy"
 PLANTED = 10**6
-"""The smallest count that is planted as a secret, which the kit must not find in any public file."""
+"""The smallest count planted as a secret. The kit must not find such a count in any public file."""
 
 
 @st.composite

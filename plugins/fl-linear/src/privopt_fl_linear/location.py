@@ -22,7 +22,7 @@ MOST_NOISY: Final = 2 * MOST_CLIENTS
 
 
 def compute_noise_budget(epsilon: Fraction) -> Fraction:
-    """Return the budget from which noise is drawn: epsilon itself or a simpler fraction slightly below it.
+    """Return the budget for drawing the noise: epsilon itself or a simpler fraction slightly below it.
 
     The budget depends only on epsilon, which is public. Hence both the location and the server know the scale of the
     noise, which is the reciprocal of the budget.

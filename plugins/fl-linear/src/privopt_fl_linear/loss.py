@@ -17,7 +17,7 @@ class CostAtCounts(UtilityLoss[FLRelease]):
 
     Attributes:
         site: The locations with their distances and costs, which are public.
-        unit: The unit of the costs and thus of the loss.
+        unit: The unit of the costs, which is also the unit of the loss.
     """
 
     site: Site

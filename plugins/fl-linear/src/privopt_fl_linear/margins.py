@@ -20,7 +20,7 @@ __all__ = ["AnySet", "Kind", "MarginRule", "paper_margin"]
 
 Kind = Literal["exact", "paper"]
 MAX_BEYOND = 2000
-"""The largest value of n exp(-epsilon slope) at which a slope (margin per location) of `AnySet` is tried.
+"""The largest value of n exp(-epsilon slope) for which a slope of `AnySet`, its margin per location, is tried.
 
 This value is about twice the expected number of locations whose noise exceeds the slope.
 """
@@ -189,5 +189,12 @@ class AnySet:
     slope: float
 
     def margins(self, sizes: Ints) -> Floats:
-        """Return an (m,) array with the margin, in clients, of a set of locations of each size in ``sizes`` (m,)."""
+        """Return the margin, in clients, of a set of locations for each of the given set sizes.
+
+        Args:
+            sizes: (m,) The number of locations in each set.
+
+        Returns:
+            An (m,) array of margins.
+        """
         return np.asarray(self.start + self.slope * sizes, dtype=np.float64)

@@ -28,7 +28,7 @@ from privopt_fl_linear.site import Assignment, cost_parts, sum_counts
 __all__ = ["FLLinear"]
 
 AUDIT_DRAWS, CONFIDENCE = 50_000, 0.999
-"""The number of fresh reports that an audit draws at each of two counts, and the confidence level of its result.
+"""The number of fresh reports drawn by an audit for each of two counts, and the confidence level of its result.
 
 The result is a lower bound on epsilon.
 """
@@ -397,7 +397,7 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
 
 
 def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, Any]:
-    """Compare a plan with the true counts: its cost, its overflowing facilities and the optimum without privacy.
+    """Compare a plan with the true counts: its cost, the facilities that overflow, and the optimum without privacy.
 
     The optimum is included only for the paper's problem (`FLInstance.is_paper_problem`).
 

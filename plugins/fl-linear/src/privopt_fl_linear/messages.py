@@ -1,4 +1,4 @@
-"""Messages from locations, each of which is a line of JSON, and the server's table made from many of them.
+"""Messages from locations (one line of JSON each), and the table that the server makes from them.
 
 A message contains only the noisy count and the parameters that the server needs to interpret it::
 
@@ -151,7 +151,7 @@ def draw_report(location: str, clients: int, epsilon: Fraction, round_: str, noi
         clients: The location's number of clients, which is secret.
         epsilon: The privacy budget for one client in this round.
         round_: The name of the round.
-        noise: The kind of the Laplace noise, which has the scale 1 / epsilon.
+        noise: The kind of Laplace noise. Its scale is 1 / epsilon.
     """
     noisy_count = noisy_counts(np.array([clients], dtype=np.int64), epsilon, noise=noise)[0][0]
     noisy = int(noisy_count) if noise == "discrete" else float(noisy_count)
@@ -178,7 +178,7 @@ def repeat_or_draw(
         clients: The location's number of clients, which is secret. It is not used if the message was sent before.
         epsilon: The privacy budget for one client in this round.
         round_: The name of the round.
-        noise: The kind of the Laplace noise, which has the scale 1 / epsilon.
+        noise: The kind of Laplace noise. Its scale is 1 / epsilon.
         ledger: The file of the ledger to charge before a new message is drawn, or None to charge no ledger.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Metrics between locations, which are given by points in the plane, by points on the sphere, or by a matrix.
+"""Metrics between locations given by points in the plane, points on the sphere, or a matrix of distances.
 
-Each metric answers the few queries that the algorithms need. Among points, neighbours and cheapest facilities are found
-with SciPy's KD-tree. With a matrix, rows are scanned. Locations and distances are public.
+Each metric answers the few queries that the algorithms need. For points, neighbours and cheapest facilities are found
+with SciPy's KD-tree. For a matrix, its rows are scanned. Locations and distances are public.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Metric(ABC):
         """Return a maximal subset of the candidates in which any two are more than ``reach`` apart.
 
         The subset is built greedily: each candidate is selected in turn, unless a candidate within ``reach`` of it has
-        already been selected. The result is thus a maximal independent set in the graph that joins candidates within
-        ``reach`` of each other. ``candidates`` and the result are location indices, and ``reach`` is in the metric's
-        unit.
+        already been selected. The result is therefore a maximal independent set in the graph that joins candidates
+        within ``reach`` of each other. ``candidates`` and the result are location indices, and ``reach`` is in the
+        metric's unit.
         """
         find_neighbours, is_blocked, selected = (
             self.neighbours_within(candidates, reach),
@@ -102,8 +102,8 @@ class Metric(ABC):
 
         Returns:
             An (M, count) array of positions in ``facilities`` and an (M, count) array of sums, which are ascending for
-            each place. Equal sums are in the order of ``facilities``. If a tie decides which facilities are among the
-            ``count``, the first one is only sure to be chosen if ``count`` is 1.
+            each place. Equal sums are in the order of ``facilities``. If facilities are tied for the last of the
+            ``count`` places, the first of them is only sure to be chosen if ``count`` is 1.
         """
         which = np.empty((len(places), count), dtype=np.int64)
         value = np.empty((len(places), count))
@@ -142,10 +142,10 @@ class _PointSet(Metric):
     errors in the tree therefore do not affect results.
 
     Attributes:
-        _tree_points: The coordinates of the points in the tree, which are x and y (n, 2) in the plane, and unit vectors
-            (n, 3) on the sphere.
-        _exact_points: The coordinates from which distances are computed. In the plane, they are x and y (n, 2). On the
-            sphere, they are the latitude and longitude in radians and the cosine of the latitude (n, 3).
+        _tree_points: The coordinates of the points in the tree: an (n, 2) array of x and y in the plane, or an (n, 3)
+            array of unit vectors on the sphere.
+        _exact_points: The coordinates used to compute distances. In the plane, they are an (n, 2) array of x and y. On
+            the sphere, they are an (n, 3) array of latitude and longitude in radians and the cosine of the latitude.
         _sphere: Whether the points are on the sphere, with distances in km, rather than in the plane.
     """
 
@@ -192,8 +192,8 @@ class _PointSet(Metric):
         go to the lowest index. The (n,) result contains location indices.
 
         This takes about O(n log n) time. The tree has an additional coordinate, which is cost_u for facility u and 0
-        for location v. The distance between u and v in the tree is thus sqrt(d(u, v)^2 + cost_u^2), which is at most
-        d(u, v) + cost_u. Hence a facility whose distance in the tree exceeds the best sum so far cannot be better.
+        for location v. The distance between u and v in the tree is therefore sqrt(d(u, v)^2 + cost_u^2), which is at
+        most d(u, v) + cost_u. Hence a facility whose distance in the tree exceeds the best sum so far cannot be better.
         """
         from scipy.spatial import cKDTree
 
@@ -370,8 +370,8 @@ class Matrix(Metric):
     def _shortest_detour(self) -> tuple[int, int, int]:
         """Return the locations i, k, j that maximise d(i, j) - d(i, k) - d(k, j).
 
-        If the triangle inequality is violated at all, this is its largest violation. With more than 400 locations, only
-        two million random triples are compared.
+        If the triangle inequality is violated, this maximum is its largest violation. With more than 400 locations,
+        only two million random triples are compared.
         """
         d, n = self.distances, len(self.distances)
         if n > 400:

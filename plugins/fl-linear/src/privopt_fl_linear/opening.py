@@ -4,8 +4,8 @@ The objective is the cost of opening facilities plus the cost of serving each cl
 The number of open facilities may be limited. The constraint that each client is served exactly once is relaxed with a
 Lagrange multiplier per client, called its price. The relaxation then decomposes into a sum over facilities. Its maximum
 over the prices equals the bound of the strong linear programming relaxation and is approached by subgradient ascent.
-Feasible sets are found by improving the set of facilities that the relaxation opens, by adding, dropping or swapping
-one facility at a time (interchange).
+Feasible sets are found by interchange, which improves the set of facilities opened by the relaxation. It adds, drops or
+swaps one facility at a time.
 
 The best set so far is called the incumbent. A facility whose reduced cost rho exceeds the gap between the incumbent and
 the bound is closed for good, and one for which -rho exceeds this gap is opened for good. Only the cheapest pairs of
@@ -38,7 +38,7 @@ MAX_PAIRS: Final = 100_000_000
 BYTES_PER_PAIR: Final = 120.0
 """The peak memory per listed pair, in bytes, including the memory needed to sort the pairs."""
 ALL_PAIRS: Final = 1_000_000
-"""The number of pairs up to which all of them are listed from the start.
+"""The largest number of (facility, client) pairs for which all pairs are listed from the start.
 
 If there are more, only each client's `FIRST_PAIRS` cheapest pairs are listed at first.
 """
@@ -49,12 +49,12 @@ ROOT_ROUNDS, NODE_ROUNDS, BATCH_ROUNDS = 1500, 150, 100
 PAIRS_PER_BATCH: Final = 200_000_000
 """The number of pairs to process between two checks of the clock."""
 IMPROVED_WITHIN: Final = 0.01
-"""The largest relative amount by which a set that the relaxation opens may exceed the incumbent's cost to be improved.
+"""The largest relative excess over the incumbent's cost at which a set opened by the relaxation is still improved.
 
-It is improved by interchange, which means adding, dropping or swapping one facility at a time.
+Such a set is improved by interchange, which means adding, dropping or swapping one facility at a time.
 """
 BINDING_SHARE: Final = 1.0 - 1e-9
-"""The share of the lowest omitted cost from which a client's price counts as limited by omitted pairs."""
+"""The fraction of its lowest omitted cost at which a client's price starts to count as limited by omitted pairs."""
 
 Report = Callable[[int, float, float], None]
 """A callback for progress, called with the number of nodes bounded so far, the lower bound and the incumbent's cost."""
@@ -156,7 +156,7 @@ class _Search:
 
     @property
     def bound_goal(self) -> float:
-        """The smallest lower bound at which the incumbent meets the requested gap, or infinity without an incumbent."""
+        """The smallest lower bound at which the incumbent meets the requested gap. Infinite without an incumbent."""
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
     def rounds_at_once(self, max_rounds: int) -> int:

@@ -56,7 +56,7 @@ class Plan:
 
 
 def add_margins(counts: Floats, margins: Floats) -> Floats:
-    """Return the capacities max(0, counts + margins), none of which is below its exact value.
+    """Return the capacities max(0, counts + margins), rounded so that none is below its exact value.
 
     A sum that was rounded down is replaced by the next larger double, so that rounding never reduces a margin. All
     arrays have shape (m,) and are in clients.
@@ -82,7 +82,7 @@ class Server:
 
     Attributes:
         site: The locations.
-        rule: The rule by which margins are computed.
+        rule: The rule for computing margins.
         alpha: The promised failure probability. With probability at least 1 - alpha, every capacity covers the true
             counts.
         delta: The reconnection radius in the metric's unit (Algorithm 3, or Algorithm 2 if it is 0). If ``"auto"``, the
@@ -160,8 +160,8 @@ class Server:
         """Return margins that are valid for all sets of locations at once, computed from public data.
 
         Args:
-            prior: A public assignment, by default that of Algorithm 1. The margins minimise the sum over as many
-                facilities as this assignment opens, or over the maximum number of open facilities if that is smaller.
+            prior: A public assignment, by default that of Algorithm 1. The sum of the margins is minimised for the
+                number of facilities that it opens, capped at the maximum number of open facilities.
         """
         if prior is None:
             prior = self.site.connect()

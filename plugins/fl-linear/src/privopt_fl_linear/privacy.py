@@ -1,4 +1,4 @@
-"""The privacy guarantee of FL-Linear, which is local differential privacy by Laplace noise, and its certificate."""
+"""The privacy guarantee of FL-Linear (local differential privacy through Laplace noise) and its certificate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DECLARED = (
 TOLD_SITES = (
     "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"
 )
-"""A further such assumption, which is added if the facilities were chosen from public data."""
+"""A further assumption that cannot be checked, added if the facilities were chosen from public data."""
 
 
 @frozen(kw_only=True)
@@ -63,9 +63,9 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
     def measure(self, release: FLRelease) -> Certificate:
         """Certify in exact rational arithmetic that sensitivity / scale <= epsilon for the noise at each location.
 
-        The release depends on the true counts only through the noisy reports. The scale used is the one that epsilon
-        prescribes or, if smaller, the scale of the noise drawn in this run. If the locations drew their noise
-        themselves, its scale cannot be checked.
+        The release depends on the true counts only through the noisy reports. The scale used is the one prescribed by
+        epsilon or, if smaller, the scale of the noise drawn in this run. If the locations drew their noise themselves,
+        its scale cannot be checked.
 
         Args:
             release: The release, which states the scale of the noise if it was drawn in this run.

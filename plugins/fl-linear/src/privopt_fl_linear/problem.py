@@ -315,7 +315,7 @@ def _read_metric(
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
     """Return the metric between the locations, based on the matrix of distances or, without one, on coordinates.
 
-    Columns x and y give the metric of the plane, and columns lat and lon that of the sphere.
+    Columns x and y give the planar metric, and columns lat and lon the spherical one.
 
     Args:
         table: The ``[locations]`` table, which names the files.
@@ -323,8 +323,8 @@ def _read_metric(
         order: (n,) The indices of the file's rows, sorted by id. The results are in this order.
 
     Returns:
-        The metric and the coordinates. The coordinates are given by the names of the two columns and their (n, 2)
-        values, in which -0.0 is replaced by 0.0. They are None if there is a matrix.
+        The metric and the coordinates. The coordinates consist of the names of the two columns and their (n, 2) values,
+        with -0.0 replaced by 0.0. They are None if there is a matrix.
 
     Raises:
         InputError: The matrix is not a metric. The message does not quote its values.

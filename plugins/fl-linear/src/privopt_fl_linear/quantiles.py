@@ -47,9 +47,9 @@ The error is max(FOURIER_ERROR, RELATIVE_ERROR * beta). Term j of the sum has a 
 phase is off by at most about j * 1e-16 turns, so 20,000 terms are off by less than 1e-11.
 """
 MAX_SINES: Final = 1 << 16
-"""The approximate number of sines that a Fourier sum computes at once. Half a megabyte of them fits into a cache."""
+"""The approximate number of sines computed at once in a Fourier sum. Half a megabyte of them fits in a cache."""
 LARGE_EPSILON: Final = 100.0
-"""The epsilon to which larger values are reduced for discrete noise, which only widens the noise.
+"""The largest epsilon used for discrete noise. Larger values are reduced to it, which only widens the noise.
 
 Even at this epsilon, a draw differs from 0 only with probability 2 e**-100.
 """
@@ -273,8 +273,13 @@ def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete
 def upper_quantiles(sizes: ArrayLike, betas: ArrayLike, epsilon: float, noise: Noise = "discrete") -> Floats:
     """Return an (m,) array with the upper quantile of the noise, in clients, for each pair of a size and a beta.
 
-    ``sizes`` (m,) contains the numbers of draws, and ``betas`` (m,) the probabilities with which their sums may exceed
-    the quantiles. Equal pairs are computed only once, because `upper_quantile` caches its results.
+    Equal pairs are computed only once, because `upper_quantile` caches its results.
+
+    Args:
+        sizes: (m,) The numbers of draws.
+        betas: (m,) The maximum probabilities that the sums of the draws exceed the quantiles.
+        epsilon: The rate of one draw.
+        noise: The kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
     """
     pairs = zip(np.asarray(sizes).tolist(), np.asarray(betas, dtype=float).tolist(), strict=True)
     return np.array([upper_quantile(k, beta, epsilon, noise) for k, beta in pairs], dtype=np.float64)

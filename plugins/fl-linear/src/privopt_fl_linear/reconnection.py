@@ -51,9 +51,9 @@ GRID_RADII = 24
 CELLS_PER_DEVIATION = 32
 """The number of cells per standard deviation of the noisy total."""
 TAIL_ERROR = 1e-9
-"""The absolute error of the tail probabilities from which a failure bound is computed. The bound allows for it."""
+"""The absolute error of the tail probabilities used to compute a failure bound. The bound allows for this error."""
 EDGE_SLACK = 1e-12
-"""The relative increase of the distance 2 delta that keeps two balls from sharing a location because of rounding."""
+"""The relative amount added to the distance 2 delta so that rounding cannot make two balls share a location."""
 
 
 def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
@@ -129,7 +129,7 @@ def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> 
     Args:
         site: The locations.
         base: The assignment before reconnection.
-        rule: The rule by which margins are computed.
+        rule: The rule for computing margins.
         alpha: The total failure probability of the margins.
 
     Raises:
@@ -282,7 +282,7 @@ def failure_bound(
     added: Sequence[Floats],
     rule: MarginRule,
 ) -> float:
-    """Return an upper bound, valid for any true counts, on the probability that some facility overflows.
+    """Return an upper bound on the probability that some facility overflows, whatever the true counts are.
 
     The radius is determined by the total of all noisy counts. The bound is the maximum over all true totals of a sum
     over all radii and their facilities (see the formula in the module docstring). Each term is the probability that the
@@ -343,7 +343,7 @@ def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) 
 
     Args:
         choices: The candidates from `list_radii`.
-        rule: The rule by which margins are computed.
+        rule: The rule for computing margins.
         alpha: The total failure probability, which includes the choice of the radius.
     """
     sigma = math.sqrt(2.0 * rule.n) / rule.epsilon

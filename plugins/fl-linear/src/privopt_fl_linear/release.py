@@ -55,9 +55,9 @@ class FLRelease(Release):
     def channel(self) -> NoisyCounts | None:
         """Return a description of the Laplace noise in the reports, or None if the release's `epsilon` is None.
 
-        Given a probability, the function ``reach`` of this description returns a number of clients. The absolute value
-        of the noise exceeds this number with at most the given probability. The number is rounded up, and it is valid
-        for discrete noise as well.
+        The ``reach`` function of this description takes a probability and returns a number of clients. The absolute
+        value of the noise exceeds this number with at most the given probability. The number is rounded up, and it is
+        valid for discrete noise as well.
         """
         # P(|noise| > r) is exp(-epsilon r) for continuous noise, and less for discrete noise.
         epsilon = self.epsilon

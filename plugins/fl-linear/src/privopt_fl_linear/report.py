@@ -29,7 +29,7 @@ __all__ = ["FLReporting", "plan_map"]
 MAX_BARS: Final = 40
 """The maximum number of facilities in the figure of capacities. If there are more, it shows the largest ones."""
 MAX_RADIUS_SHARE: Final = 10.0
-"""The multiple of the grid's largest radius up to which the figure of costs marks the radius that was used.
+"""The largest radius that the figure of costs marks as used, as a multiple of the grid's largest radius.
 
 A larger radius is only stated in the legend.
 """

@@ -34,7 +34,7 @@ class Costs(Protocol):
         ...
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """Return two (C,) arrays with the cheapest of the facilities in ``opened`` for each client, and the cost there.
+        """Return two (C,) arrays: for each client, the cheapest of the facilities in ``opened``, and the cost there.
 
         ``opened`` contains facility indices in ascending order. Ties go to the lowest index.
         """
@@ -50,7 +50,7 @@ class SiteCosts:
     Attributes:
         site: The public data.
         among: (F,) The indices of the locations that can have a facility, in ascending order.
-        weight: (C,) The non-negative number of clients by which each location's cost is multiplied.
+        weight: (C,) The factor for each location's cost, a non-negative number of clients.
         scale: (C,) The non-negative capacity that each location takes up, divided by its weight.
     """
 
@@ -73,10 +73,10 @@ class SiteCosts:
         return positions, costs * self.weight[clients, None]
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """Return two (C,) arrays with the cheapest of the facilities in ``opened`` for each client, and the cost there.
+        """Return two (C,) arrays: for each client, the cheapest of the facilities in ``opened``, and the cost there.
 
         Facilities are given as positions in ``among``. If all scales are 1, the metric's own search for cheapest
-        facilities is used, which among points is much faster than comparing all pairs.
+        facilities is used. For points, it is much faster than comparing all pairs.
         """
         site, everyone = self.site, np.arange(self.site.size)
         if bool((self.scale == 1.0).all()):
@@ -108,7 +108,7 @@ class Pairs:
 
     @property
     def arrays(self) -> tuple[Ints, Ints, Floats]:
-        """The arrays ``start``, ``client`` and ``cost``, in the order in which the compiled functions expect them."""
+        """The arrays ``start``, ``client`` and ``cost``, in the order expected by the compiled functions."""
         return self.start, self.client, self.cost
 
 

@@ -52,13 +52,13 @@ class Site:
     Attributes:
         metric: The distances between the locations.
         cost: (n,) The non-negative cost of capacity for one client at a facility at each location. Serving a client
-            also costs its distance from the facility, in the same unit.
+            also costs its distance from the facility, in the same units.
         opening: (n,) The non-negative fixed cost of opening a facility at each location, or None if there are no fixed
             costs.
         candidates: The indices of the locations that may have a facility, in ascending order, or None if all of them
             may.
-        capacity: (n,) The maximum number of clients of a facility at each location, infinite where it is unlimited.
-            None if it is unlimited everywhere.
+        capacity: (n,) The maximum number of clients that a facility at each location can serve, infinite where it is
+            unlimited. None if it is unlimited everywhere.
         source: The name of the locations file, used in error messages.
     """
 
@@ -86,7 +86,7 @@ class Site:
 
     @property
     def capacity_bounds(self) -> Floats:
-        """The (n,) maximum number of clients of a facility at each location, infinite where it is unlimited."""
+        """The (n,) maximum number of clients that a facility at each location can serve, infinite if unlimited."""
         return np.full(self.size, math.inf) if self.capacity is None else self.capacity
 
     def connect(self, facilities: Ints | None = None) -> Assignment:
@@ -104,10 +104,13 @@ class Site:
 
 
 def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
-    """Return the sum of the counts (n,) over the locations of each facility, as an (m,) array.
+    """Return the sum of the counts over the locations of each facility, as an (m,) array.
 
     Sums are exact for integers and correctly rounded for floats, so they do not depend on the order of the locations.
-    Noisy counts may be negative.
+
+    Args:
+        assignment: The facility that serves each location.
+        counts: (n,) The number of clients at each location. Noisy counts may be negative.
     """
     # A stable sort keeps each facility's locations in order.
     ordered = counts[np.argsort(assignment.position, kind="stable")]
@@ -122,10 +125,15 @@ def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Fl
 
 
 def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.int64] | Floats) -> float:
-    """Return the total distance between clients and their facilities for the given counts (n,).
+    """Return the total distance between clients and their facilities for the given counts.
 
     This is the sum of counts_v d(v, h(v)) over all locations v, where h(v) is the facility of v and d is the distance.
     Each product is rounded to a double, and the sum of the products is correctly rounded.
+
+    Args:
+        metric: The distances between the locations.
+        assignment: The facility that serves each location.
+        counts: (n,) The number of clients at each location.
     """
     return math.fsum(counts * metric.distances_between(np.arange(metric.size), assignment.facility))
 

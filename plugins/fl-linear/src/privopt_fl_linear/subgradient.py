@@ -95,7 +95,8 @@ def ascend(
         state: (F,) 0 for a free facility, 1 for an open one, or -1 for a closed one.
         max_facilities: The maximum number of open facilities.
         price: (C,) The initial prices. The array is overwritten. No price is raised above ``omitted_cost``.
-        target: The bound at which the ascent ends, in the unit of the costs. It also determines Polyak's step length.
+        target: The bound at which the ascent ends, in the same units as the costs. It also determines Polyak's step
+            length.
         rounds: The maximum number of steps.
         scale: The initial factor of Polyak's step length, usually from 0.05 to 2.
 

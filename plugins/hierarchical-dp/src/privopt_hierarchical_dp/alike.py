@@ -1,4 +1,4 @@
-"""Merge regions with equal expected errors, so that a forecast for ten million regions needs to evaluate only hundreds.
+"""Merging of regions with equal expected errors: a forecast for ten million regions then evaluates only hundreds.
 
 The noise on a value depends only on its level. Two regions therefore have equal expected errors if the subtrees below
 them have the same shape and their parents have equal expected errors.

@@ -197,8 +197,8 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, p
         totals: For each level from the root down, a (regions,) array with the totals. The lowest levels may be missing.
         name: The name of the file that the totals were read from, used in error messages.
         noun: The plural noun for what is counted, such as ``groups``.
-        published_levels: The number of levels, from the root down, whose totals every release publishes. Error messages
-            may quote only these totals.
+        published_levels: The number of levels, from the root down, for which every release publishes the totals. Error
+            messages may quote only these totals.
 
     Raises:
         InfeasibleError: Totals are out of bounds. The message names the regions and, on published levels, says how far

@@ -35,7 +35,7 @@ __all__ = ["CountsProblem", "Design", "FitOptions"]
 
 CountsProblem: TypeAlias = HierarchyProblem | TablesProblem
 LARGEST_SCALE: Final = 1 << 40
-"""The largest allowed scale of double geometric noise, chosen so that noisy values fit into 64 bits."""
+"""The largest allowed scale of double geometric noise, chosen so that noisy values fit in 64 bits."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -65,7 +65,7 @@ CONTRADICTING_ERRORS: Final = 6.0
 
 @frozen(kw_only=True)
 class Contradiction:
-    """A public bound on a region's total that the noisy values contradict.
+    """A public bound on a region's total that is contradicted by the noisy values.
 
     Attributes:
         region: The name of the region.
@@ -91,7 +91,7 @@ class Design(ABC):
         tree: The region tree.
         limits: The public bounds on the regions' totals, or None if the problem has none.
         split: The budget shares of the levels and those of the tables. Each of the two sums to 1.
-        delta: The sensitivity for which the noise is calibrated.
+        delta: The sensitivity to which the noise is calibrated.
         exact: The number of levels, from the root down, whose totals are published exactly.
         hides: Whether the noise hides anything. It is False if all totals are exact and every region has a single cell.
         valid: Whether releases are always consistent.
@@ -284,7 +284,7 @@ class Design(ABC):
 
     @abstractmethod
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Repeat the fit for a release's noisy values, and return the lower bound on the loss that it proves.
+        """Repeat the fit for a release's noisy values, and return the lower bound on the loss that the fit proves.
 
         Returns:
             A pair of the bound and whether the release is proved to attain it. The bound is None if the method does not
@@ -316,7 +316,7 @@ class Design(ABC):
         """
 
     def find_contradictions(self, release: HierarchyRelease) -> list[Contradiction]:
-        """Return the public bounds on totals that the noisy values contradict, with the largest violations first.
+        """Return the public bounds on totals that are contradicted by the noisy values, largest violations first.
 
         A bound is contradicted if the estimated total violates it by more than `CONTRADICTING_ERRORS` standard errors.
         Only noisy values and public totals are used, so the result may be published.
@@ -349,7 +349,7 @@ class Design(ABC):
     # --- checks -------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Check that the method can solve the problem and that noisy values will fit into 64 bits.
+        """Check that the method can solve the problem and that noisy values will fit in 64 bits.
 
         This is called before any noise is drawn.
 
@@ -401,7 +401,7 @@ class Design(ABC):
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
         """Return messages about released totals that differ from their estimates, recomputed from the noisy values.
 
-        There need not be a message for every such total.
+        The messages may not cover every such total.
         """
 
     # --- forecast -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Expected errors of linear fits, which can be computed before anything is drawn.
+"""Expected errors of linear fits, which can be computed before any noise is drawn.
 
 A fit that minimises a weighted sum of squares is linear as long as no value is clipped at 0. The variances and fourth
 cumulants of its errors then follow exactly from those of the noise, for any weights. They are obtained by applying
@@ -32,7 +32,7 @@ EXACT: Final = Noise(variance=0.0)
 EXACT_WEIGHT: Final = 1e100
 """The weight of a level whose values are known exactly. All other weights are negligible in comparison."""
 WIDE_PART: Final = 0.8
-"""The standard deviation of a subtracted number T at or above which an integer X is treated as continuous.
+"""The standard deviation of a number T at or above which X - T is computed as if the integer X were continuous.
 
 Let T have the standard deviation s. Subtracting T adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of an
 integer X. For a continuous X with the same density at 0, it adds about s^2 P(X = 0). Both are equal at s = 0.8.
@@ -94,7 +94,7 @@ def errors_of_counts(
         regions: The reduced tree from :func:`.find_alike_regions`.
         noise: The noise on one value, for each level.
         weights: The weight of each level, by default 1 / variance.
-        part: The share of a count's error variance that is common to all counts in the region, which is 1 / N for N
+        part: The share of a count's error variance that is common to all counts in the region. It is 1 / N for N
             counts, or 0 to ignore totals.
         known_levels: The number of levels, from the root down, with public totals. The common part is subtracted there.
             If there are none, the root's total is estimated by least squares, whatever the weights.

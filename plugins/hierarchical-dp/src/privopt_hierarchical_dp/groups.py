@@ -21,7 +21,7 @@ class Groups:
     """The number of groups for each leaf region and size, read from a file of counts or units.
 
     Attributes:
-        regions: The region tree, and the paths by which the file identifies its leaves.
+        regions: The region tree, and the paths that identify its leaves in the file.
         leaves: (leaf regions, sizes) The number of groups of each size. Column 0 is the smallest size class (0 or 1),
             and the last column is "N or more".
         empty: The number of groups that were left out because their quantities add up to 0. It is 0 unless the file
@@ -50,8 +50,8 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
         listed: The regions of a public table, or None to take the regions from the file.
 
     Raises:
-        InputError: A column is missing, a count is negative or fractional, a size is outside ``first`` to N, there are
-            2**50 groups or more, a region and size occur twice, the regions do not form a tree, or a region is not
+        InputError: A column is missing, a count is negative or fractional, a size is not between ``first`` and N, there
+            are 2**50 groups or more, a region and size occur twice, the regions do not form a tree, or a region is not
             listed.
     """
     table = LevelTable.read(source, "size", "groups")

@@ -52,7 +52,7 @@ SHAPES: Final = (
 """The attributes that each table of a generated problem counts by, with one entry per kind of problem.
 
 The kinds are a single table, a table of totals with a table by one attribute, a table that is contained in another, two
-tables that share an attribute, and three tables of which any two share an attribute.
+tables that share an attribute, and three tables, any two of which share an attribute.
 """
 LEVELS: Final = ("level_1", "level_2", "level_3")
 PLANTED: Final = 10**6
@@ -217,7 +217,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def queries_of(problem: Instance, method: str) -> Sequence[Query]:
-    """Return the mechanism's calls to noise functions, each with the sensitivity that the design claims for it.
+    """Return the mechanism's calls to noise functions, each with the sensitivity claimed by the design.
 
     To record the calls, the noise functions are temporarily replaced with functions that return the true values.
 

@@ -78,7 +78,7 @@ class Estimate:
     weighed: Floats = field(default=Factory(lambda self: self.variance, takes_self=True))
 
     def combine_with(self, other: Estimate) -> Estimate:
-        """Return the weighted average of this and an independent estimate of the same values.
+        """Return the weighted average of this estimate and an independent estimate of the same values.
 
         By default, the weights are inverse variances. An estimate with variance 0 is exact and gets all of the weight.
         """
@@ -384,9 +384,9 @@ def mean_absolute(error: Estimate) -> Floats:
 
 
 UNBOUNDED: Final = 1 << 62
-"""The upper bound on counts if no total is known, chosen to fit into 64 bits."""
+"""The upper bound on counts if no total is known, chosen to fit in 64 bits."""
 SLACK_GROUPS: Final = 1e-6
-"""The difference, in groups, up to which interval ends count as equal, because machines round sums differently."""
+"""The largest difference, in groups, at which interval ends count as equal, as machines round sums differently."""
 
 
 @frozen(kw_only=True, eq=False)

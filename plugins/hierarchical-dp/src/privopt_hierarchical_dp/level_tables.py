@@ -26,7 +26,7 @@ __all__ = ["GROUPS_LIMIT", "LevelTable", "match_columns", "read_regions", "regio
 _OUTER_BLANK: Final = r"^\s|\s$"
 """A regular expression for leading or trailing whitespace, i.e. what :meth:`polars.Expr.str.strip_chars` removes."""
 GROUPS_LIMIT: Final = 2**50
-"""The number of groups or individuals that a file must not reach, so that sums fit into 64 bits."""
+"""The exclusive upper limit on the number of groups or individuals in a file, chosen so that sums fit in 64 bits."""
 
 
 @frozen(kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""The utility loss, which is the squared distance between a release and the noisy values that it was fitted to."""
+"""The utility loss, which is the squared distance between a release and the noisy values to which it was fitted."""
 
 from __future__ import annotations
 

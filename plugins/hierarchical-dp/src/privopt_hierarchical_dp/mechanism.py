@@ -100,7 +100,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
 
         Raises:
             InputError: The problem is a published copy without secret input, the method cannot solve it, or noisy
-                values might not fit into 64 bits.
+                values might not fit in 64 bits.
             UsageError: The problem is too large for the method.
         """
         design = problem.design(method)
@@ -182,8 +182,9 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             true: The true counts by table and level.
 
         Returns:
-            For each table and level, the L1 error and the fraction of intervals that contain the true count. Also the
-            total of the true counts, and the number of regions whose true total violates the public bounds.
+            For each table and level, the L1 error and the fraction of intervals that contain the true count. In
+            addition, the total of the true counts, and the number of regions with a true total outside the public
+            bounds.
         """
         errors: dict[str, list[int]] = {}
         hold_rates: dict[str, list[float]] = {}
@@ -263,7 +264,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return complaints + [f"{release.layout.forms[0].file}: {line}" for line in lines]
 
     def proved_bound(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
-        """Return the lower bound on the loss that the released noisy values prove, or None if they prove none."""
+        """Return the lower bound on the loss proved by the released noisy values, or None if they prove none."""
         # `verify` reports overflowing sums and wrong shapes. Such a release does not allow any bound to be computed.
         design, application = problem.design(result.method), result.asked
         if release.past_sums() or design.shape_faults(release):
@@ -530,7 +531,7 @@ def _certified_bound(
     Args:
         loss: The utility loss of this problem.
         release: The release.
-        fitted: The bound that the fit computed in doubles, and whether the fit is proved to be optimal.
+        fitted: The bound computed by the fit in doubles, and whether the fit is proved to be optimal.
         tolerance: The relative amount by which the bound is lowered.
     """
     fitted_bound, is_optimal = fitted
@@ -546,7 +547,7 @@ def _certified_bound(
 
 
 def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[str]:
-    """Check that values of unmeasured tables and levels equal those that :meth:`.Design.fill_unmeasured` derives.
+    """Check that values of unmeasured tables and levels equal those derived by :meth:`.Design.fill_unmeasured`.
 
     Returns:
         A message for each table and level whose values differ.

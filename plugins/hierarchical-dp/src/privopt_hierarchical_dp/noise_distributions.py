@@ -278,7 +278,7 @@ def scale_texts(scales: Sequence[Scale]) -> np.ndarray:
 
 
 def read_scales(path: Path, name: str, texts: np.ndarray) -> tuple[Scale, ...]:
-    """Parse the scales that :func:`scale_texts` wrote.
+    """Parse the scales written by :func:`scale_texts`.
 
     Args:
         path: The file that contains the array, for error messages.
@@ -286,7 +286,7 @@ def read_scales(path: Path, name: str, texts: np.ndarray) -> tuple[Scale, ...]:
         texts: Rationals as strings. An empty string stands for a level that was not measured.
 
     Raises:
-        InputError: A string is neither empty nor a positive rational in the form that :func:`scale_texts` writes.
+        InputError: A string is neither empty nor a positive rational in the form written by :func:`scale_texts`.
     """
     with suppress(ValueError):
         return tuple(noise.stated_scale(text) if text else None for text in texts.tolist())

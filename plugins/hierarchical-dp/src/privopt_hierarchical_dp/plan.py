@@ -53,18 +53,24 @@ JUDGE_TRIALS: Final = 30
 If there are more than :data:`SMALL_COUNTS` leaf counts, :data:`BUDGET_TRIALS` is used instead.
 """
 SURE_DEVIATIONS: Final = 2.0
-"""The number of standard errors of the paired difference by which a split must beat the problem's own to replace it."""
+"""The number of standard errors by which a split must beat the problem's own split to replace it.
+
+The standard error is that of the paired difference between the two.
+"""
 ENOUGH_SHARE: Final = 0.995
-"""A split is only proposed if its errors are below this fraction of those with the problem's own split."""
+"""The threshold for proposing another split, as a fraction of the errors with the problem's own split.
+
+A split is only proposed if its errors are smaller than this.
+"""
 WASTED: Final = 1.1
-"""``solve`` warns if the errors expected with a file's split are more than this many times those with the default."""
+"""The ratio of expected errors, with a file's split versus the default split, above which ``solve`` warns."""
 SPARSE: Final = "Before cells are made non-negative: if most are empty, releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: if most sizes are empty, releases "
     "err far less. Public counts like the secret ones in hierarchy.like give the method's own errors."
 )
 LEAVES_ONLY: Final = "leaves-only"
-"""The simplest baseline: the whole budget is spent on the leaf regions' counts, which are added up without a fit."""
+"""The name of the simplest baseline: spend the whole budget on the leaf regions' counts, and sum them without a fit."""
 
 Splits = tuple[Split, Split]
 """The budget shares of the levels, and the budget shares of the tables."""
@@ -75,7 +81,7 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
 
     The search minimises the errors of the linear fit (see :mod:`.forecast`), which are smooth functions of the split.
     If there are public counts that resemble the secret ones, the method is also run on them with a few seeds, both with
-    the split that the search has found and with some simple splits, and the split with the smallest errors is selected.
+    the split found by the search and with some simple splits. The split with the smallest errors is selected.
 
     Because the errors of the selected split may be the smallest only by chance, they are measured again with fresh
     seeds. The selected split replaces the problem's own split only if its errors are significantly smaller.

@@ -1,4 +1,4 @@
-"""Noise scales as exact rationals, and the delta that Gaussian noise implies."""
+"""Noise scales as exact rationals, and the delta implied by Gaussian noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from privopt.checker.exact import CONTEXT, TINY, log_down, need
 __all__ = ["delta_above", "ratio"]
 
 LEAST_POWER = Fraction(-100_000)
-"""The smallest logarithm of a bound on delta, to which smaller ones are raised. exp(-100000) is below 1e-43000."""
+"""The smallest allowed logarithm of a bound on delta. Smaller ones are raised to it. exp(-100000) is below 1e-43000."""
 
 
 def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:

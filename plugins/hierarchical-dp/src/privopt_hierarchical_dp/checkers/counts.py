@@ -30,7 +30,7 @@ MOST_CELLS = 10**7
 """The maximum number of cells per region of a table. Larger tables are rejected, as they are by ``solve``."""
 
 DRAWN = "that the noise was drawn, freshly and at those"
-"""The assumption that every certificate of noise rests on, which a single release cannot prove.
+"""The assumption behind every certificate of noise. A single release cannot prove it.
 
 It is completed by the word "scales" or "variances".
 """
@@ -160,7 +160,7 @@ class Counts:
 
     @property
     def drawn(self) -> str:
-        """A description of the assumption on which the certificate rests."""
+        """A description of the assumption behind the certificate."""
         return f"{DRAWN} {self.scale_name}"
 
     @property
@@ -338,8 +338,9 @@ class Counts:
     def unmeasured(self) -> str:
         """Check that every value without noise can be derived from public or noisy values.
 
-        Such a value must be an exact total, or 0 if another table is measured on the same level, or otherwise the sum
-        of the values on the level below. Anything else could be a secret count.
+        If a table contains nothing but exact totals on a level, its values there must be these totals. Otherwise, a
+        value without noise must be 0 if another table is measured on the same level, and the sum of the values on the
+        level below if none is. Anything else could be a secret count.
 
         Raises:
             RefusedError: The leaves are not measured, or a table contains any other value without noise.

@@ -11,10 +11,10 @@ from privopt.checker.exact import need, number
 __all__ = ["stated_parts"]
 
 LEAF_PARTS = 127
-"""The weight of the leaf level per level above it, if the problem file gives shares for tables but not for levels.
+"""The leaf level's weight divided by the number of levels above it, if the problem file gives shares only for tables.
 
-Each level above the leaves has weight 1. The leaves thus get 127/128 of the budget, and the other levels divide the
-rest evenly.
+Each level above the leaves has weight 1. The leaves therefore get 127/128 of the budget, and the other levels divide
+the rest evenly.
 """
 
 
@@ -29,7 +29,7 @@ def stated_parts(
         tables: The contents of the problem file.
         depth: The number of levels.
         are_exact: For each table and level, whether the table contains only exact totals there. Such a table gets no
-            budget on that level, which is divided among the other tables.
+            budget on that level. The level's budget is divided among the other tables.
         is_of_sizes: Whether the problem is about groups by size.
 
     Returns:

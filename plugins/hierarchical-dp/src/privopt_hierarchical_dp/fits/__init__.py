@@ -1,1 +1,1 @@
-"""Fits of consistent integers to noisy values, all of which are post-processing."""
+"""Fits of consistent integers to noisy values. All of them are post-processing."""

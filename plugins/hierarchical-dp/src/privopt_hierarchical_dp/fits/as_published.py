@@ -74,9 +74,9 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
     """Solve Model 3 of the paper exactly, i.e. find the non-decreasing integers in [0, G] nearest to the noisy chain.
 
-    The chain lists the regions in post-order for size 1, then for size 2, and so on. If the next element belongs to a
-    region on a higher level, an element must equal it (constraint C9 of the paper). In all other cases, an element must
-    not exceed the next one. Unlike C8 as printed, this also applies if the next region is on a deeper level.
+    The chain lists the regions in post-order for size 1, then for size 2, and so on. An element must equal the next one
+    if the next one belongs to a region on a higher level (constraint C9 of the paper). Otherwise, it must not exceed
+    the next one. Unlike C8 as printed, this also applies if the next region is on a deeper level.
 
     Args:
         tree: The region tree.

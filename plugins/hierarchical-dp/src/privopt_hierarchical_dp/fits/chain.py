@@ -1,7 +1,7 @@
 """Models 1 and 2 with known region totals: consistent integers close to noisy values, with a proved optimality gap.
 
 Model 2 is the problem that the paper's chain mechanism is meant to solve. Here, the noisy values are separate
-cumulative counts for each region, which have sensitivity 1, so that their privacy loss is at most epsilon. The total of
+cumulative counts for each region. These have sensitivity 1, so their privacy loss is at most epsilon. The total of
 every region must be given. For small inputs, the method ``cumulative`` with ``region_totals`` solves Model 2 by an
 integer program.
 
@@ -65,8 +65,8 @@ def fit_with_totals(
         gap: The relative optimality gap at which the continuous projection stops.
 
     Returns:
-        The fit, with a (regions, sizes) array of counts for each level and a lower bound on the objective. It is only
-        proved to be optimal in Model 2 with a single size, where the counts are the totals.
+        The fit, with a (regions, sizes) array of counts for each level and a lower bound on the objective. The fit is
+        only proved to be optimal in Model 2 with a single size, where the counts are the totals.
     """
     region_totals = [np.asarray(total, dtype=np.int64) for total in totals]
     size = noisy[0].shape[1]

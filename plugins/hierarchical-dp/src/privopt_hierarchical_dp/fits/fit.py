@@ -1,7 +1,7 @@
 """Functions that fit a release to noisy values, one per kind of method.
 
 All of this is post-processing: the inputs are noisy values, the public tree and totals that are published exactly, but
-never true counts. Which method uses which function is defined in :mod:`..methods`.
+never true counts. :mod:`..methods` defines the function used by each method.
 """
 
 from __future__ import annotations

@@ -189,16 +189,17 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
 
     For a node whose children are not leaves, this searches for the half-price, i.e. the largest part q of the price
     that the node can pass on to its children. Let count(q) be the sum of the children at the price q, and w the weight
-    of the node's level. Then q must satisfy 2 w (count(q) - noisy) + q <= price + w, whose left-hand side increases
-    with q. The search starts at the node's previous half-price.
+    of the node's level. Then q must satisfy 2 w (count(q) - noisy) + q <= price + w. The left-hand side increases with
+    q. The search starts at the node's previous half-price.
 
     Nested searches use an explicit stack with one frame per level, because compiled recursion cannot be cached.
 
     Args:
         node: The index of the node.
         price: The upper bound on the marginal cost.
-        tables: The arrays of the search. They are the noisy value, range of children and level of each node, the weight
-            of each level, the ranked leaves and their prefix sums, the last half-price of each node, and the stack.
+        tables: The arrays of the search. For each node, they contain its noisy value, range of children, level and last
+            half-price. The other arrays are the weight of each level, the ranked leaves and their prefix sums, and the
+            stack.
     """
     noisy, child, level, weight, ranked, prefix, guess, stack = tables
     # The height is 1 for leaves and 2 for nodes directly above them, both of which have closed forms.
@@ -506,7 +507,7 @@ def relax_counts(
 
 
 def _largest_factor(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the largest scaling factor at which the search fits into 64-bit integers, or 0 if there is none.
+    """Return the largest scaling factor at which the search does not overflow 64-bit integers, or 0 if there is none.
 
     The scaling factor is the largest level weight multiplied by the number of grid points per group.
 
@@ -522,7 +523,7 @@ def _largest_factor(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the largest integer level weight, at most 2**20, at which the search fits into 64-bit integers.
+    """Return the largest integer level weight, at most 2**20, at which the search does not overflow 64-bit integers.
 
     Args:
         tree: The region tree.

@@ -1,7 +1,7 @@
 """Projection onto values that add up over the tree and satisfy constraints within each region, by ADMM.
 
-The optimality gap is proved. The projection is onto the intersection of two convex sets, onto each of which it is cheap
-to project:
+The optimality gap is proved. The projection is onto the intersection of two convex sets. Projecting onto each set
+individually is cheap:
 
 * *tree*: each region equals the sum of its children, size by size. The projection is weighted least squares.
 * *rows*: the row of values of each region r, whose total is G_r, is constrained. With ``"monotone"`` (Model 2 with

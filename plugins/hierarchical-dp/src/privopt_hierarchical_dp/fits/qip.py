@@ -5,10 +5,10 @@ centre, such as the result of a fast method. Between these close bends, the func
 twice as far away as the previous one, and at integers the function is at most the squared distance. A solution between
 the close bends is therefore optimal. Any other solution becomes the new centre, and the program is solved again.
 
-Variables are differences from the centre, and costs are differences from the cost at the centre. The reason is that
-solvers have relative tolerances, so that they could not resolve a difference of 1 next to counts of millions. Large
-inputs are rejected. For these, :mod:`.half_prices` solves Model 1 exactly, and :mod:`.projection` provides a lower
-bound for Model 2.
+Variables are differences from the centre, and costs are differences from the cost at the centre. This is because
+solvers have relative tolerances and could not resolve a difference of 1 between counts in the millions. Large inputs
+are rejected. For these, :mod:`.half_prices` solves Model 1 exactly, and :mod:`.projection` provides a lower bound for
+Model 2.
 """
 
 from __future__ import annotations

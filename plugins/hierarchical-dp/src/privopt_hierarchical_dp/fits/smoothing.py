@@ -1,4 +1,4 @@
-"""A fit of cumulative counts level by level, which uses the parent's distribution as a prior for each region.
+"""A level-by-level fit of cumulative counts that uses the parent's distribution as a prior for each region.
 
 Unlike Model 2 (:mod:`.chain`), this fit relies on regions being similar to their parent (borrowing strength). Let a
 child have the public total G_c, and its parent the total G_p and the already released counts n_s. The child's expected
@@ -34,11 +34,11 @@ __all__ = ["PRIOR_SQUARE", "heterogeneity", "smooth_down"]
 
 
 PRIOR_SQUARE = 0.02
-"""The value of h^2 in the absence of information, which is a standard deviation of about 14 %, as between counties."""
+"""The value of h^2 in the absence of information, for a standard deviation of about 14 %, as between counties."""
 _MAX_SWEEPS = 40
 """The maximum number of ADMM steps for the children of one parent."""
 _NEAR_SHARE = 0.1
-"""The relative distance between sizes up to which the root's counts are averaged."""
+"""The maximum relative distance between sizes over which the root's counts are averaged."""
 _ROOT_SQUARE = 0.03
 """The value of h^2 at the root, which describes deviations from averages over nearby sizes."""
 
