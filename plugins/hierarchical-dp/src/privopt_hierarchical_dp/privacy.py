@@ -1,4 +1,4 @@
-"""The privacy guarantees of the methods, certified by the exact sum of the budgets that their noise spends."""
+"""Privacy guarantees of the methods, certified by exactly adding up the budgets spent by their noise."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Certify that the noise spends at most the total budget, and at most the share of each table on each level.
+        """Certify that the noise spends at most the total budget, and at most its share for each table and level.
 
         The amount spent is computed exactly from the noise scales stated with the noisy values. A single release cannot
         prove that the noise was drawn with these scales.
@@ -70,7 +70,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
 @frozen(kw_only=True)
 class PublishedChain(PrivacyConstraint[HierarchyRelease]):
-    """The privacy constraint of the chain of section 9.2 of the paper, which guarantees nothing.
+    """A constraint that guarantees nothing, for the chain in section 9.2 of the paper.
 
     As printed in the paper, the chain does not satisfy the epsilon that is claimed for it.
 
@@ -82,7 +82,7 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """A guarantee of kind ``"none"``, whose statement explains why the chain is not private at its epsilon."""
+        """A guarantee of kind ``"none"``, with a statement that explains why the chain does not satisfy its epsilon."""
         return Guarantee(
             kind="none",
             statement=(

@@ -158,7 +158,7 @@ class Privacy:
         }
 
     def check_keys(self, file: str) -> None:
-        """Check that the budget and household keys are those that the privacy notion and the relation require.
+        """Check that the budget and household keys match the privacy notion and the neighbouring relation.
 
         Args:
             file: The name of the problem file, for error messages.
@@ -237,7 +237,7 @@ class PlanSettings:
 
 @frozen(kw_only=True)
 class PublishRules:
-    """The ``[publish]`` table of a problem file: the rules by which noisy cells are marked for readers."""
+    """The ``[publish]`` table of a problem file: the rules for marking noisy cells for readers."""
 
     coefficient_of_variation: Fraction | None = key(
         default=None,
@@ -262,7 +262,7 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation, with the exact levels, size classes and largest household on which it depends."""
+        """The neighbouring relation, with the exact levels, size classes and largest household that it depends on."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,

@@ -25,13 +25,13 @@ __all__ = [
 ]
 
 KEEP: Final = "keep"
-"""The value of the key ``totals`` that makes values and regions named like totals count as ordinary ones."""
+"""The value of the key ``totals`` that treats values and regions named like totals as ordinary ones."""
 
 _CODE: Final = r"^0*([0-9]+)(?:\.0*)?$"
 """A regular expression for a code: an integer, possibly with leading zeros or zeros after the decimal point."""
 
 _UNUSUAL: Final = r"[^!-~ ]|  "
-"""A regular expression for a character that is neither a space nor visible ASCII, or for two spaces.
+"""A regular expression for a character that is neither a space nor visible ASCII, or for two spaces in a row.
 
 If two names look alike, it matches at least one of them.
 """
@@ -84,7 +84,7 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
 
 
 def warn_of_alike_regions(tree: Tree) -> list[str]:
-    """Return warnings about regions that are probably the same region, with its name written in different ways.
+    """Return warnings about regions that are probably one and the same, with its name spelled in different ways.
 
     These are regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
     """
@@ -147,8 +147,8 @@ def _own_names(names: pl.Series) -> pl.Series:
 def _find_unusual_names(tree: Tree) -> list[str]:
     """Return the names that might be confused with others.
 
-    These are the names that contain easily overlooked characters, and the names that look like them. All other names
-    differ from one another in visible characters, so no two of them look alike.
+    These are the names with easily overlooked characters, and any other names that look like one of those. The
+    remaining names differ from one another in visible characters, so no two of them look alike.
     """
     names = pl.concat(tree.columns)
     is_unusual = names.str.contains(_UNUSUAL)

@@ -149,7 +149,7 @@ def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) ->
 
     Args:
         prefixes: The prefixes of the paths, by length.
-        levels: The regions on each level with their last names, which are empty for repeated leaves.
+        levels: The regions on each level, with the last name in each region's path. It is empty for repeated leaves.
         file: The file from which the paths were read, for error messages.
 
     Raises:

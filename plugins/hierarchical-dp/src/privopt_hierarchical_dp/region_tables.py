@@ -18,7 +18,7 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["Cells", "Form", "Layout", "read_rows", "write_rows"]
 
 ROWS_AT_ONCE: Final = 1_000_000
-"""The approximate number of a table's rows that are in memory at once while it is written."""
+"""The approximate number of rows held in memory at once while a table is written."""
 
 Cells: TypeAlias = Mapping[str, Sequence[str] | Sequence[int]]
 """The columns that identify the cells of a region, with one entry per cell."""
@@ -57,7 +57,7 @@ class Form:
 
     @property
     def prefix(self) -> str:
-        """The prefix that the names of the table's arrays have in ``noisy.npz``."""
+        """The prefix for the names of the table's arrays in ``noisy.npz``."""
         return f"{self.name}." if self.name else ""
 
     def cell(self, number: int) -> str:

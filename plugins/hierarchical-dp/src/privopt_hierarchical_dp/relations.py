@@ -66,7 +66,7 @@ RELATIONS: Final = {
     "groups": "one group of any size appears or vanishes",
     "replaced": "one household is replaced by another in its region",
 }
-"""The difference between neighbouring inputs under each relation, which is the scope of a guarantee."""
+"""The difference between neighbouring inputs under each relation. It is also the scope of a guarantee."""
 
 
 @frozen(kw_only=True)
@@ -118,7 +118,7 @@ class Relation:
     def unit(self) -> str:
         """The unit of the budget, which names the relation.
 
-        In this way, ledgers never add up budgets that do not compose. For example, budgets under ``sizes`` do not
+        This keeps ledgers from adding up budgets that do not compose. For example, budgets under ``sizes`` do not
         compose with those under other relations, because the guarantee under ``sizes`` does not cover the totals that
         are published exactly. These totals are numbers of groups, or numbers of units if size 0 is a class.
         """
@@ -228,7 +228,7 @@ PROMISES: Final = {
     "replaced by another one of at most {m} in its region. A person who joins or leaves a household is covered by "
     "that. {larger} Not covered: a household that appears, vanishes or moves to another region.",
 }
-"""Sentences on neighbouring inputs, on larger changes and on changes that are not covered, by relation.
+"""For each relation, sentences on neighbouring inputs, on larger changes and on changes that are not covered.
 
 :meth:`Relation.statement` fills in the placeholders in braces.
 """
@@ -238,7 +238,10 @@ MISSING: Final = {
     False: "Not covered: a group that appears or vanishes, which includes the step between one individual and none, "
     "since size 0 is no class here.",
 }
-"""Sentences on changes that are not covered if numbers of groups are exact, by whether size 0 is a class."""
+"""Sentences on changes that are not covered if numbers of groups are exact.
+
+The key says whether size 0 is a class.
+"""
 REGIONS: Final = (
     "Regions' names are public, and which of them the input lists: list all that could have groups, those without too."
 )
@@ -316,8 +319,8 @@ class TableRelation:
     Attributes:
         scope: A description of the difference between neighbouring inputs, in words.
         unit: The unit of the budget.
-        sensitivity: The largest L1 distance between one table's counts on one level for two neighbouring inputs or, for
-            Gaussian notions, the largest squared L2 distance.
+        sensitivity: The sensitivity of one table's counts on one level: the largest L1 distance between two
+            neighbouring inputs or, for Gaussian notions, the largest squared L2 distance.
         exact: The number of levels, from the root down, whose totals are public. None if all totals are public.
         promise: Sentences that tell readers which inputs are neighbours, and what the privacy loss is for larger
             changes.
@@ -412,7 +415,7 @@ COUNTED_AGAIN: Final = {
     "zcdp": "A person who is counted k times, such as once for each trip, costs k^2 rho.",
     "approx-dp": "A person who is counted k times, such as once for each trip, costs k epsilon and over k delta.",
 }
-"""The privacy loss of a person who is counted as several individuals of a table, by notion."""
+"""For each privacy notion, a sentence on the privacy loss of a person counted as several individuals of a table."""
 
 
 EXACT_HOUSEHOLDS: Final = (
@@ -420,7 +423,7 @@ EXACT_HOUSEHOLDS: Final = (
     "another one of as many persons in its leaf region; so persons who change values are covered, but not one who "
     "joins or leaves."
 )
-"""The promise about replaced households if totals are exact."""
+"""The promise text for replaced households when totals are exact."""
 TABLE_RELATIONS: Final = {
     "individuals": TableRelation(
         scope="one individual joins or leaves",
@@ -462,7 +465,7 @@ TABLE_RELATIONS: Final = {
         is_of_households=True,
     ),
 }
-"""The relations by their names in ``[privacy] relation``.
+"""The relations, by their names in ``[privacy] relation``.
 
-:meth:`TableRelation.of_households` completes ``replaced``.
+The entry ``replaced`` is incomplete until :meth:`TableRelation.of_households` fills it in.
 """

@@ -43,11 +43,14 @@ NOISY: Final = "noisy.npz"
 """The name of the file that contains the noisy values, the noise scales and the exact totals."""
 LEVELS: Final = "level_{}"
 TOTALS: Final = "totals_{}"
-"""Templates for names of arrays in noisy.npz, which lack the level. A table's name, if any, precedes LEVELS."""
+"""Templates for names of arrays in noisy.npz. The placeholder stands for the level.
+
+The table's name, if it has one, is prepended to ``LEVELS``.
+"""
 SPLIT: Final = ("split_levels", "split_tables")
 """The names of the arrays of budget shares in noisy.npz. They are absent if the problem file determines the shares."""
 PUBLICATION: Final = "publish"
-"""The folder of the tables for readers, in which cells that are too noisy are marked or suppressed."""
+"""The folder with the tables for readers, where cells that are too noisy are marked or suppressed."""
 ENDS: Final = ("low", "high")
 """The names of the columns with the lower and upper ends of the intervals."""
 ERRORS: Final = "l1_error_by_table_and_level"
@@ -324,7 +327,8 @@ def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
         The shares of the levels and of the tables, or None if both arrays are missing.
 
     Raises:
-        InputError: Only one of the two arrays exists, or shares are not non-negative rationals that add up to 1.
+        InputError: Only one of the two arrays exists, or the shares are invalid. Valid shares are non-negative
+            rationals that add up to 1.
     """
     if all(block is None for block in texts):
         return None

@@ -46,15 +46,15 @@ SCOPES_IN_WORDS: Final = {
     "one individual moves one existing group by one size": "one person belongs to a group that exists without them",
     "one individual joins or leaves": "one individual is in the data",
 }
-"""Plain wordings of some scopes, for the headline, whose readers may not know the technical terms."""
+"""Plain wordings of some scopes for the headline, because its readers may not know the technical terms."""
 SHOWN_ROWS: Final = 10_000
-"""The maximum number of rows shown of a table. If there are more, the page says so and names the file."""
+"""The maximum number of rows to show from a table. If there are more, the page says so and names the file."""
 SHOWN_CELLS: Final = 60
 """The maximum number of cells in a table that is drawn as a bar chart."""
 UPRIGHT_CHARACTERS: Final = 10
 """The maximum number of characters in a label that still fits when it is rotated by 90 degrees."""
 NARROW_SHARE: Final = 2e-4
-"""Regions narrower than this fraction of the tree's width are not drawn."""
+"""The fraction of the tree's width below which a region is too narrow to be drawn."""
 
 
 @use_theme
@@ -144,7 +144,7 @@ def cells_figure(release: HierarchyRelease, number: int) -> Figure:
 
 
 def _heading_of(form: Form) -> str:
-    """Return the heading for a table: its name in the problem file or, by default, its title with a capital letter."""
+    """Return the heading for a table: its name in the problem file or, by default, its capitalised title."""
     return form.name or form.title[:1].upper() + form.title[1:]
 
 

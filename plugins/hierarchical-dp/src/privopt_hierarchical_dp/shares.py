@@ -27,9 +27,9 @@ Split: TypeAlias = tuple[Fraction, ...]
 """The shares of one block as exact fractions."""
 
 START_SHARE: Final = 0.9
-"""The weight of a corner, or of the current shares, in its average with the even split, where a descent starts."""
+"""The weight of a corner (or of the current shares) when it is averaged with the even split to start a descent."""
 DIFFERENCE: Final = 1e-8
-"""The step in a share's logarithm for the finite differences that approximate a gradient."""
+"""The step size, in the logarithm of a share, for approximating a gradient by finite differences."""
 SHARE_PARTS: Final = 1000
 """The number of parts into which the budget is divided: proposed shares are multiples of 1 / SHARE_PARTS."""
 

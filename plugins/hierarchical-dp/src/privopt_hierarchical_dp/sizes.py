@@ -55,14 +55,14 @@ BOUNDS: Final = {
     True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
     False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
 }
-"""The sentence on public bounds, depending on whether neighbouring inputs always have the same numbers of groups."""
+"""The sentence on public bounds. The key says whether neighbouring inputs always have the same numbers of groups."""
 EXACT_BOUNDS: Final = (
     " Bounds on numbers of groups are public. Inputs whose exact numbers contradict them are refused, with all that "
     "are alike; numbers that are not exact are moved into them, whether or not the input is within."
 )
 """The sentence on public bounds if neighbouring inputs have the same numbers of groups on some levels only."""
 PROGRAM_SCALE: Final = 1 << 20
-"""The largest noise scale allowed for integer programs. With wider noise, its squares would not be exact in doubles."""
+"""The largest noise scale allowed for integer programs. Squares of wider noise would not be exact in doubles."""
 
 
 def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
@@ -210,7 +210,7 @@ class SizesDesign(Design):
 
     @property
     def default_split(self) -> tuple[Split, Split]:
-        """The default split of the budget: the method's default shares of the levels, and all of it for one table."""
+        """The default budget split: the method's default level shares, and the whole budget for the only table."""
         return normalize_shares(default_shares(self.method, self.tree.depth)), (Fraction(1),)
 
     @property
@@ -326,14 +326,14 @@ class SizesDesign(Design):
         return evolve(fitted, counts=[fitted.counts], lower_bound=bound)
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Fit the noisy values of a release again, and return the lower bound on the loss that this fit proves.
+        """Refit the noisy values of a release, and return the lower bound on the loss proved by this fit.
 
         Args:
             release: The release to check.
             how: The options for the fit.
 
         Returns:
-            The lower bound, which is None if the method proves none, and whether the fit is proved to be optimal.
+            The lower bound (None if the method proves none), and whether the fit is proved to be optimal.
         """
         # The root's total is taken from the release, because an estimate halfway between two integers may be rounded
         # differently on another machine, which would change the bound.

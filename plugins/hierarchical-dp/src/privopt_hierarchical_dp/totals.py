@@ -1,4 +1,4 @@
-"""Estimate the totals of regions (their numbers of groups) for problems in which they are not public.
+"""Estimate the totals of regions (their numbers of groups) when these totals are not public.
 
 Totals are estimated from the noisy values before the fit and passed to the method, so a release is still consistent and
 non-negative. The total of the whole hierarchy is the unbiased least-squares estimate from all levels. By contrast, the

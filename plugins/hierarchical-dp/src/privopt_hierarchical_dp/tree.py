@@ -25,7 +25,7 @@ __all__ = ["Regions", "Tree", "add_up", "past_sums", "sum_axes", "sum_squares"]
 N = TypeVar("N", bound=np.number[Any])
 """The numeric type of an array."""
 LARGEST_SUM: Final = 2.0**61
-"""If absolute values add up to less than this, any sums of the values and differences of sums fit into 64 bits."""
+"""If absolute values add up to less than this, sums of any of the values and differences of sums fit in 64 bits."""
 
 
 def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
@@ -246,7 +246,7 @@ class Tree:
                 then a leaf.
 
         Returns:
-            The tree, and for each level an array with the position in the tree of each given region.
+            The tree, and for each level an array with the tree position of each given region.
         """
         new = [~is_repeated for _, _, is_repeated in levels]
         # Names are compared only here. The order within each level follows from these ranks.

@@ -40,13 +40,13 @@ from privopt_metric_dp.solvers.exponential import exponential
 __all__ = ["CentralSearch", "clients_of", "terms_of"]
 
 EPSILON_SLACK: Final = 1e-7
-"""The share of epsilon that the program leaves unused, so that repairs need not change entries that users share."""
+"""The share of epsilon that the program leaves unused, so that repairs need not change entries shared by users."""
 COEFFICIENT_BYTES: Final = 64.0
-"""The memory in bytes per matrix entry for the distances and costs in the packages, before the program is built."""
+"""The memory for the packages' distances and costs before the program is built, in bytes per matrix entry."""
 SHARE_OF_TIME: Final = 0.15
-"""The share of the remaining time for a fallback, one matrix for all records, before the program is solved."""
+"""The share of the remaining time to spend on a fallback (one matrix for all records) before solving the program."""
 LARGEST_MATRIX: Final = 4_000_000
-"""The largest number of entries, records times outputs, for which an optimal fallback matrix is computed."""
+"""The largest number of entries (records times outputs) for which an optimal fallback matrix is computed."""
 
 
 def clients_of(
@@ -194,7 +194,7 @@ class CentralSearch:
         """Send the users' packages to the server, and return its solution of CLR-Geo, the joint program for all users.
 
         Raises:
-            NotBegunError: The program or the packages do not fit into memory.
+            NotBegunError: The program or the packages do not fit in memory.
             StoppedError: No solution was found in time.
         """
         data, context = self.problem.data, self.context
@@ -251,7 +251,7 @@ class CentralSearch:
         self.incumbent.offer(solution.method, candidate=z, value=self.evaluate_loss(z))
 
     def evaluate_loss(self, candidate: Sequence[Answer] | Floats) -> float:
-        """Return the average over all users of the expected loss of the row from which the user would report.
+        """Return the expected loss of the row that a user would report from, averaged over all users.
 
         Args:
             candidate: The server's answers, one per user, or a common (U, K) matrix with one row for each record in
@@ -273,14 +273,14 @@ class CentralSearch:
         """Repair and certify a candidate, and return its loss and the resulting release.
 
         Under a time limit, this method also computes the measures that are due at the end of a run and discards them.
-        The incumbent times the call, and thus learns how much time to reserve for the end of the run.
+        The incumbent times the call to learn how much time to reserve for the end of the run.
 
         Args:
             candidate: The server's answers, one per user, or a common (U, K) matrix with one row for each record in
                 ``self.records``.
 
         Returns:
-            The mean loss of the rows from which users report, and the release.
+            The mean loss of the rows that users report from, and the release.
 
         Raises:
             CertificationError: No repair satisfies the guarantee.

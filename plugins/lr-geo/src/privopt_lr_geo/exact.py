@@ -1,12 +1,12 @@
 """The ``exact`` method: metric DP between all records on the map, without uploads.
 
-The server publishes column weights, one number x_s for each column s, from which each user computes its row. The
+The server publishes column weights, one number x_s for each column s, and each user computes a row from them. The
 weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is), D_is is the path distance between records i
 and s, and the rate is slightly below epsilon (:mod:`privopt_lr_geo.star_weights`).
 
-If the equation has no positive solution, or if its loss misses the requested gap, the server publishes the optimal
-mechanism instead. It has to publish the whole matrix, because a request for a single row would reveal the user's
-position. If computing the optimum takes too long, positive weights at a smaller rate are used.
+If the equation has no positive solution, or if the solution's loss is not within the requested gap, the server
+publishes the optimal mechanism instead. It has to publish the whole matrix, because a request for a single row would
+reveal the user's position. If computing the optimum takes too long, positive weights at a smaller rate are used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ else:
 __all__ = ["ExactSearch", "certified_pairs", "population_loss", "search_seconds"]
 
 LARGEST_MATRIX: Final = 36_000_000
-"""The largest number of entries, records times outputs, for which the optimum and a lower bound are computed.
+"""The largest number of entries (records times outputs) for which the optimum and a lower bound are computed.
 
 A lower bound requires a tree over all records for each output. Above this number, both are computed only if no column
 weights were found.
@@ -55,7 +55,7 @@ At the end of a run, the matrix is repaired and certified, and the release is wr
 this took 0.7 to 1.0 times as long, both with 10 users and with all records as users.
 """
 MANY_CHECKS: Final = 20_000_000_000
-"""The largest number of checks, pairs times outputs, at which every required pair is certified.
+"""The largest number of checks (pairs times outputs) for which every required pair is certified.
 
 Above it, only a subset of the pairs that implies all others is certified.
 """
@@ -87,7 +87,7 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
 
 
 def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -> float | None:
-    """Return how many seconds a search may take if time must remain to certify, write and read back its result.
+    """Return how many seconds a search may take while leaving time to certify, write and read back its result.
 
     Args:
         incumbent: The incumbent. It must already have certified a candidate, because the estimate is based on the time
@@ -218,10 +218,10 @@ class ExactSearch:
         )
 
     def columns_do(self, bound: float | None) -> bool:
-        """Return whether column weights have been found whose loss is within the requested optimality gap.
+        """Return whether there are column weights with a loss within the requested optimality gap.
 
-        The loss is compared with the proved bound and with the smallest loss that was certified or that a solver
-        promised for a candidate. It is enough for it to be within the gap of either.
+        The loss must be within the gap of the proved bound or of the smallest loss known. The latter is the smallest
+        loss that was certified or that a solver promised for a candidate.
 
         Args:
             bound: The proved lower bound on the loss, or None if there is none.
@@ -242,7 +242,7 @@ class ExactSearch:
         return population_loss(all_rows, self.data), all_rows
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, None]:
-        """Return the lower bound that dual multipliers prove, rounded down, and None, because no proof is stored.
+        """Return the lower bound proved by dual multipliers, rounded down, and None because no proof is stored.
 
         Args:
             proof: The multipliers for the pairs in ``data.needed``, a subset of the required pairs that implies the

@@ -29,6 +29,10 @@ class MeanOfUsers(UtilityLoss[LRGeoRelease]):
     unit: str = ""
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the loss of a release in the unit of the costs. Its weights must sum to 2**63 in each row."""
+        """Return the loss of a release, in the same unit as the costs.
+
+        Args:
+            release: The release. In each row, its weights must sum to 2**63.
+        """
         rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
         return math.fsum(rows.tolist()) / TOTAL / len(rows)

@@ -1,4 +1,4 @@
-"""LR (locally relevant) sets, which contain the records near a user and the required pairs among them.
+"""Locally relevant (LR) sets: the records near each user, and the required pairs among them.
 
 Sections 3 and 4.1 of Qiu et al., PoPETs 2025, define them.
 """
@@ -88,7 +88,7 @@ class LRSet:
 
     Attributes:
         user: The index of the user's record on the map.
-        records: (n,) The indices on the map of the records in the set, in ascending order.
+        records: (n,) The map indices of the records in the set, in ascending order.
         user_row: The position of the user's record in ``records``.
         pairs: (P, 2) The required pairs inside the LR set, as positions in ``records``.
         lengths: (P,) The distance between the two records of each pair.
@@ -160,7 +160,7 @@ def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
 
 
 def reach_of(data: MetricData, records: Ints) -> Floats:
-    """Return an (n, K) array of distances from records to outputs that satisfy the triangle inequality.
+    """Return distances from records to outputs, adjusted if necessary to satisfy the triangle inequality.
 
     The distances from two records to an output then differ by at most the distance between the records. Distances
     between points and along roads always have this property. Distances from a table may lack it, so they are replaced
@@ -170,6 +170,9 @@ def reach_of(data: MetricData, records: Ints) -> Floats:
     Args:
         data: The map with its required pairs.
         records: (n,) The indices of the records.
+
+    Returns:
+        An array of shape (n, K).
     """
     if not _is_table(data):
         return data.metric.to_outputs(records)

@@ -29,7 +29,7 @@ from privopt_metric_dp.space.places import places_at_most
 __all__ = ["LRGeo"]
 
 ATTACKED_USERS: Final = 50
-"""The largest number of users whose packages the audit attacks."""
+"""The maximum number of users whose packages are attacked in the audit."""
 
 
 class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):

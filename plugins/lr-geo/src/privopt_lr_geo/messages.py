@@ -110,7 +110,7 @@ class Request:
     """A user's request for the part of the cost reference table inside a circle (Proposition 4.3).
 
     Attributes:
-        centre: The index on the map of the record at the centre, which is drawn at random from the user's LR set.
+        centre: The map index of the record at the centre, which is drawn at random from the user's LR set.
         radius: The radius in the problem's unit of distance.
     """
 

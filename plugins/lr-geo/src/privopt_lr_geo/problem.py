@@ -129,12 +129,15 @@ def _conceal_user(fault: Fault) -> Fault:
 
 
 def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: MetricData, faults: Faults) -> Ints:
-    """Return the (M,) indices of the users' records in ascending order.
+    """Return the indices of the users' records in ascending order.
 
     Args:
         declared_users: The value of the ``users`` key: "all", a tuple of ids, or a number of random records.
         data: The map on which the users are looked up.
         faults: The collection to which faults are added, for example for users that are unknown or listed twice.
+
+    Returns:
+        An array of shape (M,).
     """
     count, file, where = len(data.records), data.file, "lr-geo.users"
     if isinstance(declared_users, RandomUsers):

@@ -135,8 +135,8 @@ def program_bytes(central: Central) -> float:
 def assemble(packages: Sequence[Package], terms: Terms) -> Central:
     """Combine the users' packages into one program.
 
-    The time per user is proportional to the number of outputs times the number of pairs that the triangle inequality
-    does not make redundant.
+    The time per user is proportional to the number of outputs times the number of pairs that are not made redundant by
+    the triangle inequality.
 
     Args:
         packages: One package per user.
@@ -295,9 +295,9 @@ def central_model(central: Central) -> Model:
 
 
 def _make_lookup(rows: Ints, budgets: Floats, width: int) -> Any:
-    """Return a function from two arrays of entry indices, e and h, to the budget of each pair (e, h).
+    """Return a function that maps two arrays of entry indices, e and h, to the budget of each pair (e, h).
 
-    The modelling language takes such a function for a parameter that is defined only for some pairs.
+    The modelling language accepts such a function for parameters that are defined only for some pairs.
 
     Args:
         rows: (R, 2) The pairs of entries that have a budget.

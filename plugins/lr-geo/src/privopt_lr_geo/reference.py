@@ -28,7 +28,7 @@ from privopt_metric_dp.space.roads import Roads
 __all__ = ["LARGEST_BYTES", "Cells", "Places", "ReferenceTable", "grid_of"]
 
 LARGEST_BYTES: Final = 4e9
-"""The largest size in bytes of an extract from the table, or of the travel distances to compute it from."""
+"""The maximum size in bytes of a table extract, or of the travel distances from which it is computed."""
 
 
 def _travel_loss(problem: LRGeoInstance) -> TravelCost:
@@ -117,7 +117,7 @@ class Cells:
     """The C cells of the public grid that are in use, and how they are connected to the P places.
 
     Attributes:
-        coordinates: (C, 2) The cells' centres, in the unit of the places' coordinates.
+        coordinates: (C, 2) The cells' centres, in the same unit as the places' coordinates.
         node: (C,) The index of the place to which each centre is connected by a straight line.
         access: (C,) The length of this line in km.
         nearest: (P,) The index of the cell whose centre is nearest to each place.
@@ -150,7 +150,7 @@ class Cells:
 
         Args:
             places: The public places.
-            centres: (C, 2) The cells' centres, in the unit of the places' coordinates.
+            centres: (C, 2) The cells' centres, in the same unit as the places' coordinates.
         """
         from scipy.spatial import cKDTree
 
@@ -169,13 +169,14 @@ class Cells:
 
 
 def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
-    """Return the grid's south-west corner and the side lengths of its cells, in the unit of the places' coordinates.
-
-    Both are arrays of shape (2,).
+    """Return the grid's south-west corner and the side lengths of its cells.
 
     Args:
         places: The public places, all of which the grid must cover.
         cell_km: The side length of a cell in km.
+
+    Returns:
+        Two arrays of shape (2,), in the same unit as the places' coordinates.
     """
     points, step = places.coordinates, np.array([cell_km, cell_km])
     if places.is_geographic:

@@ -1,4 +1,4 @@
-"""LR-Geo's release, the users' rows with either their private matrices or the exact method's public numbers."""
+"""LR-Geo's release: the users' rows, with either their private matrices or the exact method's public numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["PUBLIC", "LRGeoRelease", "MatricesOnDemand", "PublicNumbers"]
 PUBLIC: Final = "public.npz"
 MATRICES: Final = "matrices"
 LONGEST_NAME: Final = 240
-"""The largest length in bytes of an encoded id in a file name. File systems allow 255 with the extension."""
+"""The maximum length in bytes of an encoded id in a file name. File systems allow 255 bytes with the extension."""
 
 
 def private_file_name(user: str) -> str:
@@ -45,7 +45,7 @@ def private_file_name(user: str) -> str:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class PublicNumbers:
-    """The numbers that the exact method publishes, which are either column weights or a whole matrix.
+    """The numbers published by the exact method, which are either column weights or a whole matrix.
 
     Each user computes a row from them.
 
@@ -69,13 +69,17 @@ class PublicNumbers:
         return whole_matrix(self.columns, PathDistances(self.data).rows)
 
     def row(self, record: int) -> Unsigned:
-        """Return the (K,) row for one record, computed as a user would. It equals the row in ``all_rows``."""
+        """Return the row for one record, computed as a user would.
+
+        Returns:
+            An array of shape (K,). It equals the row in ``all_rows``.
+        """
         if self.columns is None:
             return np.asarray(self.all_rows[record])
         return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
 
     def write(self, folder: Path) -> None:
-        """Write ``public.npz`` to a folder, with either the column weights, their rate and cap, or the whole matrix."""
+        """Write ``public.npz`` to a folder, with the whole matrix or with the column weights and their rate and cap."""
         columns = self.columns
         if columns is None:
             np.savez(folder / PUBLIC, weights=self.all_rows)
@@ -124,7 +128,7 @@ class PublicNumbers:
 class MatricesOnDemand(Mapping[str, MatrixRelease]):
     """A mapping from user ids to the users' matrices, each of which is taken from a common matrix on access.
 
-    The matrices are not stored, because they might not all fit into memory at once.
+    The matrices are not stored, because they might not all fit in memory at once.
 
     Attributes:
         data: The map, which provides the ids of records and outputs.

@@ -29,7 +29,7 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["LRGeoReporting"]
 
 SHOWN_USERS: Final = 200
-"""The largest number of users whose LR sets are marked on the map, and of uploads that are listed in a table."""
+"""The maximum number of users whose LR sets are marked on the map, and of uploads listed in a table."""
 
 
 class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
@@ -161,17 +161,20 @@ def _pick_user(problem: LRGeoInstance) -> int:
 
 
 def _users_losses(problem: LRGeoInstance, z: Floats) -> Floats:
-    """Return the (M,) expected losses of the users, in the unit of the costs.
+    """Return the expected loss of each user.
 
     Args:
         problem: The problem with its M users.
         z: (M, K) The probability of each output for each user.
+
+    Returns:
+        An array of shape (M,), in the same unit as the costs.
     """
     return np.asarray(np.einsum("ik,ik->i", z, problem.data.cost[problem.users]))
 
 
 def _place_layouts(data: MetricData) -> Any:
-    """Return a sequence of plot layouts, whose first item is for the records and whose last item is for the outputs.
+    """Return a sequence of plot layouts, with the one for the records first and the one for the outputs last.
 
     If the outputs are the records, there is a single layout, which is both the first and the last item.
     """

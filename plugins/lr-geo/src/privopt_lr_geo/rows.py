@@ -2,7 +2,7 @@
 
 There is one column s for each record, with a weight x_s. Before columns are merged, entry s of row i is proportional to
 x_s exp(-min(rate D_is, cap)), where D_is is the path distance between records i and s. Each column is then assigned to
-an output, which it is said to serve and which gets the column's probability.
+an output, which receives the column's probability. The column is said to serve this output.
 
 The guarantee follows from three properties. The ``rate`` is slightly below epsilon, |D_is - D_js| is at most the
 distance d_ij between records i and j, and rows sum to nearly one before they are scaled to 2**63. Corresponding entries
@@ -34,7 +34,7 @@ _LN2_HEAD: Final = 6.93147180369123816490e-01
 _LN2_TAIL: Final = 1.90821492927058770002e-10
 """ln 2 minus its leading bits."""
 _TERMS: Final = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
-"""The coefficients of the Taylor polynomial of exp with degree 14, from the highest power down."""
+"""The coefficients of the degree-14 Taylor polynomial of exp, from the highest power down."""
 
 
 MAX_EXPONENT: Final = 700.0
@@ -66,7 +66,7 @@ def steady_exp(x: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class ColumnWeights:
-    """The column weights that the exact method publishes, from which users compute their rows.
+    """The column weights published by the exact method, from which users compute their rows.
 
     Attributes:
         weights: (N,) The non-negative weight x of each column.
@@ -84,10 +84,13 @@ class ColumnWeights:
     cap: float
 
     def rows(self, distances: Floats) -> Unsigned:
-        """Compute the (B, K) integer weights of B records' rows, each of which sums to 2**63.
+        """Compute the integer weights of the rows of B records. Each row sums to 2**63.
 
         Args:
             distances: (B, N) The path distances from the B records to all records, which may be infinite.
+
+        Returns:
+            An array of shape (B, K).
         """
         columns = steady_exp(-capped_products(distances, self.rate, self.cap)) * self.weights
         z = np.zeros((len(columns), self.outputs))
@@ -105,9 +108,12 @@ class ColumnWeights:
 
 
 def _round_row(row: Floats) -> Unsigned:
-    """Scale a (K,) row of doubles to integers that sum to 2**63.
+    """Scale a row of doubles to integers that sum to 2**63.
 
     Entries are rounded down, and the largest entry absorbs the remainder.
+
+    Args:
+        row: (K,) The row to scale.
     """
     rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
     # The products may have been rounded up, so the sum can exceed 2**63. In this case, arithmetic modulo 2**64
@@ -119,11 +125,14 @@ def _round_row(row: Floats) -> Unsigned:
 
 
 def whole_matrix(public: ColumnWeights, distances: Callable[[Ints], Floats]) -> Unsigned:
-    """Compute the (N, K) rows for all records exactly as users do from the published weights.
+    """Compute the rows for all records, exactly as users do from the published weights.
 
     Args:
         public: The published column weights.
         distances: A function that takes B record indices and returns their (B, N) path distances to all records.
+
+    Returns:
+        An array of shape (N, K).
     """
     count = len(public.weights)
     rows, records = np.empty((count, public.outputs), dtype=np.uint64), np.arange(count)

@@ -47,7 +47,7 @@ class ProgramSolution:
 
     Attributes:
         answers: One answer per package, with rows in the package's order.
-        value: The objective value of CLR-Geo, in the unit of the packages' costs.
+        value: The objective value of CLR-Geo, in the same unit as the packages' costs.
         lower_bound: The proved lower bound on the objective, or None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
         solver: The solver's name, version and number of iterations.

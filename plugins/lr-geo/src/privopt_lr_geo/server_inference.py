@@ -1,4 +1,4 @@
-"""Attacks with which a curious server can locate users from their uploads.
+"""Attacks that a curious server can use to locate users from their uploads.
 
 They often succeed, although sections 4.2 and 4.7 of Qiu et al., PoPETs 2025, claim that the server cannot do this (see
 "What is corrected" in docs/papers/lr-geo.md).
@@ -23,7 +23,7 @@ __all__ = ["attack_server"]
 DISTANCE_TOLERANCE: Final = 1e-9
 """The relative difference up to which two distances count as equal."""
 TABLED_ENTRIES: Final = 16_000_000
-"""The largest number of entries, records times outputs, at which the fingerprint attack is run."""
+"""The largest number of entries (records times outputs) for which the fingerprint attack is run."""
 
 
 def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Client]) -> dict[str, float | None]:

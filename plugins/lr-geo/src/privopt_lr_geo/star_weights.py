@@ -38,7 +38,7 @@ LEAST_CAP: Final = 14.0
 RATE_HALVINGS: Final = 7
 """The number of bisection steps in the search for the rate."""
 LEAST_WEIGHT: Final = 1e-4
-"""Columns with a weight of at most this value are dropped when positive weights are computed."""
+"""The largest weight at which a column is dropped when positive weights are computed."""
 
 
 def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWeights:
@@ -161,13 +161,16 @@ def _min_log_ratio(data: MetricData) -> float:
 
 
 def _positive_weights(kernel: Floats) -> Floats:
-    """Find (N,) weights x >= 0 for which the entries of ``kernel @ x`` are close to 1.
+    """Find weights x >= 0 for which the entries of ``kernel @ x`` are close to 1.
 
     Columns are dropped and given the weight 0 until the system for the remaining columns has a positive solution. If no
     column remains, all weights are 1 / N, and ``kernel @ x`` need not be close to 1.
 
     Args:
         kernel: (N, N) A symmetric matrix with positive entries.
+
+    Returns:
+        An array of shape (N,).
 
     Raises:
         SolverError: The kernel for the remaining columns is singular.

@@ -53,23 +53,23 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 __all__ = ["UploadRound", "ask", "serve"]
 
 NAME_DIGITS: Final = 32
-"""The number of hexadecimal digits in a client's name, half of a SHA-256 hash that is derived from its seed."""
+"""The number of hexadecimal digits in a client's name, which is half of a SHA-256 hash derived from its seed."""
 POLL_SECONDS: Final = 0.2
-"""How many seconds a client waits between two requests for its answer."""
+"""The number of seconds that a client waits between two requests for its answer."""
 
 
 IDLE_SECONDS: Final = 30.0
-"""How many seconds a connection may be idle before it is closed."""
+"""The number of seconds after which an idle connection is closed."""
 REQUEST_SECONDS: Final = 120.0
-"""How many seconds a request and its response may take together, however slowly the data arrives."""
+"""The time limit in seconds for a request and its response together, however slowly the data arrives."""
 MAX_CONNECTIONS: Final = 64
 """The largest number of connections to serve at a time. Further connections are closed at once."""
 MAX_BODIES: Final = 4
-"""How many packages of the largest allowed size can be received at a time."""
+"""The number of packages of the largest allowed size that can be received at a time."""
 FULL: Final = "the round has all its packages"
 ENDED: Final = "the round ended without an answer"
 LARGEST_BYTES: Final = 64_000_000
-"""The largest size of an answer in bytes, and the default for that of a package, both received and unpacked."""
+"""The maximum size of an answer in bytes, and the default maximum size of a package, before and after unpacking."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -316,7 +316,7 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
     """
 
     class Handler(BaseHTTPRequestHandler):
-        """A handler for one connection. The names of its public methods are those that ``http.server`` calls."""
+        """A handler for one connection. Its public methods have the names that ``http.server`` expects."""
 
         timeout = IDLE_SECONDS
 
@@ -433,7 +433,7 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
 
 
 def _find_client(problem: LRGeoInstance, seed: int) -> list[Client]:
-    """Return a list with a single client, the problem's only user together with the user's package.
+    """Return a list with a single client: the problem's only user, together with the user's package.
 
     Args:
         problem: The problem, which must have exactly one user.
@@ -480,7 +480,7 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
 
 
 def _describe_end(body: bytes) -> str:
-    """Return the reason that the server gives for not sending an answer.
+    """Return the server's reason for not sending an answer.
 
     An unrecognised response is not quoted, because the server could have put secrets from the package into it.
 

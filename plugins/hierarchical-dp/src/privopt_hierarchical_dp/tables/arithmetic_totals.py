@@ -17,9 +17,9 @@ from privopt.arrays import Ints
 __all__ = ["find_arithmetic_totals"]
 
 MIN_EVIDENCE: Final = math.log(50.0)
-"""A total is only suspected if log(1 + count), summed over its cells, is at least this.
+"""The smallest sum of log(1 + count) over a value's cells at which the value may be suspected to be a total.
 
-With a few small counts, sums agree by chance.
+If there are only a few small counts, sums can agree by chance.
 """
 
 MIN_SIBLINGS: Final = 3
@@ -133,7 +133,7 @@ def _find_subtotals(counts: pl.DataFrame, name: str, *, cells: Sequence[str], co
 
 
 def _is_sum_of_others(matrix: Ints, row: int) -> bool:
-    """Return whether a row of counts is the sum of two or more other rows, and this is unlikely to be a coincidence.
+    """Return whether a row of counts is the sum of two or more other rows, and unlikely to be so by chance.
 
     Args:
         matrix: Array of shape (values, cells) with the counts.

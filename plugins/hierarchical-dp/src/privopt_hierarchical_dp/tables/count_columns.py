@@ -2,7 +2,7 @@
 
 A table of counts, or aggregated table, has one row per combination of region and attributes. If each row is an
 individual instead, rows are rarely all different, unless there are more combinations than rows. If all rows remain
-distinct when a numeric column is removed, the column does not serve to identify them. It is then probably the count, so
+distinct when a numeric column is removed, the column is not needed to identify them. It is then probably the count, so
 its values are secret.
 """
 
@@ -50,7 +50,10 @@ _NUMBER: Final = (
 """Matches numbers as statistical offices write them, with thousands separators, comparison signs and flags."""
 
 _FRACTION: Final = r"^\D*0?[.,]\d*[1-9]|[.,](\d{1,2}|\d{4,})\D*$"
-"""Matches numbers with decimals, even zeros. Three digits may be thousands, so they match only after 0 or nothing."""
+"""Matches numbers with decimals, even if these are zeros.
+
+Three digits after a separator may be thousands, so they match only if nothing or 0 comes before the separator.
+"""
 
 _ZERO_FRACTION: Final = r"[1-9]\d*[.,]0+\D*$|^\D*0[.,]0+\D*$"
 """Matches integers that are written with zeros after the decimal point."""

@@ -51,7 +51,7 @@ small share of the upper levels keeps their errors from growing with the number 
 at most 2, no level's errors exceed those of measuring the leaves alone by more than 2 %.
 """
 MOST_CELLS: Final = 1 << 27
-"""The maximum number of cells in all tables and regions together. An int64 copy of that many takes a gigabyte."""
+"""The maximum number of cells in all tables and regions together. An int64 array of that size takes a gigabyte."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -149,7 +149,7 @@ class TablesDesign(Design):
 
     @cached_property
     def level_rates(self) -> tuple[Fraction, ...]:
-        """For each level, the fraction of the total budget that a table receives at the level per unit of its share.
+        """The fraction of the total budget that a table receives per unit of its share, for each level.
 
         The budget of a measured table is the product of the level's rate, the table's share and the total budget. If a
         table contains only exact totals at a level, it needs no budget there, and the level's other tables receive it

@@ -36,7 +36,7 @@ from privopt_hierarchical_dp.tree import Regions
 __all__ = ["init"]
 
 LEAST_IDENTIFIED: Final = 8
-"""The minimum number of rows from which a column is judged by how many of its values occur once."""
+"""The minimum number of rows needed to judge a column by how many of its values occur only once."""
 
 PROBLEM: Final = """# Tables of individuals for every region, from {table}.
 [hierarchy]
@@ -117,7 +117,7 @@ def init(
         count: The column that states how many individuals each row represents. By default, it is detected.
         persons: Whether every row is one individual, even if a column looks like counts.
         totals: The values that are totals, each as ``COLUMN=VALUE``. Rows with these values are not read.
-        keep_totals: Whether values that are named like totals are categories like any other.
+        keep_totals: Whether values that are named like totals are ordinary categories.
 
     Returns:
         Sentences that tell the user what becomes public and what was guessed.

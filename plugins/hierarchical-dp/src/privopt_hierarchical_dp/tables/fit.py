@@ -60,7 +60,7 @@ def fit_tables(
     limits: Limits | None = None,
     progress: Callable[[str, int], None] = lambda phase, number: None,
 ) -> Tables:
-    """Fit non-negative integers that add up over regions and agree on the attributes that tables share.
+    """Fit non-negative integers that add up over regions and agree on the attributes shared by tables.
 
     Args:
         tree: The region tree.
@@ -74,7 +74,7 @@ def fit_tables(
         scales: The noise scale at each level, taken from one of the tables. The scales determine the weights of the
             levels when totals are estimated.
         gap: The relative optimality gap at which each continuous projection stops.
-        limits: Public bounds that the estimated totals are made to satisfy, or None if there are no bounds.
+        limits: Public bounds that the estimated totals must satisfy, or None if there are no bounds.
         progress: A function that is called with the name and the number of each step.
 
     Returns:

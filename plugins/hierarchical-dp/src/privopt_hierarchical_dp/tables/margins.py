@@ -90,7 +90,7 @@ class Domain:
         return self.weights[table] / self._count_remaining_cells(self.tables[table], effect)
 
     def effects(self, noisy: Sequence[Ints]) -> Effects:
-        """Estimate every effect that some table determines, as an average over these tables weighted by precision.
+        """Estimate every effect determined by at least one table, as a precision-weighted average over those tables.
 
         The effect of a set of attributes is the part of its margin that is not determined by any smaller margin.
 

@@ -179,7 +179,7 @@ class TablesProblem:
 
     @property
     def has_split(self) -> bool:
-        """Whether the file fixes the split of the budget, by shares for the levels or a table share other than 1."""
+        """Whether the problem file fixes the budget split, by level shares or by a table share other than 1."""
         return self.hierarchy.budget is not None or any(table.share != 1 for table in self.hierarchy.tables.values())
 
     @property
@@ -264,7 +264,7 @@ class TablesProblem:
 
     @property
     def domain(self) -> Domain:
-        """The attributes and tables, all with equal weights. The design replaces these by the actual weights."""
+        """The attributes and tables, all with equal weights. The design later substitutes the actual weights."""
         tables = self.hierarchy.tables
         return Domain(
             # Margins refer to attributes by index, so the order of the attributes matters.

@@ -34,7 +34,7 @@ __all__ = ["COUNT", "read_individuals"]
 MOST: Final = GROUPS_LIMIT - 1
 """The largest count in a row."""
 COUNT: Final = "count"
-"""The default name of the column that says how many individuals a row counts."""
+"""The default name of the column with the number of individuals that each row represents."""
 
 
 def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tuple[tuple[Ints, ...], tuple[str, ...]]:
@@ -42,7 +42,7 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
 
     Args:
         problem: The problem, which declares the attributes, the tables and the file of records.
-        regions: The region tree, and the paths with which the records identify its leaves.
+        regions: The region tree, and the paths that identify its leaves in the records.
         file: The name of the problem file, for error messages.
 
     Returns:
@@ -163,7 +163,7 @@ def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: st
 
 
 def _mark_total_rows(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> Bools:
-    """Find the rows that contain totals, which must not be counted.
+    """Find the rows that contain totals, because these rows must not be counted.
 
     Args:
         table: The records to search.

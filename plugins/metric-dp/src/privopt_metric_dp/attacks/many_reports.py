@@ -36,7 +36,7 @@ MAX_SCORES: Final = 1 << 22
 """The maximum number of scores (distinct rows of counts times records) to hold in memory at once."""
 
 NOISE_VALUES: Final = 24
-"""The number of quadrature points with which the attacker integrates over the noise in a threshold."""
+"""The number of quadrature points used by the attacker to integrate over the noise in a threshold."""
 
 _RANDOM_SEED: Final = 17
 """The seed of all simulations, which is fixed so that the results for a release are always the same."""
@@ -274,7 +274,7 @@ def describe_attack(attack: Mapping[str, Any], noun: str = "place") -> str:
     half, last = f"{counts[median_step]:,}", f"{counts[max(median_step, p95_step)]:,}"
 
     def describe_miss(error: float) -> str:
-        """Return a phrase which says that a guess is at most ``error`` away from the true place."""
+        """Return a phrase that says that a guess is at most ``error`` away from the true place."""
         if error == 0:
             return "exactly right"
         return f"at most {amount_text(f'{error:.3g}', attack['unit'])} off"

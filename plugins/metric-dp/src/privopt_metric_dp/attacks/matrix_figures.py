@@ -1,7 +1,7 @@
 """Metrics for the audit of a matrix, such as the achieved epsilon, violations, and a lower bound from samples.
 
-The audit relies on no claim in a release. It computes with probabilities in doubles (weights / 2**63), so its results
-are approximate. Only the certificate decides whether the guarantee is met.
+The audit does not rely on any claims in a release. It represents probabilities as doubles (weights / 2**63), so its
+results are approximate. Only the certificate decides whether the guarantee is met.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PairBlock = tuple[Ints, Floats]
 _PAIRS = 1 << 16
 """The maximum number of pairs in a block, unless a single record has more pairs."""
 _CELLS = 1 << 22
-"""The maximum number of comparisons, pairs times outputs, to hold in memory at once."""
+"""The maximum number of comparisons (pairs times outputs) to hold in memory at once."""
 
 EQUAL: Final = 2.0**-49
 """The largest log ratio between equal rows that can result from rounding their probabilities to doubles."""
@@ -201,8 +201,9 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
     """Estimate a lower bound on epsilon by comparing sampled reports from two records.
 
-    The two records form the pair whose rows differ most relative to their distance, among at most about
-    ``MAX_CHOSEN_PAIRS`` pairs at regular intervals. If no pair has a positive distance, the result is None.
+    At most about ``MAX_CHOSEN_PAIRS`` pairs are considered, taken at regular intervals from the list of pairs. The two
+    records are the pair whose rows differ most relative to their distance. If no pair has a positive distance, the
+    result is None.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:

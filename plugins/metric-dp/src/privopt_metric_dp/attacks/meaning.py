@@ -1,8 +1,8 @@
 """Explain what a metric DP guarantee means in practice, because even a valid guarantee may protect little.
 
-Epsilon is given per unit of distance, so it depends on the distances between the records whether the factor exp(epsilon
-d) between neighbours is 1.2 or 20,000. The guarantee is therefore explained at the distance to the nearest neighbour,
-and by the probability that an attacker's best guess from one report is right.
+Epsilon is given per unit of distance, so the factor exp(epsilon d) between neighbours may be 1.2 or 20,000, depending
+on the distances between the records. The guarantee is therefore explained at the distance to the nearest neighbour, and
+by the probability that an attacker's best guess from one report is right.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = [
 ]
 
 NEARLY_CERTAIN: Final = 0.9
-"""The probability above which a right guess after one report counts as nearly certain.
+"""The probability above which a guess after one report counts as nearly certain to be right.
 
-It leads to a warning if the guess is also wrong less than half as often as one without a report.
+There is a warning if such a guess is also wrong less than half as often as one without a report.
 """
 
 MORE_OFTEN_RIGHT_THAN_WRONG: Final = 0.5
 """The smallest probability of a right guess after one report that may lead to a warning.
 
-It does so if the guess is also right at least twice as often as one without a report.
+There is a warning if such a guess is also right at least twice as often as one without a report.
 """
 
 RECORDS_NAMED: Final = 3
@@ -75,7 +75,7 @@ def interpret_guarantee(
     This takes one pass over the required pairs and one over the matrix.
 
     Args:
-        release: The release, with one row for each record or, if given, for each element of ``rows_of``.
+        release: The release, with one row for each record, or for each element of ``rows_of`` if that is given.
         data: The data of the problem.
         by_distance: Whether the privacy notion bounds odds by exp(epsilon d). If not, the sentences do not mention
             distances.
@@ -145,7 +145,7 @@ def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None =
     """Return the probabilities that an attacker's best guess of the record is right, with and without a report.
 
     Args:
-        release: The release, with one row for each record or, if given, for each element of ``rows_of``.
+        release: The release, with one row for each record, or for each element of ``rows_of`` if that is given.
         data: The data of the problem.
         rows_of: Array of shape (M,) with the record index of each row, if the rows belong to M equally likely senders.
             If None, there is one row per record, and senders are distributed according to the prior.
@@ -200,7 +200,7 @@ def noun_of(space: Space) -> str:
 
 
 def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
-    """Yield a warning if the guarantee does not protect some records, because they have no required pair.
+    """Yield a warning if the guarantee leaves some records unprotected because they have no required pair.
 
     Args:
         data: The data of the problem.

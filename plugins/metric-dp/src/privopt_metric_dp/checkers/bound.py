@@ -6,9 +6,8 @@ any multipliers f_ijk >= 0 of these constraints, the reduced cost of output k fo
 (f_ijk - g_ji f_jik). The loss of every mechanism is at least the sum over i of the smallest reduced cost over k. The
 file contains the multipliers themselves, or prices and trees that determine them.
 
-Numbers are integers scaled by 2**256, and are rounded in such a way that no false claim can pass
-(:mod:`privopt.checker.exact`). ``need`` raises RefusedError with code 1 if a claim is false, and with code 2 if it
-cannot be checked.
+Numbers are integers scaled by 2**256, and are rounded so that no false claim can pass (:mod:`privopt.checker.exact`).
+``need`` raises RefusedError with code 1 if a claim is false, and with code 2 if it cannot be checked.
 """
 
 from __future__ import annotations
@@ -29,13 +28,16 @@ from privopt_metric_dp.checkers.roads import shortest
 __all__ = ["Moves", "least_over_streets", "odd_halves", "read_proof", "required_distances", "stated_bound"]
 
 Row = tuple[int, int]
-"""The records i and j in the privacy constraints w_ik <= exp(epsilon d_ij) w_jk, of which each output k has one."""
+"""The records i and j in the privacy constraints w_ik <= exp(epsilon d_ij) w_jk, one for each output k."""
 
 BASE_BYTES = 2**20
-"""The memory in bytes that an unpacked proof may take, beyond 8 times the file's size and 8 bytes per matrix entry."""
+"""The memory in bytes that an unpacked proof may take in addition to a basic allowance.
+
+The basic allowance is 8 times the file's size plus 8 bytes per matrix entry.
+"""
 
 FINEST = 2**48
-"""The largest allowed ratio of a bound to its unit of rounding, because a finer unit would claim too many digits."""
+"""The largest allowed ratio of a bound to its unit of rounding. A finer unit would claim too many digits."""
 
 
 class Moves(Protocol):
@@ -133,9 +135,9 @@ class _Growth:
     def _required_distances(self, i: int) -> dict[int, int]:
         """Return the distances from record i to other records with which it forms required pairs.
 
-        Along roads, the search goes no farther than the farthest record that some path from i reaches without passing
-        another record, so distant records are omitted. Most constraints in a proof join records that are close to each
-        other.
+        Along roads, the search extends only to the farthest record that can be reached from i without passing another
+        record. More distant records are omitted, because most constraints in a proof join records that are close to
+        each other.
         """
         first_reached = self.metric.first(i)
         if first_reached is None:
@@ -182,8 +184,8 @@ class _Rows:
     def move(self, k: int, costs: list[int]) -> None:
         """Turn the costs of output k into reduced costs, in place (:meth:`Moves.move`).
 
-        Each multiplier f of output k, with its pair (i, j), is added to c_ik, and exp(epsilon d_ij) f is subtracted
-        from c_jk. Results are rounded down.
+        For each multiplier f of output k, with the pair (i, j), add f to c_ik and subtract exp(epsilon d_ij) f from
+        c_jk. Results are rounded down.
         """
         for m in range(self.starts[k], self.starts[k + 1]):
             i, j = self.pairs[self.rows[m]]
@@ -413,7 +415,7 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
 
 
 def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:
-    """Return the lower bound in the form in which a release must state it.
+    """Return the lower bound as a release must state it.
 
     This is the bound rounded down to an odd multiple of ``unit / 2``, or ``min_bound`` if that is larger. Because of
     the rounding, programs with slightly different rounding errors state the same value.

@@ -238,10 +238,10 @@ class Metric:
         return {self.place[name]: d for name, d in lengths.items() if name in self.place}
 
     def first(self, i: int) -> dict[int, int] | None:
-        """Return the distances from row i to the rows that paths along roads reach without passing another row.
+        """Return the distances from row i to the rows that can be reached along roads without passing another row.
 
-        Every shortest path between rows consists of such paths, so the privacy constraints between their ends imply
-        those on all other pairs of rows.
+        Every shortest path between rows consists of such direct paths, so the privacy constraints between their ends
+        imply those on all other pairs of rows.
 
         Returns:
             The distances by row index, scaled by 2**256, or None if distances are not measured along roads.
@@ -292,8 +292,8 @@ class Metric:
     def cut_roads(self, ids: list[str], roads: list[Road]) -> None:
         """Replace the roads with their pieces between the vertices of a region.
 
-        From then on, losses are measured along the pieces, whereas privacy constraints use the lengths that
-        :meth:`hold_along` sets.
+        From then on, losses are measured along the pieces, whereas privacy constraints use the lengths set by
+        :meth:`hold_along`.
 
         Args:
             ids: The ids of all vertices, which become the rows.

@@ -243,5 +243,5 @@ def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
 
 
 def _column_name(name: str) -> str:
-    """Convert a column name to Unicode's NFC form, which the headers of published files use."""
+    """Convert a column name to Unicode's NFC form, as used in the headers of published files."""
     return unicodedata.normalize("NFC", name)

@@ -112,7 +112,7 @@ class Plane:
         return [triangles, [0], self.at]
 
     def _hold_sides(self, ids: list[str], epsilon: Fraction) -> None:
-        """Limit the ratio between the matrix rows at the two ends of each side of a triangle.
+        """Limit the ratio between the matrix rows at the two ends of each triangle side.
 
         A side shared by two triangles gets the smaller of their limits.
 
@@ -225,8 +225,7 @@ class Plane:
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
         """Average the losses over people who are spread evenly over the region.
 
-        To report, a person is snapped to a random corner of the triangle that contains the person, and the row of that
-        corner is used.
+        To report, a person is snapped to a random corner of the triangle they are in, and that corner's row is used.
 
         Args:
             losses: The losses at the vertices.

@@ -22,7 +22,10 @@ Road = tuple[str, str, Fraction]
 """The ids of the two nodes that a road connects, and its length in km."""
 
 Lengths = Callable[[str, list[str]], list[int | None]]
-"""A function from an end node and start nodes to each start's shortest path length, or None without a path."""
+"""A function that takes an end node and start nodes, and returns the shortest path length from each start.
+
+A length is None if there is no path.
+"""
 
 
 def shortest(

@@ -27,7 +27,7 @@ STEPS_PER_HALF = 8
 """The number of linear segments of the snapping probability in each half of a piece."""
 
 INTERVALS_PER_PIECE = 16
-"""The number of intervals of a piece for integration, each with two Gauss points that represent people."""
+"""The number of integration intervals per piece, each with two Gauss points that represent people."""
 
 
 class Streets:
@@ -109,7 +109,7 @@ class Streets:
     def rate(self, excess: float) -> float:
         """Return the smallest product of epsilon and length at which a piece allows the ratio 1 + ``excess``.
 
-        The ratio is that between an output's weights in the rows of the piece's two ends. The result is 2 n t, where n
+        This is the ratio between an output's weights in the rows of the piece's two ends. The result is 2 n t, where n
         is :data:`STEPS_PER_HALF` and t solves ``excess`` = 2 ((1 + t)^n - 1) (docs/guide/everywhere.md).
         """
         return 2 * STEPS_PER_HALF * math.expm1(math.log1p(excess / 2) / STEPS_PER_HALF)
@@ -193,7 +193,7 @@ class _Person:
         """Create a person at a position on a piece of street.
 
         Args:
-            piece: The piece of street on which the person is.
+            piece: The piece of street.
             part: The distance from the first end as a fraction of the piece, scaled by 2**256.
             mass: The weight of the person.
             epsilon: Epsilon per km.

@@ -60,8 +60,8 @@ def _violates_delaunay(p: Point, q: Point, a: Point, b: Point) -> bool:
 def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
     """Return whether triangles form a Delaunay triangulation of the points' convex hull, apart from flat notches.
 
-    Flat notches are parts of the hull that are missing from the triangulation, but that nearly flat triangles would
-    fill. Once they are filled, the boundary must be a single ring that turns left everywhere and goes around once,
+    Flat notches are parts of the hull that are missing from the triangulation but could be filled by nearly flat
+    triangles. Once they are filled, the boundary must be a single ring that turns left everywhere and goes around once,
     which ensures that triangles do not overlap.
 
     Args:
@@ -124,9 +124,9 @@ def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | N
 def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
     """Return whether triangles fill the convex hull of their vertices, apart from flat notches.
 
-    Flat notches (pockets) are missing parts of the hull that nearly flat triangles would fill. To check a notch, the
-    function fills it with triangles from the hull inwards. The third corner of the triangle added at a side is chosen
-    so that the circumcircle contains no other corner.
+    Flat notches (pockets) are missing parts of the hull that could be filled by nearly flat triangles. To check a
+    notch, the function fills it with triangles from the hull inwards. The third corner of the triangle added at a side
+    is chosen so that the circumcircle contains no other corner.
 
     Args:
         points: All vertices, in integer millimetres.

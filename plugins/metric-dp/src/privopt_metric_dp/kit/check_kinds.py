@@ -44,7 +44,7 @@ RELATIVE_TOLERANCE: Final = 1e-9
 
 
 LOSS_TOLERANCE: Final = 0.02
-"""The allowed relative difference between a model's optimum and the loss of a release that measure() accepts."""
+"""The allowed relative difference between a model's optimum and the loss of a release accepted by measure()."""
 
 
 ALLOWED: Final = f"they may differ by {LOSS_TOLERANCE:.0%}"
@@ -56,7 +56,7 @@ NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOSS_TOLER
 
 
 MAX_STEPS: Final = 40
-"""The maximum number of attempts to move a release towards the truth, each by less than the one before."""
+"""The maximum number of attempts to move a release towards the truth, each with a smaller move than the last."""
 
 
 FINE: Final = 1 << 16
@@ -64,7 +64,7 @@ FINE: Final = 1 << 16
 
 
 KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "privacy.kind"}
-"""The key in a problem file that names the kind, for each role."""
+"""For each role, the key in a problem file that names the kind."""
 
 
 def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
@@ -152,8 +152,8 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
 def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
     """Check a kind of loss on a problem, and describe the first fault found.
 
-    A loss must have a unit and return the same values on every call. That the values are finite and have the right
-    shape has already been checked when the problem was loaded.
+    A loss must have a unit and return the same values on every call. Loading the problem has already checked that the
+    values are finite and have the right shape.
 
     Args:
         instance: The loaded problem, which uses the kind under test.
@@ -175,8 +175,8 @@ def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str
 def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
     """Check a privacy notion on a problem, and describe the first fault found.
 
-    The constraints that the notion adds to the linear model, its ``repair`` and its exact ``measure`` must agree with
-    one another. In addition, ``measure`` must accept a constant release and reject a release that reveals the record.
+    The notion's constraints in the linear model, its ``repair`` and its exact ``measure`` must agree with one another.
+    In addition, ``measure`` must accept a constant release and reject a release that reveals the record.
 
     Args:
         instance: The loaded problem, which uses the notion under test.

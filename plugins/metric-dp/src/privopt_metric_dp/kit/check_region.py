@@ -27,7 +27,7 @@ __all__ = ["Excess", "greatest_excess", "locate_all", "street_share"]
 RANDOM_TRIES: Final = 120
 """The default number of attempts to draw a pair of points."""
 NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
-"""The factors, one of which is drawn, to bring a point closer to a corner, a side or another point."""
+"""Factors for bringing a point closer to a corner, a side or another point. One of them is drawn at random."""
 
 
 @frozen(kw_only=True)

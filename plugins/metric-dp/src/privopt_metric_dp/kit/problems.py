@@ -444,7 +444,7 @@ def metric_profile(
 
 @lru_cache  # so that all methods of a mechanism have the same profile and problems
 def default_profile(problem_class: type) -> Profile | None:
-    """Return the default profile for a problem class, or None if there is none and its plugin must define one.
+    """Return the default profile for a problem class, or None if the plugin of the class must define one.
 
     There is none for a subclass of MetricProblem that has additional required keys, or for a class that is not a
     subclass of MetricProblem.

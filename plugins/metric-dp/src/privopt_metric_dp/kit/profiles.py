@@ -19,13 +19,13 @@ See :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
 
 
 def _radius_table(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return a ``[const-opt]`` table for a generated case, whose radius is the median of the distinct distances."""
+    """Return a ``[const-opt]`` table for a generated case, with the median of the distinct distances as its radius."""
     lengths = case.space.lengths
     return {"const-opt": {"radius": lengths[len(lengths) // 2] if lengths else 1.0}}
 
 
 EXPONENTIAL: Final = metric_profile(monotone="distance")
-"""The profile for "exponential", whose loss never rises with epsilon if it is the distance. Other losses may."""
+"""The profile for "exponential". A loss that is the distance never rises with epsilon, but other losses may."""
 
 PLANAR: Final = metric_profile(problems=metric_problems(shapes=PLANE), monotone="distance")
 """The profile for "planar-laplace", which supports only points in the plane or on the globe."""
@@ -56,11 +56,14 @@ def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 GIVEN: Final = metric_profile(problems=metric_problems().map(_with_matrix), variants={}, monotone="never")
-"""The profile for "given", whose problems contain a matrix. It has no variants, which would have to change that too."""
+"""The profile for "given", whose problems contain a matrix.
+
+It has no variants, because they would have to change the matrix too.
+"""
 
 
 def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return a ``[predictive]`` table for a case, whose ``good_within`` is the median of the distinct distances."""
+    """Return a ``[predictive]`` table for a case, with the median of the distinct distances as ``good_within``."""
     lengths = case.space.lengths
     return {"predictive": {"good_within": lengths[len(lengths) // 2] if lengths else 1.0}}
 

@@ -1,4 +1,4 @@
-"""Reference losses for small metric problems, which SciPy computes independently of the mechanism under test."""
+"""Reference losses for small metric problems, computed with SciPy independently of the mechanism under test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finite metric spaces for generated problems, whose distances are computed independently of privopt's own code."""
+"""Finite metric spaces for generated problems, with distances computed independently of privopt's own code."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _MAX_EXACT_PAIRS = 64
 
 
 def _content_key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> bytes:
-    """Return a digest of all arguments that determine the measurements, which serves as their key in the cache."""
+    """Return a cache key for the measurements, which is a digest of all arguments that determine them."""
     return content_key(f"certify {weights.shape} {len(pairs)} {epsilon}", weights, pairs, distances)
 
 

@@ -46,7 +46,7 @@ Floating-point bounds are used for any further candidates.
 """
 
 Worst = tuple[float, tuple[int, int] | None]
-"""The largest epsilon that any simplex requires, rounded up, and two vertices of this simplex, or None if it is 0."""
+"""The largest epsilon required by any simplex, rounded up, and two vertices of that simplex (None if epsilon is 0)."""
 
 
 def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measurements:
