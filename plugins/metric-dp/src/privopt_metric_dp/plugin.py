@@ -120,7 +120,9 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the roles "distance" and "loss", for each of which a problem file selects a registered kind."""
+    """Return the roles "distance" and "loss".
+
+    A problem file selects one registered kind for each role."""
     kinds = "privopt_metric_dp.problem.declared"
     return [
         RoleSpec(name="distance", base=f"{kinds}:DistanceKind", summary="a distance between records"),

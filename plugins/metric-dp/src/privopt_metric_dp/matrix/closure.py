@@ -1,10 +1,10 @@
-"""Compiled kernels for the repair, which compute the max-times closure of a matrix under its privacy constraints.
+"""Compiled kernels that compute the max-times closure of a matrix under its privacy constraints, for the repair.
 
 The closure of a matrix z is the smallest matrix that is at least z in every entry and satisfies ``z_ik >= f_ij z_jk``
 for each required pair (i, j) in both directions. Here f_ij = exp(-eps' d_ij), where d_ij is the pair's distance and
 eps' = (1 - tau) eps leaves a small slack tau for rounding errors. The closure always exists. Its entries are max_j
 exp(-eps' D_ij) z_jk, where D_ij is the length of a shortest path over the pairs. It is computed in sweeps along the
-pairs, of which two or three suffice if the distances are a metric. Sparse graphs need more.
+pairs. Two or three sweeps suffice if the distances are a metric. Sparse graphs need more.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Graph:
     Attributes:
         first, second: Arrays of shape (P,) with the indices of the two records of each pair.
         exponents: Array of shape (P,) with epsilon times the distance of each pair. The exponents are positive doubles.
-        indptr: Array of shape (N + 1,) with the offsets in ``indices`` at which the neighbours of each record begin.
+        indptr: Array of shape (N + 1,) with the offset in ``indices`` at which each record's neighbours begin.
         indices: Array of shape (2 P,) with the concatenated neighbour lists of all records.
-        edges: Array of shape (2 P,) with the index of the pair from which each entry of ``indices`` comes.
+        edges: Array of shape (2 P,) with the index of the pair that each entry of ``indices`` belongs to.
         labels: Array of shape (N,) with the connected component of each record.
         components: The number of components.
     """
@@ -177,7 +177,7 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
 
 @jit()
 def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
-    """Subtract each row's excess from its entries, without violating the bounds that neighbouring rows impose.
+    """Subtract each row's excess from its entries, without violating the bounds imposed by neighbouring rows.
 
     The most expensive entries of a row are lowered first, each as far as its bound allows, until the excess is used up.
 
@@ -214,7 +214,7 @@ def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: fl
 
     The most expensive entries of a row are lowered first.
 
-    The matrix remains closed, because no entry falls below the bounds that neighbouring rows impose. Lowering an entry
+    The matrix remains closed, because no entry falls below the bounds imposed by neighbouring rows. Lowering an entry
     only relaxes the bounds on those rows.
 
     Args:

@@ -34,7 +34,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         doubt: A function that bounds the errors of ``weighted``, or None if no bounds are known. The exact value of an
             entry is the prior times the exact cost in the files. The function returns an array of shape (N,) with upper
             bounds on how far the entries of each row exceed their exact values, and an array of shape (N, K) or (N, 1)
-            with upper bounds on how far entries fall short of them.
+            with upper bounds on how far entries fall short of those values.
     """
 
     weighted: Floats
@@ -66,7 +66,8 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
         """Return a lower and an upper bound on the loss with exact costs, or None if no bounds on the errors are known.
 
-        The two doubles allow for the errors of the costs and the rounding errors of this evaluation. Weights are exact.
+        Both bounds are doubles. They allow for errors in the costs and rounding errors in this evaluation. The weights
+        are exact.
         """
         value = self.evaluate(release)
         # The interface allows an implementation, such as a subclass of this one, to return None for some releases.
@@ -109,7 +110,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
-    """Return a problem's data with the costs that underlie a mechanism's loss, for use in reports.
+    """Return a problem's data with the costs on which a mechanism's loss is based, for use in reports.
 
     The costs of records whose prior is 0 cannot be derived from the expected loss, so they are set to 0.
 
@@ -118,7 +119,7 @@ def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData |
         data: The problem's data.
 
     Returns:
-        The data, or None if the loss is not an :class:`ExpectedLoss`, because other losses need not be based on costs.
+        The data, or None if the loss is not an :class:`ExpectedLoss`. Other losses need not be based on costs.
     """
     if not isinstance(loss, ExpectedLoss):
         return None

@@ -31,11 +31,11 @@ LOG_OF_ZERO: Final = -4096.0
 It is farther from the logarithm of any positive double than two such logarithms can be from each other.
 """
 INFINITE_LOG_RATIO: Final = 2048.0
-"""The difference of two logarithms above which one of them must be :data:`LOG_OF_ZERO`."""
+"""The threshold above which a difference of two logarithms must involve :data:`LOG_OF_ZERO`."""
 LOG_ERROR: Final = 2.0**-48
 """A bound on the error of a difference of two logarithms, relative to the larger of their absolute values.
 
-It allows four units in the last place of each logarithm, plus a margin.
+It allows for an error of four units in the last place of each logarithm, plus a margin.
 """
 _BLOCK_COLUMNS: Final = 128
 """The number of matrix columns processed at a time."""
@@ -311,7 +311,7 @@ def _find_worst(
         values: (N, K) The matrix entries.
         sums: The N exact row sums.
         pairs: (P, 2) The row indices of each pair, with P >= 1. The two rows of a pair must be 0 in the same columns.
-        distances: (P,) Lower bounds on the distances, as doubles. A bound is only 0 if a positive distance was rounded
+        distances: (P,) Lower bounds on the distances, as doubles. A bound is 0 only if a positive distance was rounded
             down to it.
         exact: The exact distances, all above 0.
         epsilon: The exact target epsilon.

@@ -1,8 +1,8 @@
 """Compiled loops over pairs of rows for the certificate and the least epsilon. Importing this module loads numba.
 
-The loops use vectors of eight doubles (:mod:`privopt_metric_dp.matrix.simd`). In a flat array, ``load(array, q)`` reads
-vector q, and ``spread`` fills a vector with one number. The lane-by-lane maximum and minimum of two vectors are
-``greatest`` and ``least``, and the largest and smallest lane of one vector are ``highest`` and ``lowest``.
+The loops use vectors of eight doubles (:mod:`privopt_metric_dp.matrix.simd`). ``load(array, q)`` reads vector q of a
+flat array, and ``spread`` fills a vector with one number. ``greatest`` and ``least`` return the lane-by-lane maximum
+and minimum of two vectors. ``highest`` and ``lowest`` return the largest and smallest lane of one vector.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["DOUBLE_LANES", "raise_to_differences", "raise_to_ratios"]
 def raise_to_ratios(
     values: Floats, reciprocals: Floats, width: int, first: Ints, second: Ints, ratios: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Update, for each pair of rows, the largest ratio between two entries in the same column.
+    """Update the largest ratio between two entries in the same column, for each pair of rows.
 
     Args:
         values: Flat array of the entries in a block of columns, row by row. All entries must be positive. Each row
@@ -44,7 +44,7 @@ def raise_to_ratios(
 def raise_to_differences(
     values: Floats, width: int, first: Ints, second: Ints, differences: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Update, for each pair of rows, the largest absolute difference between two entries in the same column.
+    """Update the largest absolute difference between two entries in the same column, for each pair of rows.
 
     Args:
         values: Flat array of the entries in a block of columns, row by row. Each row consists of ``width`` vectors.

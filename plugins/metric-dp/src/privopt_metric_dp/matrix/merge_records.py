@@ -26,9 +26,9 @@ def merge_records(
     classes are the connected components of the graph of near pairs. Pairs between two classes therefore have exponents
     of at least the threshold, and constraints within a class are satisfied because its records share a row.
 
-    If all records in a long chain shared a row, the loss would rise sharply. For a class that extends over more than
-    five times the first threshold, the threshold is therefore divided by ten, repeatedly if necessary, which splits the
-    class.
+    If all records in a long chain shared a row, the loss would rise sharply. Therefore, if a class extends over more
+    than five times the first threshold, its threshold is divided by ten to split it, repeatedly if necessary. A
+    threshold of 1e-9 or below is not divided any further.
 
     Args:
         pairs: Array of shape (P, 2) with the record indices of each required pair.
@@ -38,8 +38,8 @@ def merge_records(
         merge_distance: The first threshold.
 
     Returns:
-        Array of shape (N,) with the class of each record, numbered by first appearance, and array of shape (P,) with
-        the exponent of each pair, capped at `MAX_EXPONENT`.
+        An array of shape (N,) with the class of each record, numbered by first appearance, and an array of shape (P,)
+        with the exponent of each pair, capped at `MAX_EXPONENT`.
     """
     # The cap does not affect the result, because exp(-200) is far below 2**-63, the resolution of weights. Without it,
     # exp(-eps d) would underflow to 0 at about eps d = 745.
@@ -74,12 +74,12 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
         pairs: Array of shape (Q, 2) with the record indices of each near pair.
         exponents: Array of shape (Q,) with epsilon times the distance of each near pair.
         records: N, the number of records.
-        reach: The length of a path, as the sum of its pairs' exponents, above which a component is too long. Shortest
-            paths from the component's first record are measured.
+        reach: The path length above which a component is too long. The length of a path is the sum of its pairs'
+            exponents. Shortest paths from the component's first record are measured.
 
     Returns:
-        Array of shape (N,) with the component of each record, and boolean array of shape (N,) that states whether that
-        component is too long.
+        An array of shape (N,) with the component of each record, and a boolean array of shape (N,) that states whether
+        that component is too long.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -114,9 +114,9 @@ def merge_matrix(
         label: Array of shape (N,) with the class of each record.
 
     Returns:
-        Array of shape (C, K) with the mean rows of the C classes; the graph whose nodes are the classes and whose edges
-        are the shortest pairs between any two classes; and array of shape (C, K) with the cost of each entry. If
-        ``loss`` is None, entries with larger values are taken to be cheaper.
+        An array of shape (C, K) with the mean rows of the C classes; the graph whose nodes are the classes and whose
+        edges are the shortest pairs between any two classes; and an array of shape (C, K) with the cost of each entry.
+        If ``loss`` is None, entries with larger values are taken to be cheaper.
     """
     classes = int(label.max()) + 1
     rows = np.zeros((classes, z.shape[1]))

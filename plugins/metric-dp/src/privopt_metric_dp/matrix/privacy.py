@@ -72,9 +72,9 @@ _REGION_STATEMENT = (
     "What is protected of a position outside is the point of the region that it is first taken to."
 )
 BY_ROAD: Final = "by road"
-"""The phrase by which statements mark distances as distances along roads.
+"""The phrase that marks distances in statements as distances along roads.
 
-Without it, readers would assume straight-line distances, within which far more places lie.
+Without it, readers would assume straight-line distances. Far more places lie within the same straight-line distance.
 """
 
 
@@ -218,7 +218,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Return a phrase that names the parties against whom the guarantee does not protect users.
+        """Return a phrase that names the parties from whom the guarantee does not protect users.
 
         The phrase is empty unless the scope is ``"own-matrix"``.
         """
@@ -267,8 +267,8 @@ class MetricDP(MatrixConstraint):
         """Certify a release in exact arithmetic, for the pairs that it stores or for any two points of its region.
 
         For each pair, the stored distance is used if it is at most the exact one. Otherwise, the distance is computed
-        from the problem and rounded down. The region is taken from the problem if that is known, and otherwise from the
-        release.
+        from the problem and rounded down. The region is taken from the problem if the problem is known, and otherwise
+        from the release.
         """
         region = release.region if self.data is None else self.data.region
         if region is not None:
@@ -294,7 +294,7 @@ class MetricDP(MatrixConstraint):
     ) -> Certificate:
         """Make a certificate from measurements.
 
-        Failures are described by the ids of their records and outputs.
+        Descriptions of failures contain the ids of the records and outputs concerned.
 
         Args:
             measured: The measurements returned by ``certify`` or ``certify_everywhere``.

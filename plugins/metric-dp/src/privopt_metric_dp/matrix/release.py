@@ -53,7 +53,7 @@ The pairs of the release are then all required pairs of its problem.
 """
 
 MAX_STORED_PAIRS: Final = 1_000_000
-"""The maximum number of pairs to store in mechanism.npz, which take 24 MB.
+"""The maximum number of pairs to store in mechanism.npz. This many pairs take up 24 MB.
 
 Storing all pairs of 5,000 words took 300 MB of a 512 MB file, and reading them took 2 s.
 """

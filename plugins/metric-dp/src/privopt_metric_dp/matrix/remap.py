@@ -24,7 +24,7 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["best_outputs", "improvable_outputs", "remap_outputs"]
 
 LOSS_TOLERANCE: Final = 1e-9
-"""The difference up to which two expected losses count as equal, relative to the largest possible loss.
+"""The largest difference at which two expected losses count as equal, relative to the largest possible loss.
 
 When two outputs are merged, both their expected losses and their largest possible losses add up. So replacements that
 tie before the merge still tie after it.
@@ -35,7 +35,7 @@ BLOCK: Final = 1 << 24
 
 
 def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_TOLERANCE) -> Ints:
-    """Return, for each output, the replacement output that minimises the expected loss.
+    """Return each output's best replacement, i.e. the output that minimises the expected loss.
 
     An output is kept if no replacement has a smaller expected loss. If several replacements tie for the smallest loss,
     the first one is used. The computation takes N K^2 multiplications, and is done in blocks.

@@ -9,10 +9,10 @@ other matrix is repaired in these steps:
 1. Two records at a distance d get equal rows if eps d < 1e-6 (:func:`.merge_records`).
 2. The max-times closure raises entries until the constraints hold at eps' = eps (1 - tau) (:mod:`.closure`).
 3. Rows are made to sum to 1 again, inside the cone of the privacy constraints (:func:`_to_sum_one`). Dividing each row
-   by its sum could leave the cone, because for small eps d the sums differ by more than the slack.
+   by its sum could take the matrix out of the cone, because for small eps d the sums differ by more than the slack.
 4. Entries are rounded to integers. A closure that rounds up makes the constraints hold between the integers, so even
-   weights as small as 1 are possible. The error in a row's sum is distributed over its largest entries in proportion.
-   This changes them by at most a relative 1e-13, which tau covers (:func:`_to_integers`).
+   weights as small as 1 are possible. The error in a row's sum is distributed over its largest entries in proportion to
+   their size. This changes them by a relative amount of at most 1e-13, which tau covers (:func:`_to_integers`).
 5. The result is certified. If this fails, tau is raised and steps 2 to 5 are repeated.
 
 If too much mass was moved in step 3, or if no tau leads to a certificate, all steps are repeated with a larger merge
@@ -20,7 +20,7 @@ distance (``MERGE_DISTANCES``).
 
 Steps 2 to 4 rely on three facts. First, the columns that satisfy ``z_i <= exp(eps' d_ij) z_j`` for every pair form a
 cone, which contains the sums, non-negative multiples and maxima of its elements. Second, an entry of a closed matrix
-may be lowered to the largest bound that the neighbouring rows impose on it. Third, let row sums s_i and a scale S
+may be lowered to the largest bound imposed on it by the neighbouring rows. Third, let row sums s_i and a scale S
 satisfy ``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair. Then the deficits r_i = S - s_i are in the
 cone. So, for every distribution q, the columns of (z + r q^T) / S are in the cone too, and the rows of this matrix sum
 to 1.
@@ -211,7 +211,7 @@ def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -
 
 
 def round_to_weights(z: Floats) -> Unsigned:
-    """Normalise the rows of a matrix, and round them to integer weights that sum to exactly 2**63 per row.
+    """Normalise the rows of a matrix, and round them to integer weights with row sums of exactly 2**63.
 
     After rounding, the largest entries of a row are adjusted until the sum is exact.
 
@@ -271,7 +271,8 @@ def _repair_within(
     """Repair a matrix with a given merge distance, raising the slack tau until the result can be certified.
 
     Args:
-        merge_distance: The threshold on epsilon times distance, below which two records get equal rows.
+        merge_distance: The threshold for merging. Two records get equal rows if epsilon times their distance is below
+            it.
         matrix: (N, K) Non-negative entries.
         loss: (N, K) The costs times the prior. None if they are not known.
         pairs: (P, 2) The record indices of each required pair.
@@ -383,7 +384,7 @@ def _normalize_rows(z: Floats, sums: Floats) -> Floats:
 
 
 def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
-    """Return, for each record, the smallest row sum in its connected component, as an array of shape (N,)."""
+    """Return the smallest row sum in each record's connected component, as an array of shape (N,)."""
     # `graph.labels` has the connected component of each record.
     min_sums = np.full(graph.components, np.inf)
     np.minimum.at(min_sums, graph.labels, sums)

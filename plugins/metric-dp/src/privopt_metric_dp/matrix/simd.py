@@ -1,8 +1,8 @@
 """Fixed-width SIMD vectors for compiled loops: eight doubles, or sixteen single-precision floats.
 
 Compilers do not vectorise the loops over a batch of outputs, because these loops are short and their arrays might
-overlap. The types below make the vectors explicit. On a machine with narrower registers, each vector takes several of
-them. ``a - b * c`` becomes a single fused instruction if the machine has one.
+overlap. The types below make the vectors explicit. On a machine with narrower registers, each vector takes up several
+registers. ``a - b * c`` becomes a single fused instruction if the machine has one.
 
 The functions below are numba intrinsics. Each takes numba's typing context (which it ignores) and the types of its
 arguments, and returns a signature and a function that generates LLVM code. Intrinsics can only be called in compiled
@@ -39,7 +39,7 @@ SINGLE_LANES = 16
 _WORD = ir.IntType(32)  # LLVM's type for the index of a lane
 _Values: TypeAlias = Sequence[ir.Value]
 _Typed: TypeAlias = tuple[Signature, Callable[..., ir.Value]]
-"""What an intrinsic returns: numba's signature, and the function that generates the LLVM code."""
+"""The return type of an intrinsic: numba's signature, and the function that generates the LLVM code."""
 _FUSED = ("contract",)
 """The flags that allow LLVM to fuse a product and a sum into one instruction with a single rounding."""
 

@@ -1,4 +1,4 @@
-"""The result of a method before repair, which is a nearly private matrix with multipliers and solver details."""
+"""The result of a method before repair: a nearly private matrix with multipliers and solver details."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Matrix:
         z: Array of shape (N, K) with probabilities that satisfy the guarantee up to the solver's tolerance.
         multipliers: The dual multipliers of the privacy constraints, from which a rigorous bound is computed. None if
             there is no bound.
-        over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an array
-            of shape (S,). None means all required pairs.
-        bound: An estimate of the lower bound that the multipliers prove, or None if it is unknown.
+        over: An array of shape (S, 2) with the pairs that the multipliers belong to, and an array of shape (S,) with
+            their distances. None means all required pairs.
+        bound: An estimate of the lower bound proved by the multipliers, or None if it is unknown.
         solver: The solver's name, version and number of iterations, for result.json.
         details: Additional values for result.json.
         stopped: Whether a limit stopped the solver before it finished.

@@ -111,7 +111,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def over_time(
         self, problem: MetricInstance[D], release: MatrixRelease, result: Result, reports: int
     ) -> Mapping[str, Any] | None:
-        """Return quantiles of an attacker's error after observing up to ``reports`` reports about one place.
+        """Return quantiles of the error of an attacker who has seen up to ``reports`` reports about one place.
 
         The attacker guesses the record with the largest likelihood given all reports. The error is the distance from
         the guess to the true place. The result is None unless the release has exactly one row per record.
@@ -122,7 +122,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
 
 def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
-    """Return functions that each offer a private matrix which can be computed without a search.
+    """Return functions that each offer a private matrix computed without a search.
 
     The first matrix reports the same output for all records, so it is private for any distances. The second is the
     exponential mechanism with half of epsilon in its exponents. It is only included if distances to outputs are known.
@@ -130,8 +130,7 @@ def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: b
     Args:
         data: The data of the problem.
         incumbent: The search to which the matrices are offered.
-        bounds: Whether to also offer a trivial lower bound, which is the loss if each record reports its cheapest
-            output.
+        bounds: Whether to also offer a trivial lower bound: the loss if each record reports its cheapest output.
     """
     # Neither matrix needs a solver, so a run with a time limit has a certified release almost from the start.
     weighted, (records, outputs) = data.weighted, data.shape
@@ -169,17 +168,17 @@ def _one_output_matrix(records: int, outputs: int, k: int) -> Floats:
 
 
 CHOSEN: Final = "chosen"
-"""The scope of a lower bound that is only valid for mechanisms with the outputs chosen among the records."""
+"""The scope of a lower bound that is valid only for mechanisms restricted to the chosen outputs."""
 PROPOSED_OUTPUTS: Final = 120
-"""The number of outputs that an error message proposes if using all records as outputs takes too much memory."""
+"""The number of outputs suggested by an error message if using all records as outputs takes too much memory."""
 ALL: Final = "all"
 """The scope of a lower bound that is valid for all mechanisms, including those that may report any record."""
 MIN_BOUND_SHARE: Final = 0.9
-"""A bound with scope :data:`ALL` is stated if it is at least this fraction of the bound with scope :data:`CHOSEN`."""
+"""The fraction of the :data:`CHOSEN` bound that a bound with scope :data:`ALL` must reach in order to be stated."""
 SOLVER_GAP_SHARE: Final = 0.95
 """The fraction of the requested gap that solvers must reach.
 
-The rest allows for the increase of the loss by the repair and for the rounding of the bound.
+The rest allows for the loss added by the repair and for the rounding of the bound.
 """
 
 
@@ -313,7 +312,7 @@ class MetricMechanism(MatrixWords[D]):
             context: The solver, gap and limits of the run.
 
         Returns:
-            The proof and its bound, or None if nothing is proved, as in the base implementation.
+            The proof and its bound, or None if nothing is proved. The base implementation returns None.
         """
         return None
 
@@ -403,8 +402,8 @@ class MetricMechanism(MatrixWords[D]):
     ) -> Sequence[Callable[[], None]]:
         """Return functions that offer candidates for the release before the search begins.
 
-        They take little time, so that even a run that is stopped early has a release. The sequence is empty unless
-        :attr:`falls_back` is True and the notion is metric DP.
+        These functions take little time, so even a run that is stopped early has a release. The sequence is empty
+        unless :attr:`falls_back` is True and the notion is metric DP.
         """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
         return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()
@@ -458,9 +457,8 @@ class MetricMechanism(MatrixWords[D]):
         """Describe the solver and the search, for the outcome.
 
         Returns:
-            Two mappings: a description of the solver, and the details of the search. The description is that of the
-            solver used by :meth:`matrix` if its result is the best offer, and otherwise names the origin of the best
-            offer.
+            Two mappings: a description of the solver, and the details of the search. If the result of :meth:`matrix` is
+            the best offer, its solver is described. Otherwise, the description names the origin of the best offer.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:

@@ -130,7 +130,7 @@ class Exponential(_ClosedForm):
 
 
 _OVER: Final = {"planar": "points", "geographic": "points", "vector": "vectors", "plain": "ids alone"}
-"""How error messages describe the records, by the kind of places (``records.kind``)."""
+"""The descriptions of the records in error messages, by kind of place (``records.kind``)."""
 
 LEAST: Final = Fraction(1, 10**150)
 GREATEST: Final = Fraction(10**150)
@@ -219,7 +219,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
         """Offer the calibrated exponential mechanism, followed by the solution of the const-opt LP.
 
         The exponential mechanism is offered only if the distances from records to outputs are known. If the LP does not
-        fit into memory, it is skipped and a note to that effect is added to the search.
+        fit in memory, it is skipped and a note to that effect is added to the search.
         """
         from privopt_metric_dp.mechanisms.const_opt import const_opt_bytes
 

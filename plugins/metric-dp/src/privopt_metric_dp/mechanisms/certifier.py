@@ -43,7 +43,7 @@ class Dual:
         multipliers: The multipliers of the privacy constraints.
         over: The record pairs that have multipliers: an array of shape (S, 2) with their indices and an array of shape
             (S,) with their distances. If None, the multipliers are for all pairs that the guarantee covers.
-        bound: An estimate of the lower bound that the multipliers prove, or None if there is no estimate.
+        bound: An estimate of the lower bound proved by the multipliers, or None if there is no estimate.
     """
 
     multipliers: Multipliers
@@ -146,7 +146,7 @@ class MatrixCertifier:
 
 
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
-    """Return a view of a search for solvers that work on the simplified problem ``Instance.of(data)``.
+    """Return a view of a search to be used by solvers of the simplified problem ``Instance.of(data)``.
 
     The simplified problem has a slightly smaller epsilon and rounded distances, whereas bounds are evaluated with the
     exact values. The view therefore rescales the multipliers that solvers offer before it passes them on.

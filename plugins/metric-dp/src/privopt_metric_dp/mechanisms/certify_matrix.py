@@ -57,12 +57,12 @@ class CertifiedMatrix:
     """The privacy of a matrix, measured exactly, and its expected loss.
 
     Attributes:
-        epsilon: The smallest epsilon that the matrix satisfies for all pairs of records that the guarantee covers,
-            rounded up to a double, or infinity if there is no such epsilon. Because of the rounding, it may exceed
+        epsilon: The smallest epsilon that the matrix satisfies for all pairs of records covered by the guarantee,
+            rounded up to a double. It is infinite if there is no such epsilon. Because of the rounding, it may exceed
             ``asked`` even if ``holds`` is True.
         asked: The problem's epsilon, rounded to the nearest double.
         holds: Whether the matrix satisfies the problem's epsilon. This is decided exactly.
-        pair: The ids of the two records that determine ``epsilon``, starting with the record from which ``output`` is
+        pair: The ids of the two records that determine ``epsilon``, starting with the record for which ``output`` is
             more likely. None if the two rows of every pair are equal, or if the notion is not metric DP.
         output: The id of the output that determines ``epsilon``, or None if ``pair`` is None.
         loss: The expected loss of the matrix before any repair.
@@ -162,7 +162,7 @@ def certify(
     Raises:
         UsageError: An argument has an unsupported type, such as a DataFrame.
         InputError: The matrix or the problem contains errors, which are reported as faults.
-        StoppedError: The arrays do not fit into memory, or the time limit expired.
+        StoppedError: The arrays do not fit in memory, or the time limit expired.
     """
     for name, value, kinds, expectation in (
         ("matrix", matrix, (np.ndarray, PathLike, str), "an array, or the path of a .npy file"),
@@ -190,13 +190,13 @@ def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
     Args:
         matrix: The ``.npy`` file.
         source: The problem file.
-        options: The options, of which only ``gap``, ``time_limit``, ``memory``, ``solver`` and ``progress`` are used.
-            If ``gap`` is None, no lower bound on the loss is computed.
+        options: The options. Only ``gap``, ``time_limit``, ``memory``, ``solver`` and ``progress`` are used. If ``gap``
+            is None, no lower bound on the loss is computed.
 
     Raises:
         UsageError: The solver is unknown, or the gap is out of range.
         InputError: The matrix or the problem contains errors.
-        StoppedError: The arrays do not fit into memory, or the time limit expired.
+        StoppedError: The arrays do not fit in memory, or the time limit expired.
     """
     if options.gap is not None and (expectation := share(options.gap)):
         raise UsageError(f"gap must be {expectation}, got {options.gap:g}")
@@ -208,7 +208,7 @@ def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
 
 
 def _measure_given(problem_file: File, name: str, options: Options) -> CertifiedMatrix:
-    """Measure the matrix that a problem file names, and search for a lower bound if the options request one.
+    """Measure the matrix named by a problem file, and search for a lower bound if the options request one.
 
     Args:
         problem_file: The problem file, whose ``[given]`` table names the matrix.
@@ -217,7 +217,7 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
 
     Raises:
         InputError: The matrix or the problem contains errors.
-        StoppedError: The arrays do not fit into memory.
+        StoppedError: The arrays do not fit in memory.
     """
     mechanism = Given()
     context = SolveContext(
@@ -308,8 +308,8 @@ def _search_bound(
 class _GivenLoss:
     """A certifier for searches that only improve the lower bound.
 
-    Its candidates are not matrices. The only candidate is the known loss of the given matrix, with which bounds are
-    compared.
+    Its candidates are losses, not matrices. The only candidate is the known loss of the given matrix, and bounds are
+    compared with it.
     """
 
     certifier: MatrixCertifier

@@ -13,9 +13,9 @@ required pair for every output:
   except where STEEPEST caps a bound. The release is always at least as good, because the exponential mechanism is
   offered too.
 
-Weighted sums of forms satisfy the constraints too, so the program uses both forms at once. Two tied entries need no
-privacy constraint between them, and a free entry needs only two constraints, an upper and a lower bound, for all its
-tied neighbours together.
+Weighted sums of forms satisfy the constraints too, so the program uses both forms at once. No privacy constraint is
+needed between two tied entries. For all its tied neighbours together, a free entry needs only two constraints: an upper
+and a lower bound.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STEEPEST = math.log(1e9)
 """The largest exponent of a factor in the upper bound on a free entry. Capping larger factors at 1e9 tightens the bound
 only if the weight is below 1e-9."""
 NEGLIGIBLE_MASS = 2e-9
-"""The largest coefficient of a tied entry that is left out of the row sum's constraint. Solvers treat such small
+"""The largest coefficient at which a tied entry is left out of the constraint on the row sum. Solvers treat such small
 coefficients as 0, and the repair restores the row sums."""
 
 
@@ -237,7 +237,7 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
     form = tied_form(data.to_outputs, float(data.epsilon), radius, *data.needed)
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the linear program and solve it with the solver that ``how`` names."""
+        """Build the linear program and solve it with the solver named by ``how``."""
         # check() raises OutOfTime if the time limit has expired. The message says which step was not reached.
         check("the program was made")
         model = const_opt_model(form, data)

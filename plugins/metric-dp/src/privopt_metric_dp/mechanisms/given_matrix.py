@@ -129,7 +129,7 @@ class GivenMatrix:
     def measure_epsilon(
         self, data: MetricData, privacy: MatrixConstraint | None = None, report: Callable[[str], object] | None = None
     ) -> LeastEpsilon:
-        """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair that sets it.
+        """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair determining it.
 
         Required pairs are the pairs of records that the guarantee covers.
 

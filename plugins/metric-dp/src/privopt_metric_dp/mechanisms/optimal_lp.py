@@ -28,7 +28,8 @@ from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import Proof
 
 BYTES_A_NUMBER: Final = 180.0
-"""Bytes per coefficient of the whole LP, in this process and the solver's together (see tests/run/test_memory.py)."""
+"""The number of bytes per coefficient of the whole LP, in this process and the solver's together (see
+tests/run/test_memory.py)."""
 
 
 def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> dsl.Model:
@@ -88,7 +89,7 @@ def whole_program(
     """
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the whole LP and solve it with the solver that ``how`` names."""
+        """Build the whole LP and solve it with the solver named by ``how``."""
         model = optimal_model(data, privacy, utility)
         # Building a large model may take longer than the time limit allows, in which case this raises OutOfTime.
         check("the model was made")
@@ -141,7 +142,7 @@ def search_structured(data: MetricData, offers: MatrixOffers, context: SolveCont
     Args:
         data: The data of the problem.
         offers: The search to report results to. It determines the gap to reach.
-        context: The context of the run, whose free memory limits the solvers.
+        context: The context of the run. Its free memory limits the solvers.
         method: The name of a structured solver, or "auto" to run the suitable solvers one after another until the gap
             is reached. The best matrix and the best bound of all of them count.
 
@@ -184,7 +185,7 @@ class Optimal(MetricMechanism[D], Generic[D]):
         return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Solve the whole LP if that was requested and it fits into memory. Otherwise, run structured solvers.
+        """Solve the whole LP if that was requested and it fits in memory. Otherwise, run structured solvers.
 
         For a privacy notion other than metric DP, the whole LP is solved even if its estimated size exceeds the free
         memory.
@@ -262,8 +263,8 @@ class OptimalLP(Optimal[MetricProblem]):
 
         Returns:
             The proof and its bound. The result is None if the problem is unsuitable, if there is not enough time or
-            memory, or if the multipliers do not prove more than the trivial bound, which is the loss if every record
-            reports its cheapest output.
+            memory, or if the multipliers prove no more than the trivial bound. The trivial bound is the loss if every
+            record reports its cheapest output.
         """
         from privopt_metric_dp.proof.make_proof import prove_over_streets
         from privopt_metric_dp.solvers.street_bound import priced_records, solve_street_bound

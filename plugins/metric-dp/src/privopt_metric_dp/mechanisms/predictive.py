@@ -77,8 +77,8 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     ) -> Sequence[str]:
         """Return the base class's sentences, followed by one that states the epsilon of each fresh report.
 
-        The epsilon of the first report differs from that of later ones. If there is a total budget, the sentence after
-        it says how many reports the budget covers.
+        The epsilon of the first report differs from that of later ones. If there is a total budget, another sentence
+        says how many reports it covers.
         """
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
@@ -103,7 +103,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
 
         These are the largest distance at which the previous report counts as good, and the approximate mean absolute
         noise added to the threshold and in each test. Each mean is 1 divided by the respective epsilon. All three
-        values are in the unit of distance and depend only on the problem.
+        values are in the same unit as distances and depend only on the problem.
         """
         terms = problem.declared.terms(problem.data)
         return {

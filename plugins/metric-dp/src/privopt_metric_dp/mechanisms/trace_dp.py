@@ -96,7 +96,7 @@ class TraceDP(MetricDP):
 
     @classmethod
     def over(cls, data: MetricData, terms: Terms) -> Self:
-        """Create the notion for the record pairs that a problem's guarantee covers, including its wording.
+        """Create the notion for the record pairs covered by a problem's guarantee, including its wording.
 
         Args:
             data: The data of the problem.

@@ -66,7 +66,7 @@ class _Gather:
 
 
 def load(problem: MetricProblem, file: str) -> MetricData:
-    """Load and check all files that a metric problem names.
+    """Load and check all files named by a metric problem.
 
     Independent steps are all run before an error is raised, so that a single error can report many faults.
 
@@ -189,9 +189,9 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
         gather: The collector to which faults are added.
 
     Returns:
-        The records and outputs for which losses are computed, the declared records, and the region that the guarantee
-        covers, or None if there is no region. If there is one, losses are computed for all of its vertices, the first
-        of which are the declared records.
+        The records and outputs for which losses are computed, the declared records, and the region covered by the
+        guarantee, or None if there is no region. If there is one, losses are computed for all of its vertices,
+        beginning with the declared records.
 
     Raises:
         InputError: The faults found so far make it impossible to continue. The error reports all of them.
@@ -462,7 +462,7 @@ class MetricInstance(Generic[D]):
     def data(self) -> MetricData:
         """The contents of the files as arrays, restricted to the chosen outputs if the problem chooses outputs.
 
-        Before outputs are chosen, records that are far apart from each other serve as outputs.
+        Before outputs are chosen, records that are far apart from each other are used as outputs.
         """
         if self._data.choose is None:
             return self._data
@@ -509,7 +509,7 @@ class MetricInstance(Generic[D]):
         """Return the record pairs that the guarantee covers and their distances, for the conformance kit.
 
         Returns:
-            Array of shape (P, 2) with record indices, and array of shape (P,) with distances.
+            An array of shape (P, 2) with record indices, and an array of shape (P,) with distances.
         """
         return self.data.pairs, self.data.distances
 

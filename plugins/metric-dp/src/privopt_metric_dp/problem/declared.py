@@ -337,7 +337,7 @@ UNIT_NAME: Final = re.compile(r"[^\W\d_]{1,20}")
 spaces."""
 
 MOST_RECORDS: Final = 10_000_000
-"""The largest number of records or outputs. With more, not even the ids would fit into memory."""
+"""The largest number of records or outputs. With more, not even the ids would fit in memory."""
 
 
 def _check_count(value: int) -> str | None:
@@ -401,7 +401,7 @@ class Places:
 
 
 _GIVEN: Final = ("grid", "points", "vectors", "count", "mesh", "choose")
-"""The keys that declare places in [records] or [outputs], of which exactly one must be present."""
+"""The keys that declare places in [records] or [outputs]. Exactly one of them must be present."""
 
 
 def _check_places(value: Places) -> str | None:

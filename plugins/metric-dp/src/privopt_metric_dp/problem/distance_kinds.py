@@ -1,4 +1,4 @@
-"""The built-in kinds of distance, one of which a problem file names in ``[distance]``."""
+"""The built-in kinds of distance. A problem file names one of them in ``[distance]``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from privopt_metric_dp.space.roads import Roads, read_roads
 __all__ = ["Euclidean", "Graph", "Haversine", "Table"]
 
 _UNNAMED = "unit of distance"
-"""The name for a unit of distance that the problem does not state."""
+"""The name used for the unit of distance if the problem does not state one."""
 
 
 @frozen(kw_only=True)
@@ -37,7 +37,7 @@ class Euclidean(DistanceKind):
         return EuclideanMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Triangulate the records, and return the triangles as the region that ``privacy.everywhere`` covers.
+        """Triangulate the records, and return the triangles as the region covered by ``privacy.everywhere``.
 
         Args:
             records: The records, which become the first vertices of the region.
@@ -81,7 +81,7 @@ class Haversine(DistanceKind):
         return HaversineMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Triangulate the projected records, and return the region that ``privacy.everywhere`` covers.
+        """Triangulate the projected records, and return the region covered by ``privacy.everywhere``.
 
         Projected distances never exceed great-circle distances, so a guarantee per km in the plane also holds per km on
         the earth. See :meth:`DistanceKind.ground` for the arguments.
@@ -90,7 +90,7 @@ class Haversine(DistanceKind):
         return _triangulate_plane(records, split_km, HaversineMetric, file)
 
     def way(self, records: Space) -> str:
-        """Return "as the crow flies", which messages append to the unit of distance."""
+        """Return the phrase "as the crow flies", which messages append to the unit of distance."""
         return "as the crow flies"
 
 
@@ -110,7 +110,7 @@ class Graph(DistanceKind):
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return all streets as the region that ``privacy.everywhere`` covers.
+        """Return all streets as the region covered by ``privacy.everywhere``.
 
         Args:
             records: The records, each at a node of the road network.
@@ -129,7 +129,7 @@ class Graph(DistanceKind):
         )
 
     def way(self, records: Space) -> str:
-        """Return "by road", which messages append to the unit of distance."""
+        """Return the phrase "by road", which messages append to the unit of distance."""
         return "by road"
 
 
@@ -166,7 +166,7 @@ class Table(DistanceKind):
         return _UNNAMED
 
     def way(self, records: Space) -> str:
-        """Return "by a table of distances", which messages append to the unit of distance."""
+        """Return the phrase "by a table of distances", which messages append to the unit of distance."""
         return "by a table of distances"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""The built-in kinds of loss, one of which a problem file names in ``[utility]``.
+"""The built-in kinds of loss. A problem file names one of them in ``[utility]``.
 
 The loss is the distance from record to output, an entry of a cost matrix in a file, or the error in travel distances.
 """
@@ -112,7 +112,7 @@ def travel_cost(
 
 @jit(fastmath={"reassoc"})
 def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None:  # pragma: no cover - compiled
-    """Add sum_l q_l |a_il - b_kl| to total_ik, in tiles that fit into the cache.
+    """Add sum_l q_l |a_il - b_kl| to total_ik, in tiles that fit in the cache.
 
     Differences are computed before they are multiplied by weights, because differences between integers are exact.
 
@@ -121,7 +121,7 @@ def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None: 
         b: Array of shape (K, T) with the travel distances from outputs to targets.
         shares: Array of shape (T,) with the weights q.
         total: Array of shape (N, K) with the sums, which is modified in place.
-        upper: Whether to skip tiles entirely below the diagonal, because the result is symmetric.
+        upper: Whether to skip tiles that lie entirely below the diagonal, because the result is symmetric.
     """
     rows, width = a.shape
     columns = b.shape[0]
@@ -319,7 +319,7 @@ class TravelCost(LossKind):
 
     @property
     def measures_outputs(self) -> bool:
-        """Whether the loss depends on the problem's distances to outputs, which is the case if ``edges`` is omitted."""
+        """Whether the loss depends on the problem's distances to outputs, i.e. whether ``edges`` is omitted."""
         return self.edges is None
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
@@ -335,8 +335,8 @@ class TravelCost(LossKind):
             metric: The metric declared in ``[distance]``, whose roads are used if ``utility.edges`` is omitted.
 
         Returns:
-            The roads, or None if neither the loss nor the distance is based on roads, followed by two arrays of shape
-            (T,) with the ids of the targets and with their weights, which sum to 1.
+            The roads, or None if neither the loss nor the distance is based on roads; an array of shape (T,) with the
+            ids of the targets; and an array of shape (T,) with their weights, which sum to 1.
         """
         if self.targets is None:
             targets = np.asarray(records.ids, dtype=np.str_)

@@ -34,7 +34,7 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["Spread", "expected_cost", "spread_evenly"]
 
 MIN_PIECES: Final = 16
-"""The smallest number of pieces into which a street is divided. Each piece contains two quadrature points."""
+"""The minimum number of pieces that a street is divided into. Each piece contains two quadrature points."""
 
 MIN_PLANE_POINTS: Final = 20_000
 """The smallest number of quadrature points in a plane. Each triangle, or each of its equal parts, contains seven."""
@@ -71,7 +71,7 @@ class Spread:
     places: Floats
 
     def vertex_masses(self, size: int) -> Floats:
-        """Return, for each vertex, the probability that a random person is snapped to it.
+        """Return the probability of a random person being snapped to each vertex.
 
         Args:
             size: The number of vertices.
@@ -80,7 +80,7 @@ class Spread:
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return the mean cost of each output, weighted by the probability of being snapped to each vertex.
+        """Return the mean cost of each output at each vertex, weighted by the probability of snapping to the vertex.
 
         Entry (c, k) is the mean of lambda_c(X) c(X, k) over the position X of a random person. Here, lambda_c(X) is the
         probability that X is snapped to vertex c, and c(X, k) is the cost of reporting output k at X.

@@ -1,4 +1,4 @@
-"""The arrays of a metric problem, on which mechanisms work."""
+"""The arrays of a metric problem that mechanisms work on."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class MetricData:
         crossed: Whether the distances from records to outputs are known. They may be unknown if distances are read from
             a matrix.
         remap: Whether each output is replaced by the one with the least expected loss given the report and the prior.
-        ground: The metric that [distance] declares, or None if the privacy constraints use that metric too.
+        ground: The metric declared in [distance], or None if the privacy constraints use that metric too.
         region: The region if the guarantee covers every pair of points in it, and otherwise None. If there is a region,
-            the records are its vertices, of which the declared records are the first.
+            the records are its vertices, beginning with the declared records.
         choose: The number of records to choose as outputs, or None if outputs are not chosen. Before the choice,
             ``outputs`` contains all records.
         over: A function that takes the indices of K records and returns the problem's data with these records as
-            outputs, or None if outputs are not chosen.
+            outputs. None if outputs are not chosen.
         along_streets: Whether losses are path lengths along undirected streets.
         way: The phrase that messages append to the unit of distance, such as "by road".
         per_km: The cost of a kilometre of loss in another unit, such as minutes, or None if the problem does not
@@ -95,7 +95,7 @@ class MetricData:
 
     @property
     def distance(self) -> Metric:
-        """The metric that the [distance] table declares. It is used for losses and in reports."""
+        """The metric declared in the [distance] table. It is used for losses and in reports."""
         return self.metric if self.ground is None else self.ground
 
     @cached_property
@@ -142,10 +142,10 @@ class MetricData:
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Return, for each pair, whether the guarantee certainly covers it at its exact distance.
+        """Return whether the guarantee certainly covers each pair at its exact distance.
 
         A pair may be treated as covered only because its distance was rounded. Lower bounds on the loss do not use such
-        pairs, so that they are valid for every mechanism that satisfies the declared guarantee.
+        pairs. The bounds are therefore valid for every mechanism that satisfies the declared guarantee.
 
         Args:
             pairs: Array of shape (P, 2) with the record indices of pairs that are treated as covered.

@@ -2,8 +2,8 @@
 
 Lengths that are too large, such as metres or minutes, would weaken privacy, because epsilon is per unit of length.
 Differences that rounding can explain are accepted: a length may have been rounded or truncated at its last digit, and a
-position at the last decimal place that its table uses. Lengths along the ellipsoid or on a projected map also differ
-slightly from great-circle distances.
+position may have been rounded or truncated at the last decimal place used in its table. Lengths along the ellipsoid or
+on a projected map also differ slightly from great-circle distances.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UNITS: Final = (
 """Ranges of the median ratio of road length to straight-line distance, each with its likely cause. For streets in km,
 the ratio is usually between 1 and 1.45."""
 DEGREES: Final = (80.0, 170.0, "the positions are in degrees")
-"""One more such range, for planar positions. A degree of latitude is 111 km long."""
+"""A further range like those in :data:`UNITS`, for planar positions only. A degree of latitude is 111 km long."""
 
 
 @frozen(kw_only=True, eq=False)

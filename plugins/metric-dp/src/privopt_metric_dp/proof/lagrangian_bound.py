@@ -58,8 +58,8 @@ class Multipliers:
         rows: A function that returns an iterator over the nonzero multipliers, output by output. Outputs are in
             ascending order, each at most once, and each pair occurs at most once per output. Values that are not finite
             are treated as 0.
-        many: The number of multipliers if a solver returned one for every constraint, in which case a proof may leave
-            out small ones. It is 0 if only a few multipliers are nonzero, as for trees.
+        many: The number of multipliers if a solver returned one for every constraint. A proof may then leave out small
+            multipliers. The number is 0 if only a few multipliers are nonzero, as for trees.
     """
 
     rows: Callable[[], Iterator[Few]]
@@ -165,9 +165,9 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             E is 2 for a bound over streets, and otherwise 0.
         shares: Array of shape (E, N) with the weights of these ends, which sum to 1 for each record.
         lower, upper: Arrays of shape (N,) filled with infinity, to which the bounds are written.
-        chord_lower, chord_upper: Arrays of shape (N,) filled with zeros, to which further bounds are written. These
-            bound the amount that the multipliers add to a record's reduced cost if the record itself is the output,
-            which is the mean of the amounts at its two ``endpoints``, weighted by ``shares``.
+        chord_lower, chord_upper: Arrays of shape (N,) filled with zeros, to which further bounds are written. These are
+            bounds on the amount that the multipliers add to a record's reduced cost if the record itself is the output.
+            That amount is the mean of the amounts at the record's two ``endpoints``, weighted by ``shares``.
         wild: Boolean array of shape (K,), initially False. It is set to True for outputs whose sums overflow, which are
             excluded from the minima.
 
@@ -407,7 +407,8 @@ class SparseMultipliers:
         """Return proved lower and upper bounds on each record's smallest reduced cost, min_k g_ik.
 
         Args:
-            cost, max_cost: Arrays of shape (N, K) between which the exact costs (prior included) lie, up to ``error``.
+            cost, max_cost: Arrays of shape (N, K) with lower and upper bounds on the exact costs (prior included), up
+                to ``error``.
             error: The relative error of ``cost`` and ``max_cost``.
             spread: Array of shape (P,) with the amount by which ``growth`` may exceed exp(eps d).
             interior: The positions of the records inside pieces of streets, for a bound over all streets, or None.
@@ -439,15 +440,15 @@ class SparseMultipliers:
         """Return two doubles that enclose the exact bound proved by the multipliers.
 
         Args:
-            cost, max_cost: Arrays of shape (N, K) with finite values between which the exact costs (prior included)
-                lie, up to ``error``.
+            cost, max_cost: Arrays of shape (N, K) with finite lower and upper bounds on the exact costs (prior
+                included), up to ``error``.
             error: The relative error of ``cost`` and ``max_cost``.
             lower: Array of shape (P,) with factors, each at most exp(eps d) for its pair.
             interior: The positions of the records inside pieces of streets, for a bound over all streets
                 (:mod:`privopt_metric_dp.proof.street_proof`), or None.
 
         Returns:
-            The lower and the upper end of the enclosure, which are minus and plus infinity if a sum overflows.
+            The lower and the upper end of the enclosure. They are minus and plus infinity if a sum overflows.
         """
         # The exact factor lies between `lower` and `growth`. The sums below use `growth`, which gives the lower end,
         # and add the difference to get the upper end.
@@ -456,7 +457,7 @@ class SparseMultipliers:
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Drop the multipliers of outputs whose sums overflow, and return the rest with the bound that they prove.
+        """Drop the multipliers of outputs whose sums overflow, and return the others with the bound they prove.
 
         Args:
             cost: Array of shape (N, K) with the finite costs times the prior.
@@ -472,7 +473,7 @@ class SparseMultipliers:
         return tame, tame.bound(cost)
 
     def bound(self, cost: Floats) -> float:
-        """Return the lower bound on every mechanism's loss that the multipliers prove, rounded down.
+        """Return the lower bound on every mechanism's loss that is proved by the multipliers, rounded down.
 
         If a sum overflows, the bound is minus infinity.
 
@@ -494,8 +495,8 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
         multipliers: Any multipliers. Those for outputs whose sums overflow are treated as 0.
 
     Returns:
-        The bound that the multipliers prove, or the trivial bound if that is larger. The trivial bound is the loss if
-        every record reports its cheapest output. If there are no pairs, it is the optimum.
+        The bound proved by the multipliers, or the trivial bound if that is larger. The trivial bound is the loss if
+        every record reports its cheapest output. If there are no pairs, the trivial bound is the optimum.
 
     Raises:
         OutOfTime: The time limit expired.

@@ -24,15 +24,16 @@ from privopt_metric_dp.proof.tree_proof import Trees
 __all__ = ["multipliers_of", "prove", "prove_over_streets", "read_proof"]
 
 SPARE_SHARE: Final = 0.1
-"""The fraction of the requested gap, or of 1e-5 if that is smaller, by which the bound may be lowered to make the proof
-smaller. For a bound over all streets, it is always a fraction of the requested gap."""
+"""The largest reduction of the bound that is accepted to make a proof smaller, as a fraction of the requested gap or of
+1e-5, whichever is smaller. For a bound over all streets, it is always a fraction of the requested gap."""
 LONG_SPARE_SHARE: Final = 0.03
-"""The fraction of the remaining gap by which the bound of a long proof may be lowered if the requested gap is missed
-anyway."""
+"""The largest reduction of the bound of a long proof that misses the requested gap anyway, as a fraction of the
+remaining gap."""
 MANY_MULTIPLIERS: Final = 1_000_000
 """The number of multipliers above which a proof counts as long. A file with this many takes about 10 MB."""
 BYTES_PER_MULTIPLIER: Final = 48
-"""Bytes of memory per multiplier while a proof is made, for the original, the joined and the rounded values."""
+"""The number of bytes of memory needed per multiplier while a proof is made, for the original, the joined and the
+rounded values."""
 MAX_UNPACKING_FACTOR: Final = 8
 """The largest allowed size of the arrays in a proof file, as a multiple of the file's size plus one byte per matrix
 entry."""
@@ -75,22 +76,22 @@ def prove(
     memory_limit: float,
     near: float | None = None,
 ) -> tuple[Proof, float]:
-    """Convert a solver's multipliers to a proof, and return the proof and the bound that it states.
+    """Convert a solver's multipliers to a proof, and return the proof and its stated bound.
 
     Small multipliers are left out, unless this alone would make the bound miss the requested gap. More are left out if
-    the rest do not fit into memory, or if the proof is long and misses the gap anyway. Multipliers that form trees are
+    the rest do not fit in memory, or if the proof is long and misses the gap anyway. Multipliers that form trees are
     stored as trees.
 
     Args:
         multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
         data: The problem's data.
         weighted: Array of shape (N, K) with the costs times the prior.
-        value: The loss that the release states.
+        value: The loss stated by the release.
         over: The pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an array of
             shape (S,). If None, they belong to all pairs that the guarantee covers.
         gap: The requested relative optimality gap.
         memory_limit: The largest number of bytes to allocate.
-        near: An estimate of the bound that the multipliers prove, or None if it is unknown.
+        near: An estimate of the bound proved by the multipliers, or None if it is unknown.
 
     Raises:
         OutOfTime: The time limit expired before a first proof was made.
@@ -171,21 +172,21 @@ def prove_over_streets(
 ) -> tuple[Proof, float] | None:
     """Prove a lower bound on the loss of mechanisms that may report any point on the streets.
 
-    The multipliers come from an LP whose outputs are the priced records, which are the records that have dual
-    multipliers. The bound is computed with these outputs rather than those of the release.
+    The multipliers come from an LP whose outputs are the priced records, i.e. the records with dual multipliers. The
+    bound is computed with these outputs rather than those of the release.
 
     Args:
         multipliers: The multipliers for the pairs in ``data.needed``, with the priced records as outputs.
         priced: Array of shape (J,) with the indices of the priced records in ascending order.
         data: The problem's data, with chosen outputs.
         weighted: Array of shape (N, K) with the costs of the chosen outputs times the prior.
-        value: The loss that the release states.
+        value: The loss stated by the release.
         gap: The requested relative optimality gap.
         memory_limit: The largest number of bytes to allocate.
 
     Returns:
-        The proof and the bound that it states, or None if there is not enough memory or if the multipliers do not prove
-        more than the trivial bound.
+        The proof and its stated bound, or None if there is not enough memory or if the multipliers prove no more than
+        the trivial bound.
     """
     assert data.over is not None  # records are priced only if outputs are chosen
     priced_data = data.with_outputs(priced)

@@ -74,7 +74,7 @@ class Proof(ABC):
             weighted: Array of shape (N, K) with the costs times the prior.
 
         Returns:
-            The lower and the upper end of the enclosure, which are minus and plus infinity if a sum overflows.
+            The lower and the upper end of the enclosure. They are minus and plus infinity if a sum overflows.
 
         Raises:
             CertificationError: A constraint belongs to a pair that the guarantee neither covers nor implies, or a tree
@@ -93,7 +93,7 @@ class Proof(ABC):
         return self.enclose_bound(data, weighted)[0]
 
     def state_bound(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
-        """Choose a rounding unit, and return the proof with this unit together with the bound that it states.
+        """Choose a rounding unit, and return the proof with this unit and its stated bound.
 
         The unit is chosen so that every machine that evaluates the proof states the same bound.
 
@@ -101,7 +101,7 @@ class Proof(ABC):
             data: The problem's data.
             weighted: Array of shape (N, K) with the costs times the prior.
             value: The loss of the release. If the proved bound exceeds this loss only because of rounding errors, the
-                unit is chosen so that the stated bound does not.
+                unit is chosen so that the stated bound does not exceed it.
         """
         lower, upper = self.enclose_bound(data, weighted)
         if not math.isfinite(upper - lower):
@@ -137,8 +137,8 @@ class Proof(ABC):
     def write(self, folder: Path) -> None:
         """Write proof.npz.
 
-        All arrays are compressed, unless the compressed file would unpack to so many times its size that `read_proof`
-        might reject it. In that case, the arrays named in ``STORED`` are written uncompressed.
+        All arrays are compressed, unless the ratio of unpacked to compressed size would be so high that `read_proof`
+        might reject the file. In that case, the arrays named in ``STORED`` are written uncompressed.
 
         Args:
             folder: The release folder.

@@ -22,7 +22,7 @@ __all__ = ["Rows", "select_multipliers"]
 DROPPED: Final = 2**7
 """The number of values that 7 bits can take. If the bound allows it, the last 7 bits of each multiplier in single
 precision are rounded off. The 6.2 million multipliers for 50,000 places then take 18.5 MB compressed instead of 22.1
-MB, and the bound is lower by a relative 6e-6."""
+MB, and the bound is lower by 6e-6 of its value."""
 
 
 @frozen(kw_only=True, eq=False)

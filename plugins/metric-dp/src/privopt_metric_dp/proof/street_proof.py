@@ -1,7 +1,7 @@
 """A lower bound for reports anywhere on the streets, from multipliers for the outputs at the ends of street pieces.
 
-Let the loss be the path length along undirected streets, and J a set of outputs. Record i has prior p_i, and output k
-costs c_ik for it. The multipliers f_k for output k add the amount m_ik to the record's reduced cost. Suppose that
+Let the loss be the path length along undirected streets, and J a set of outputs. Record i has prior p_i, and c_ik is
+its cost for output k. The multipliers f_k for output k add the amount m_ik to the record's reduced cost. Suppose that
 record i lies strictly inside a piece (a, b) of length l, at distance s from a. Then::
 
     u_ik = p_i c_ik + m_ik

@@ -17,9 +17,9 @@ that no record is left with a negative amount under f', and let g'_i be the coun
 from the leaves, g_i is at least g'_i. For i below p, f is at least f', so at least as much is added to g_p. For i above
 p, f is at most f', so at most as much is subtracted from g_p.
 
-For multipliers that form trees, it is therefore enough to store the prices and the trees. An entry takes 2 bytes before
-compression, or 4 bytes if there are more than 32,768 records. The multipliers are derived without rounding, so every
-evaluation encloses the same real number.
+For multipliers that form trees, it is therefore enough to store the prices and the trees. An entry of a tree takes 2
+bytes before compression, or 4 bytes if there are more than 32,768 records. The multipliers are derived without
+rounding, so every evaluation encloses the same real number.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
         height: Array of shape (N,), to which the heights are written. A height is the sum of the logarithms of the
             factors on the path from the root, positive for upward steps and negative for downward steps.
         length: The logarithm of the factor for each element of ``neighbour``.
-        is_upward: Whether each element of ``neighbour`` is above the record whose neighbour it is.
+        is_upward: Whether each element of ``neighbour`` lies above the record that it is a neighbour of.
         parents: Array of shape (N,), to which the parents are written. It must be -1 for all records in the tree.
         order: Array of shape (N,), to which the records in the tree are written, parents before children.
 
@@ -189,7 +189,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
 
 @jit(few=lambda *arguments: bool(arguments[-1].size <= MAX_INTERPRETED_COSTS))
 def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
-    """Encode the trees that each output's constraints form. The highest record of each tree becomes its root.
+    """Encode the trees formed by each output's constraints. The highest record of each tree becomes its root.
 
     Args:
         starts, rows: The constraints with nonzero multipliers for each output, as in :class:`SparseMultipliers`.
@@ -266,9 +266,9 @@ class Trees(Proof):
 
     Attributes:
         prices: Array of shape (N,) and type float64 with the prices of the records, all finite.
-        trees: Array of shape (K, N) and type uint16 or uint32 with a code for each record's parent. The code is 2 m,
-            plus 1 if the record is above its parent, where m is the parent's index minus the record's index, modulo N.
-            The code of a root is 0.
+        trees: Array of shape (K, N) and type uint16 or uint32 with a code for each record's parent. Let m be the
+            parent's index minus the record's index, modulo N. The code is 2 m, plus 1 if the record is above its
+            parent. The code of a root is 0.
     """
 
     VERSION: ClassVar = 3
@@ -309,8 +309,8 @@ class Trees(Proof):
         """Return the distinct pairs formed by a record and its parent.
 
         Returns:
-            Array of shape (E, 2) with the pairs, each with the smaller record index first, and an array of shape (K, N)
-            with the pair index for each output and record. For a root, this index is E.
+            An array of shape (E, 2) with the pairs, each with the smaller record index first, and an array of
+            shape (K, N) with the pair index for each output and record. For a root, this index is E.
         """
         n, parents = self.trees.shape[1], self.parents
         records = np.arange(n)
@@ -332,7 +332,7 @@ class Trees(Proof):
                 lie between ``cost - under`` and ``max_cost``.
             error: The relative error of ``cost`` and ``max_cost``.
             under: Array of shape (N,) with upper bounds on how much each record's ``cost`` exceeds the exact costs.
-            places: Array of shape (K, N) with the pair indices that :meth:`edges` returns.
+            places: Array of shape (K, N) with the pair indices returned by :meth:`edges`.
             growth: Two arrays of shape (E,), with lower and upper bounds on exp(eps d) for each pair.
 
         Returns:

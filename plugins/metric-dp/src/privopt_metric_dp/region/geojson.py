@@ -26,7 +26,7 @@ _EXPECTATION = "a Polygon, a MultiPolygon, or Features of them"
 LONGEST_RIM: Final = 10 * MOST_VERTICES
 """The largest total length of all boundaries, in units of a triangle's side."""
 BYTES_PER_VERTEX: Final = 600.0
-"""Bytes of memory per vertex of the lattice, including the vertex's two triangles, while triangles are selected."""
+"""The number of bytes of memory needed per lattice vertex, with its two triangles, while triangles are selected."""
 
 
 def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str) -> Space:
@@ -101,7 +101,7 @@ def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
 def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
     """Return the polygons in a GeoJSON file, each as a list of its outer ring followed by its holes.
 
-    As a side effect, the copy of the file that a release publishes is reduced to the polygons' coordinates.
+    As a side effect, the copy of the file published with a release is reduced to the polygons' coordinates.
 
     Args:
         region: The file.

@@ -24,8 +24,8 @@ FARTHEST: Final = 1 << 50
 """The largest coordinate in millimetres. Doubles represent the difference between any two such coordinates exactly."""
 
 _SMALL: Final = 1 << 31
-"""The extent in millimetres below which all products of a triangle's coordinate differences fit into 64 bits. For
-sides, the limit is half of this."""
+"""The extent in millimetres below which all products of a triangle's coordinate differences fit in 64 bits. For sides,
+the limit is half of this."""
 _NEAREST_SIDES: Final = 4  # largest number of listed candidates; if there are more, all sides are compared exactly
 
 
@@ -109,7 +109,7 @@ class Triangles:
         return Cells.of(*_bounding_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
-        """Find, for each position, the first triangle that contains it, with sides counted as part of a triangle.
+        """Find the first triangle that contains each position. A triangle includes its sides.
 
         Args:
             positions: Array of shape (B, 2) with x and y in mm.
@@ -145,8 +145,8 @@ def _locate_triangles(
 ) -> None:  # pragma: no cover - compiled, or on Python's integers
     """Find the triangle that contains each position, in exact integer arithmetic.
 
-    A position is tested only against triangles whose bounding boxes contain it. If the triangles extend over less than
-    2^31 mm, no product therefore exceeds 2^62.
+    A position is tested only against triangles whose bounding boxes contain it. Therefore, no product exceeds 2^62 if
+    the triangles extend over less than 2^31 mm.
 
     Args:
         positions: Array of shape (B, 2) with x and y in mm.
@@ -211,7 +211,7 @@ class Sides:
         return Cells.of(*_bounding_boxes(np.stack([self.tails, self.heads], axis=1)[self._distinct_sides]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
-        """Find, for each position, the nearest point on any of the sides.
+        """Find the point on any of the sides that is nearest to each position.
 
         If several points are equally near, the one on the side with the lowest index is returned. The nearest point is
         given as a weighted mean of the tail and the head of its side.
@@ -220,8 +220,8 @@ class Sides:
             positions: Array of shape (B, 2) with x and y in mm.
 
         Returns:
-            Three arrays: the index of each position's side, of shape (B,), integer weights of the side's tail and head,
-            of shape (B, 2), and the distance in mm as a double, of shape (B,).
+            Three arrays: the index of each position's side, of shape (B,); integer weights of the side's tail and head,
+            of shape (B, 2); and the distance in mm as a double, of shape (B,).
         """
         count = len(positions)
         # The candidates for each position, whose distances are equal up to floating-point rounding, and their number.
@@ -242,7 +242,9 @@ class Sides:
         return self._divide_sides(positions, nearest_sides)
 
     def _select_nearest(self, position: list[int], sides: list[int]) -> int:
-        """Return the index of the side nearest to a position, or of the first such side, by comparing exact distances.
+        """Return the index of the side nearest to a position by comparing exact distances.
+
+        If several sides are equally near, the first of them is returned.
 
         Args:
             position: The position, as x and y in mm.
@@ -263,7 +265,7 @@ class Sides:
         return min(sides, key=squared_distance)
 
     def _divide_sides(self, positions: Ints, numbers: Ints) -> tuple[Ints, Any, Floats]:
-        """Find, for each position, the nearest point on a given side, and the distance to it.
+        """Find the point on a given side that is nearest to each position, and the distance to it.
 
         The nearest point is given as a weighted mean of the side's tail and head.
 
@@ -272,7 +274,7 @@ class Sides:
             numbers: Array of shape (B,) with the index of the side for each position.
 
         Returns:
-            Three arrays: ``numbers`` itself, integer weights of the side's tail and head, of shape (B, 2), and the
+            Three arrays: ``numbers`` itself; integer weights of the side's tail and head, of shape (B, 2); and the
             distance in mm as a double, of shape (B,).
         """
         directions = self.heads[numbers] - self.tails[numbers]

@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 BETWEEN = "~"
-"""The separator in the ids of added vertices, which have the form END~END~NUMBER, with the ids of the two ends of the
-street or side."""
+"""The separator in the ids of added vertices. These ids have the form END~END~NUMBER, with the ids of the two ends of
+the street or side."""
 
 MOST_VERTICES = 1_000_000
-"""The largest number of vertices in a region, which is limited because each vertex has a row in the release."""
+"""The largest number of vertices in a region. It is limited because each vertex has a row in the release."""
 
 MOST_ACROSS = 1_000
 """The largest extent of a region, and the largest side length of a triangle, in km."""
@@ -229,8 +229,8 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
         file: The name of the problem file, for error messages.
 
     Returns:
-        The finer plane, whose first vertices are the original ones, and, for each added vertex, the two ends of the
-        side that it divides.
+        The finer plane, and the two ends of the side divided by each added vertex. The first vertices of the finer
+        plane are the original ones.
 
     Raises:
         InputError: There would be too many vertices, or triangles only a few millimetres wide.
@@ -277,7 +277,7 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
         file: The name of the problem file, for error messages.
 
     Returns:
-        The vertices as places, the first of which are the given places, and the refined plane.
+        The vertices as places, beginning with the given places, and the refined plane.
     """
     plane = plane_of(records)
     if split_km is None:
@@ -331,7 +331,7 @@ def _halve_sides(plane: Plane, file: str) -> Plane:
 
 
 def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]:
-    """Return the triangles of an equilateral lattice that intersect, and therefore cover, the given polygons.
+    """Return the triangles of an equilateral lattice that intersect the given polygons and together cover them.
 
     Args:
         rings: The outer ring and the holes of each polygon, as closed arrays of shape (M, 2) in millimetres.

@@ -65,8 +65,8 @@ COARSE_EXPONENT = 0.6
 is 25 % above the optimum."""
 
 SNAP_STEPS = 8
-"""The number of pieces in each half of a street, on each of which the S-shaped weights are linear. With this number,
-the length ln(1 + a) / epsilon is within 1 % of its limit for infinitely many pieces."""
+"""The number of pieces in each half of a street. The S-shaped weights are linear on each piece. With this number, the
+length ln(1 + a) / epsilon is within 1 % of its limit for infinitely many pieces."""
 
 
 def _to_int64(value: Any) -> Ints:
@@ -82,7 +82,7 @@ class Region(ABC):
         size: The number of vertices, N.
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle, counter-clockwise.
-        steps: The number n of pieces into which each half of a street is divided for snapping. The probability of
+        steps: n, the number of pieces that each half of a street is divided into for snapping. The probability of
             snapping to an end of the street is a function of the position that is linear on each piece and S-shaped
             overall. On a plane, and for streets with linear probabilities, n is 0.
     """
@@ -98,7 +98,7 @@ class Region(ABC):
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), the exact ratio a that limits how much the rows of u and v may differ.
+        """Return the exact ratio a for each edge (u, v), which limits how much the rows of u and v may differ.
 
         The row of a vertex contains the probability of each output. For every output, the probabilities z(u) and z(v)
         must satisfy both z(v) <= (1 + a) z(u) and the same condition with u and v exchanged. If every edge satisfies
@@ -111,7 +111,7 @@ class Region(ABC):
     def lengths(self, epsilon: Fraction) -> Floats:
         """Return the lengths of the edges in km, rounded down, as an array of shape (E,).
 
-        The length of an edge is ln(1 + a) / epsilon, where a is the value that :meth:`growth` returns for it. Metric DP
+        The length of an edge is ln(1 + a) / epsilon, where a is the edge's ratio returned by :meth:`growth`. Metric DP
         over edges of these lengths implies the guarantee for all points in the region.
 
         Args:
@@ -130,7 +130,7 @@ class Region(ABC):
 
     @abstractmethod
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays that a release stores: ``simplices``, ``snap_steps``, and ``vertices`` or ``lengths``."""
+        """Return the arrays stored in a release: ``simplices``, ``snap_steps``, and ``vertices`` or ``lengths``."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -161,10 +161,11 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), the exact ratio a that limits how much the rows of u and v may differ.
+        """Return the exact ratio a for each edge (u, v), which limits how much the rows of u and v may differ.
 
-        The limit is determined by the shortest of the streets between the two vertices. If this street is l km long, a
-        is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``. See :meth:`Region.growth`.
+        The limit is determined by the shortest of the streets between the two vertices. Let l be the length of this
+        street in km, and n be ``steps``. Then a is eps l if n is 0. Otherwise, it is 2 ((1 + t)^n - 1) with
+        t = eps l / (2 n). See :meth:`Region.growth`.
 
         Args:
             epsilon: Epsilon per km.
@@ -172,7 +173,7 @@ class Streets(Region):
         return tuple(street_growth(epsilon, float(km), self.steps) for km in self.km[self._shortest_rows])
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays that a release stores: ``simplices``, ``lengths`` in km, and ``snap_steps``."""
+        """Return the arrays stored in a release: ``simplices``, ``lengths`` in km, and ``snap_steps``."""
         return {"simplices": self.simplices, "lengths": self.km, "snap_steps": np.array([self.steps])}
 
 
@@ -223,10 +224,10 @@ class Plane(Region):
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), the exact ratio a that limits how much the rows of u and v may differ.
+        """Return the exact ratio a for each edge (u, v), which limits how much the rows of u and v may differ.
 
-        An edge shared by two triangles has two ratios from `privopt_metric_dp.region.triangles.sufficient_ratios`, of
-        which the smaller one is used. See :meth:`Region.growth`.
+        An edge shared by two triangles has two ratios from `privopt_metric_dp.region.triangles.sufficient_ratios`. The
+        smaller one is used. See :meth:`Region.growth`.
 
         Args:
             epsilon: Epsilon per km.
@@ -253,7 +254,7 @@ class Plane(Region):
         )
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays that a release stores: ``simplices``, ``vertices`` in millimetres, and ``snap_steps``."""
+        """Return the arrays stored in a release: ``simplices``, ``vertices`` in millimetres, and ``snap_steps``."""
         return {"simplices": self.simplices, "vertices": self.vertices, "snap_steps": np.array([0])}
 
 

@@ -34,7 +34,7 @@ same weights in double precision."""
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
-    """Return the exact probability with which a position on a street is snapped to the far end.
+    """Return the exact probability that a position on a street is snapped to the far end.
 
     A street of length l is divided into 2n equal pieces. Let t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1). For j up
     to n, the probability is ((1 + t)^j - 1) / a at the end of the j-th piece. It is linear on each piece, and the far
@@ -169,7 +169,7 @@ class SimplexMixture:
         return np.stack([1.0 - far_probability, far_probability], axis=1)
 
     def draw(self, source: Source | None = None) -> Ints:
-        """Draw one vertex per position, with exactly the probabilities that :meth:`exact` returns.
+        """Draw one vertex per position, with exactly the probabilities returned by :meth:`exact`.
 
         Args:
             source: The source of random bytes. By default, the operating system provides them.
@@ -276,7 +276,7 @@ class Snapper:
         return self.exactly(self.read(positions))
 
     def read(self, positions: Floats) -> Ints:
-        """Convert positions, in the format described at :meth:`snap`, to integer millimetres in the plane."""
+        """Convert positions in the format described in :meth:`snap` to integer millimetres in the plane."""
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> SimplexMixture:

@@ -1,6 +1,6 @@
 """The shortest-path metric over a region's edges.
 
-Metric DP between the vertices in this metric covers every point in the region.
+Metric DP between the vertices under this metric covers every point in the region.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EdgeMetric(RoadMetric):
 
         Args:
             region: The region.
-            epsilon: Epsilon per km, on which the lengths of the edges depend.
+            epsilon: Epsilon per km, which determines the lengths of the edges.
             vertices: The region's vertices.
             outputs: The outputs, or None if they are the vertices.
             output_metric: The distances from vertices to outputs that are not vertices, or None if all outputs are

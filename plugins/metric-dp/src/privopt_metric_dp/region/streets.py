@@ -127,7 +127,7 @@ def _place_vertices(
 ) -> Floats:
     """Return the positions of all vertices. Points that divide a street lie on the line between its ends.
 
-    If positions are in degrees, this line takes the shorter way around the earth in the direction of longitude.
+    If positions are in degrees, this line takes the shorter way around the earth in longitude.
 
     Args:
         coordinates: Array of shape (R, 2) with the positions of the records, which are the first nodes.

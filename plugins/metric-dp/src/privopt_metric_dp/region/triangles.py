@@ -74,7 +74,7 @@ def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
 
 
 def common_factors(sides: Ints, per_mm: float) -> Floats:
-    """Return, for each triangle, the largest factor s for which the ratios a = s epsilon l are sufficient.
+    """Return the largest factor s for each triangle such that the ratios a = s epsilon l are sufficient.
 
     Here l is the length of a side. See :func:`sufficient_ratios` for the definition of sufficient ratios.
 

@@ -37,7 +37,7 @@ CURVE_BITS = 16
 """The order of the Hilbert curve along which rows are sorted, that is, the number of bits per coordinate."""
 
 LENGTH_MARGIN = 1e-9
-"""The relative amount by which path lengths and epsilon are increased, which exceeds the rounding errors in sums."""
+"""The relative amount by which path lengths and epsilon are increased. It exceeds the rounding errors in sums."""
 
 
 def cell_around(places: Floats) -> tuple[float, float] | None:
@@ -48,7 +48,7 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
 
     Returns:
         The width (along x) and the height (along y) of a cell, in the unit of ``places``. The result is also None for a
-        single row or column, which does not determine both.
+        single row or column, because that does not determine both sizes.
     """
     # Coordinates are rounded to 1e-6 (a millimetre if they are in km), because projected coordinates in the same column
     # may differ in their last bits.
@@ -74,7 +74,7 @@ def lines_between(data: MetricData) -> Ints | None:
 
 
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
-    """Count, for each record and each limit, the other records that a report can hardly tell apart from it.
+    """Count the other records that a report can hardly tell apart from each record, for each limit on the odds.
 
     A report changes the odds between two records by a factor of at most exp(epsilon L), where L is the length of the
     shortest path of certified pairs between them. Another record is counted if this factor is within the limit.
@@ -101,7 +101,7 @@ def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) ->
 
 
 def _count_near(graph: csr_array, limits: Floats) -> Ints:
-    """Count, for each node of a graph, the other nodes within each of several distances.
+    """Count the other nodes within each of several distances from each node of a graph.
 
     Args:
         graph: A sparse matrix of shape (N, N) with edge lengths, in both directions.
@@ -153,7 +153,7 @@ MOST_ENTRIES: Final = 40_000_000
 """The largest number of matrix entries for a browser to unpack."""
 
 ODDS: Final = (2, 3, 5, 10, 20)
-"""The odds (to 1) from which the reader can choose. Places within the chosen odds can be mistaken for each other."""
+"""The odds (to 1) that the reader can choose from. Places within the chosen odds can be mistaken for each other."""
 
 ODDS_AT_FIRST: Final = 3
 """The odds (to 1) that are chosen initially."""
@@ -188,7 +188,7 @@ class ExplorerData:
         prior: Array of shape (N,) with the prior of each record, used to show which records could be mistaken for each
             other. If None, this is not shown.
         hidden: A function that returns the counts from :func:`hidden_among` for the limits in :data:`ODDS`. It is
-            called only if the map fits into the page.
+            called only if the map fits in the page.
     """
 
     rows: Sequence[str]

@@ -148,7 +148,7 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
 
 
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
-    """Return the fraction of the allowed epsilon that each record uses, as an array of shape (N,).
+    """Return the fraction of the allowed epsilon used by each record, as an array of shape (N,).
 
     A pair at distance d uses the fraction (largest log ratio) / (epsilon d). The value for a record is the largest over
     its pairs, or 0 if it has none. Only the pairs from :func:`nearest_pairs` are examined. If the release satisfies
@@ -169,7 +169,7 @@ def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
 
 
 def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
-    """Draw a map of the fraction of the allowed epsilon that each record uses, on a colour scale from 0 to 1."""
+    """Draw a map of the fraction of the allowed epsilon used by each record, on a colour scale from 0 to 1."""
     spent = spent_of_records(release, float(data.epsilon))
     return _draw_map(data.records, spent, "share of the allowed epsilon", 1.0, lines_between(data))
 

@@ -46,7 +46,7 @@ __all__ = [
 
 
 MOST_ATTACKED: Final = 4_000_000
-"""The largest number of matrix entries for which a report shows attacks on many reports about one place."""
+"""The largest matrix, in entries, for which a report shows attacks that combine many reports about one place."""
 
 _SECRET: Final = {
     "geographic": "--lat LAT --lon LON",
@@ -54,7 +54,7 @@ _SECRET: Final = {
     "vector": "--text TEXT --unknown mask",
     "plain": "--id ID",
 }
-"""The options of ``privopt apply`` that name the columns with secrets, by the kind of records."""
+"""The options of ``privopt apply`` that name the columns with secrets, by kind of record."""
 
 _MANY = (
     "New reports of one {noun} add up. An attacker who knows the table of probabilities guesses the likeliest {noun}. "
@@ -195,7 +195,7 @@ def metric_sections(
 
 
 def _covered_mechanisms(result: Result) -> str:
-    """Return a phrase that describes the mechanisms to which a lower bound applies, such as "no mechanism with ...".
+    """Return a phrase that describes the mechanisms that a lower bound applies to, such as "no mechanism with ...".
 
     For a problem over a region, bounds apply only to mechanisms that satisfy the constraints along the region's edges
     (docs/guide/everywhere.md).
@@ -235,7 +235,7 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
 
 
 def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
-    """Return a section with a map of the fraction of epsilon that each record uses and, if known, a map of the loss.
+    """Return a section with a map of the fraction of epsilon used by each record and, if known, a map of the loss.
 
     Args:
         figures: The figures of the report, keyed by name. "loss-map" is missing if the loss is not an expected cost.

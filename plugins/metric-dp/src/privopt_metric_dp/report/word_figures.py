@@ -21,7 +21,7 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["WordFigures", "word_figures", "word_section"]
 
 DRAWS_PER_WORD: Final = 1_000
-"""The number of reports per word among which distinct words are counted. It is the same as in the paper."""
+"""The number of reports per word among which distinct words are counted, as in Feyisetan et al. (WSDM 2020)."""
 
 LISTED_WORDS: Final = 12
 """The number of words that are listed with their replacements. These are the words with the largest prior."""

@@ -1,6 +1,6 @@
 """Choose and run solvers for the optimal mechanism, in an order based on measurements (docs/benchmarks.md).
 
-The star (:mod:`privopt_metric_dp.solvers.star`) is a matrix with a closed form, which is a mechanism if none of its
+The star (:mod:`privopt_metric_dp.solvers.star`) is a matrix with a closed form. It is a mechanism if none of its
 weights is negative. Each connected part is first solved with the star, unless it has many more records than outputs. If
 the star is a mechanism, pricing gives an upper bound on its optimality gap. If this bound is small enough, the star is
 the answer. Otherwise, column generation continues from the star's columns, which are close to optimal.
@@ -61,7 +61,7 @@ __all__ = [
 METHODS = ("auto", "star", "column-generation", "interior-point")
 """The names of the methods that can be requested."""
 MIN_SPANNER_RECORDS = 100
-"""The smallest number of records for which a spanner is worth its time."""
+"""The smallest number of records for which a spanner is worth the time it takes."""
 DENSE_PAIRS_PER_RECORD = 12
 """The number of pairs per record above which the LP over a spanner is solved first, because a few pairs then nearly
 imply the others."""
@@ -384,7 +384,7 @@ class InDoubles:
         return self.instance.loss(candidate), candidate
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, Multipliers]:
-        """Return the bound that multipliers prove in floating point, and the multipliers unchanged.
+        """Return the bound proved by multipliers in floating point, and the multipliers unchanged.
 
         Args:
             proof: The multipliers.
@@ -409,8 +409,8 @@ def solve(
         method: One of `METHODS`, a solver, or a ladder (a generator that yields the solvers to try on a part, in
             order).
         gap: The relative gap between loss and lower bound at which to stop.
-        search_time: The time scope in which the methods run, which must be nested in the caller's. If None, the
-            caller's scope applies.
+        search_time: The time scope in which the methods run. It must be nested in the caller's. If None, the caller's
+            scope applies.
         progress: A function that is called with each offer.
         memory: The number of bytes that may be allocated. Methods that need more are skipped.
 
@@ -429,7 +429,7 @@ def solve(
     constant = one_output(instance)
 
     def offer_constant() -> None:
-        """Offer the best mechanism that always reports the same output, which takes almost no time to compute."""
+        """Offer the best mechanism that always reports the same output. This takes almost no time."""
         incumbent.offer(
             constant.method,
             candidate=constant.z,

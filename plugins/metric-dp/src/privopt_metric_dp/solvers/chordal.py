@@ -10,8 +10,8 @@ determinant. Since the pattern is chordal, the inverse of M has the same pattern
 
 Here, ``e_v`` is the v-th unit vector, and ``S`` is the set of rows in which column ``v`` has entries below the
 diagonal. A pattern lists the entries by columns: ``start`` is the first entry of each column, and ``row`` is the row of
-each entry. If all ``H_r`` are proportional, ``M`` equals ``T``. Every ``H_r`` must be nonsingular, which it is because
-records at distance 0 are merged and every record has a pair.
+each entry. If all ``H_r`` are proportional, ``M`` equals ``T``. Every ``H_r`` must be nonsingular. This is the case
+because records at distance 0 are merged and every record has a pair.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ SOFTER = (0.5,)
 """The exponents to which the star's kernel is raised to obtain further initial rays. An exponent of x gives the kernel
 at x times epsilon."""
 BYTES_A_NUMBER, BYTES_AN_ENTRY, SESSION_BYTES = 24.0, 136.0, 20e6
-"""Bytes per entry of a ray, per nonzero coefficient in the LP, and for the LP solver. An entry is stored in the ray, in
-the key that identifies the ray, and in a copy while rays are added. For 100, 225, 300 and 400 scattered records with
-1,225, 2,084, 2,811 and 1,871 rays, column generation took 30, 97, 131 and 107 MB in total."""
+"""The number of bytes per entry of a ray, per nonzero coefficient in the LP, and for the LP solver. An entry is stored
+in the ray, in the key that identifies the ray, and in a copy while rays are added. For 100, 225, 300 and 400 scattered
+records with 1,225, 2,084, 2,811 and 1,871 rays, column generation took 30, 97, 131 and 107 MB in total."""
 LAST_ROUND = 1000
 """The largest number of rounds before the method gives up."""
 
@@ -42,9 +42,9 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
     it is a column of a mechanism. The initial rays are those of the star, powers of these rays with the exponents in
     `SOFTER`, and a ray with equal entries.
 
-    The master problem contains only one representative output from each orbit, which is a set of outputs that
-    symmetries map to one another. Each of the star's rays is therefore mapped by a symmetry to a ray that serves a
-    representative output.
+    The master problem contains only one representative output from each orbit, i.e. each set of outputs that symmetries
+    map to one another. Each of the star's rays is therefore mapped by a symmetry to a ray that serves a representative
+    output.
 
     Args:
         instance: The problem.

@@ -27,10 +27,10 @@ from privopt_metric_dp.space.pairs import has_implied_pairs, reduce_pairs
 __all__ = ["MergedInstance", "ReducedInstance", "drop_implied_pairs", "merge_records"]
 
 MERGE_BELOW = 1e-9
-"""Log ratios up to this value are treated as 0, which changes the optimum by a smaller relative amount."""
+"""The largest log ratio that is treated as 0. This changes the optimum by a smaller relative amount."""
 
 RELATIVE_SLACK = 1e-9
-"""The fraction by which a path may be longer than the pair of its two ends for the pair to count as implied."""
+"""The fraction by which a path may exceed the distance between its ends while still implying the pair of its ends."""
 
 BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
 """The largest number of outputs whose multipliers are mapped back at a time, and the largest number of entries (pairs
@@ -400,7 +400,7 @@ class _PartOffers(Offers[Floats, Multipliers]):
         return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Add a step to the list of steps that the search for the whole instance keeps.
+        """Add a step to the list of steps kept by the search for the whole instance.
 
         Args:
             step: The step in words.

@@ -99,7 +99,7 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
 
 
 def eliminate(instance: Instance) -> Elimination:
-    """Order the records of a connected instance and compute the pattern of the factors, which all outputs share."""
+    """Order the records of a connected instance and compute the pattern of the factors, shared by all outputs."""
     n = instance.records
     order, column, row = _fill_pattern(instance)
     position, bounds = np.argsort(order), np.arange(n + 1)

@@ -82,7 +82,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
 
     Args:
         distances: Array of shape (N, K) with the distances from records to outputs. If one record of a pair is at an
-            infinite distance from an output, so must be the other.
+            infinite distance from an output, the other must be too.
         epsilon: Epsilon per unit of distance.
         pairs: Array of shape (P, 2) with the pairs of records that the guarantee covers, or enough of them to imply the
             others.
@@ -130,7 +130,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
 
 
 def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
-    """Return, for each pair (i, j), the largest d_ik - d_jk and the largest d_jk - d_ik over all outputs k.
+    """Return the largest d_ik - d_jk and the largest d_jk - d_ik over all outputs k, for each pair (i, j).
 
     Args:
         distances: Array of shape (N, K) with the distances from records to outputs.
@@ -152,7 +152,7 @@ def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
 
 
 def exponential_loss(data: MetricData) -> float | None:
-    """Return the exponential mechanism's expected loss under the prior, in the unit of the costs.
+    """Return the exponential mechanism's expected loss under the prior, in the same unit as the costs.
 
     The result is None if distances to outputs are unknown, or if some record is at an infinite distance from all
     outputs.

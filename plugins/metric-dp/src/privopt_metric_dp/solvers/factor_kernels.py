@@ -1,4 +1,4 @@
-"""Compiled kernels that factor and solve the interior point's linear systems, in batches of eight outputs.
+"""Compiled kernels that factor and solve the interior-point method's linear systems, in batches of eight outputs.
 
 The arrays are those of `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for real outputs and 0 for unused
 lanes, which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of the factor

@@ -81,8 +81,8 @@ class Instance:
     def of(cls, data: MetricData) -> Instance:
         """Return the LP for the optimal mechanism.
 
-        The LP contains only a subset of the pairs that the guarantee covers, which implies all others. Its epsilon is
-        reduced by a relative 1e-9, so that rounding errors in a solution do not violate privacy.
+        The LP contains only a subset of the pairs covered by the guarantee. This subset implies all other pairs. The
+        LP's epsilon is reduced by 1e-9 of its value, so that rounding errors in a solution do not violate privacy.
 
         Args:
             data: The problem's data.
@@ -152,7 +152,7 @@ class Instance:
 
     @property
     def lengths(self) -> Floats:
-        """Array of shape (P,) with the largest log ratio that each pair allows, ``epsilon * distances``."""
+        """Array of shape (P,) with the largest log ratio allowed for each pair, ``epsilon * distances``."""
         return self.epsilon * self.distances
 
     @property
@@ -218,7 +218,7 @@ class Solution:
 def one_output(instance: Instance) -> Solution:
     """Return the mechanism that always reports the output with the lowest total cost over all records.
 
-    Its lower bound is the trivial one, which is the loss if every record reported its own cheapest output.
+    Its lower bound is the trivial one: the loss if every record reported its own cheapest output.
     """
     z = np.zeros(instance.cost.shape)
     z[:, int(instance.cost.sum(axis=0).argmin())] = 1
@@ -233,7 +233,7 @@ def one_output(instance: Instance) -> Solution:
 
 
 def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
-    """Return the lower bound on the optimum that multipliers prove, evaluated in floating point.
+    """Return the lower bound on the optimum proved by multipliers, evaluated in floating point.
 
     If ``f_ijk`` is the multiplier of the constraint ``z_ik <= exp(eps d_ij) z_jk``, the reduced costs are
     ``r_ik = cost_ik + sum_j f_ijk - sum_j exp(eps d_ij) f_jik``. By weak duality, ``sum_i y_i`` with

@@ -33,16 +33,16 @@ from privopt_metric_dp.solvers.symmetry import Symmetry
 __all__ = ["InteriorPoint"]
 
 WEIGHTS = np.array([1.0, 0.75, 0.5, 0.3, 0.1])
-"""The weights to try for a corrector, of which the one that allows the longest step is used."""
+"""The weights to try for a corrector. The one that allows the longest step is used."""
 CORRECTOR_STEPS = 2
 """The largest number of centrality correctors in a step."""
 LAST_ITERATION = 150
 """The largest number of steps before the solver gives up."""
 MAX_ROW_SUM_ERROR = 1e-7
-"""The largest difference between a row sum and one at which an iterate is still sound. A larger difference means that
+"""The largest difference between a row sum and 1 for which an iterate is still sound. A larger difference means that
 the computation has broken down numerically."""
 ROW_SUM_TOLERANCE = 1e-9
-"""The difference between a row sum and one above which row sums are restored after a step."""
+"""The difference between a row sum and 1 above which row sums are restored after a step."""
 RESIDUAL_SHARE = 1e-8
 """The relative residual for systems with the coupling matrix if that matrix is formed."""
 LOOSE, STRAIGHTENED = 1e-3, 1e-6
@@ -50,7 +50,7 @@ LOOSE, STRAIGHTENED = 1e-3, 1e-6
 for restoring row sums. Bounds are valid however inexact the steps are, and a smaller residual did not save steps (2,032
 nodes in Rome, 120 outputs)."""
 TIGHTER, FINEST = 0.1, 1e-7
-"""The factor by which the residual of a step is reduced if row sums could not be restored, and its smallest value."""
+"""The factor to multiply a step's residual by if row sums could not be restored, and the smallest residual to use."""
 LOOSE_STEP = 0.95
 """The fraction of the distance to the boundary that a step covers if the coupling is not formed."""
 RESTORING_STEPS = 400
@@ -112,7 +112,7 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
         state: The iterate. Its groups of outputs save the mechanism and the multipliers, and the state itself stores
             their loss (``saved_loss``) and bound.
         status: The quantities that describe the iterate.
-        last: Whether to save the mechanism even if its loss is larger, which is done after row sums have been restored.
+        last: Whether to save the mechanism even if its loss is larger. This is done after row sums have been restored.
 
     Returns:
         Whether the iteration may continue. If the matrix that couples the outputs has been formed, invalid row sums end
@@ -152,7 +152,7 @@ def _coupling_tolerance(state: State) -> tuple[float, int]:
 
 
 def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: float) -> tuple[Floats, float]:
-    """Compute the predictor, which is the affine scaling direction towards complementarity 0, for all outputs.
+    """Compute the predictor for all outputs, i.e. the affine scaling direction towards complementarity 0.
 
     Args:
         state: The iterate, whose direction is set.

@@ -1,4 +1,4 @@
-"""The state that the iterations of the interior-point method share, and its first iterate."""
+"""The state shared by the iterations of the interior-point method, and the first iterate."""
 
 from __future__ import annotations
 
@@ -114,13 +114,13 @@ class State:
 
         Args:
             records, outputs: Arrays of shape (M,) with the indices of the records and the outputs, as in :meth:`at`.
-            costs: Array of shape (M,) with the new costs, in the unit of the instance's costs.
+            costs: Array of shape (M,) with the new costs, in the same unit as the instance's costs.
         """
         for group, rows, columns in self._by_group(outputs):
             group.recost(records[rows], columns, costs[rows] / self.scale)
 
     def _by_group(self, outputs: Ints) -> Iterator[tuple[Outputs, Ints, Ints]]:
-        """Split outputs by the group to which they belong.
+        """Split outputs by the group that they belong to.
 
         Args:
             outputs: Array of shape (M,) with the indices of outputs, counted over all groups.
@@ -152,6 +152,8 @@ class State:
 
 def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, formed: bool, threads: int) -> State:
     """Create the first iterate from the uniform mechanism, with the same product ``f s`` for every privacy constraint.
+
+    Here, ``f`` is the multiplier of the constraint, and ``s`` is its slack.
 
     Args:
         instance: A connected instance.

@@ -22,8 +22,7 @@ __all__ = ["estimate_noise_loss", "people_over_region"]
 MOST_PEOPLE: Final = 40_000
 """The largest number of equally likely positions that represent all people."""
 SPACING: Final = 0.3
-"""The distance between the positions that represent all people, in units of 1 / epsilon, which determines how many
-there are."""
+"""The distance between the positions that represent all people, in units of 1 / epsilon. It determines their number."""
 REACH: Final = 8.0
 """The distance from a noisy position, in units of 1 / epsilon, beyond which people are ignored."""
 REPORTS: Final = 600

@@ -5,7 +5,7 @@ sparse matrix for output r.
 
 A product ``T v`` takes one sparse solve per output, so conjugate gradients apply ``T^-1`` without forming ``T``. There
 are two preconditioners. The first is a factor of ``T`` in single precision, with which two or three steps are enough.
-It is used if it fits into memory and saves time. The second is the chordal completion of the entries of ``T`` on the
+It is used if it fits in memory and saves time. The second is the chordal completion of the entries of ``T`` on the
 pattern of the factors (`privopt_metric_dp.solvers.chordal`). It takes no more memory than one output, and reaches a
 residual of 1e-3 in 15 to 100 steps, or more near the optimum.
 """
@@ -31,7 +31,7 @@ else:
 __all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "SchurComplement", "couple", "form"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
-"""The ridges, as fractions of the diagonal, to add to it in turn until single precision can factor the matrix."""
+"""The ridges to add to the diagonal in turn, as fractions of it, until single precision can factor the matrix."""
 PARTIAL_SUMS = 8
 """The number of partial sums that make up the coupling. It is fixed so that the result does not depend on the number of
 threads."""

@@ -83,7 +83,7 @@ class Outputs:
         self._other_z, self._other_f = np.zeros_like(z), np.zeros_like(s)
 
     def _lane_indices(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
-        """Return, for each (record, output) pair, the index of its batch and its position within the batch.
+        """Return the index of each (record, output) pair's batch, and the pair's position within the batch.
 
         Args:
             records, outputs: Arrays of shape (M,) with the indices of the records, and of the outputs within the group.

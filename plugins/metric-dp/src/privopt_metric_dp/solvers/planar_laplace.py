@@ -4,8 +4,8 @@ A place x is replaced by a random point y with the density (eps^2 / 2 pi) exp(-e
 is released. The probability z_ik of output k for a record i at x is therefore the probability mass in k's Voronoi cell.
 Consider a line at distance h from x. For a direction from x, let t be its angle to the perpendicular to the line. The
 mass between x and the line, over the angles from a to b, is the integral of 1 - (1 + eps h sec t) exp(-eps h sec t)
-over t, divided by 2 pi. Each side of a cell thus contributes a signed integral of the tail beyond it. The cell's mass
-is 1 (if x lies in the cell) or 0 (if it does not), minus these integrals.
+over t, divided by 2 pi. Each side of a cell therefore contributes a signed integral of the tail beyond it. The cell's
+mass is 1 (if x lies in the cell) or 0 (if it does not), minus these integrals.
 
 After the substitution sec t = cosh s, the integrand is analytic in a strip of half-width pi / 2, and Gauss-Legendre
 panels are accurate up to rounding errors. Sides that are short or far away need only 8 or 12 points.
@@ -42,10 +42,10 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
         epsilon: Epsilon per km, which must be positive.
 
     Returns:
-        Array of shape (N, K) with the probabilities, whose rows sum to 1 within 1e-12. The relative error is about
-        1e-12 up to a distance of about 30 / epsilon, and probabilities that underflow are 0. Outputs at the same place
-        share the probability of their cell equally. For geographic places, the matrix satisfies
-        geo-indistinguishability only approximately. It must be repaired and certified like any other.
+        Array of shape (N, K) with the probabilities. Its rows sum to 1 within 1e-12. The relative error is about 1e-12
+        up to a distance of about 30 / epsilon, and probabilities that underflow are 0. Outputs at the same place share
+        the probability of their cell equally. For geographic places, the matrix satisfies geo-indistinguishability only
+        approximately. It must be repaired and certified like any other.
 
     Raises:
         InputError: Places are neither planar nor geographic, or records and outputs differ in kind.
@@ -127,10 +127,11 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 
     Args:
         sites: Array of shape (K, 2) with the positions of the sites.
-        far: Half the side length of each square, in the sites' unit. It must be at least the extent of the sites.
+        far: Half the side length of each square, in the same unit as the sites. It must be at least the extent of the
+            sites.
 
     Returns:
-        Array of shape (C, 2) with the corners of all cells, one cell after the other, and an array of shape (K + 1,)
+        An array of shape (C, 2) with the corners of all cells, one cell after the other, and an array of shape (K + 1,)
         with the offsets at which the cells start. A cell's corners are in counter-clockwise order, with coordinates
         relative to its site.
 

@@ -21,15 +21,15 @@ RAYS_PER_RECORD: Final = 6
 """The number of rays per record that are kept when those with the largest reduced costs are dropped."""
 
 NEGLIGIBLE_VALUE: Final = 1e-13
-"""The size, as a fraction of the largest cost, up to which a negative reduced cost counts as a rounding error. Its ray
-is then ignored."""
+"""The largest size of a negative reduced cost that counts as a rounding error, as a fraction of the largest cost. Rays
+with such reduced costs are ignored."""
 
 MIN_ENTRY: Final = 1e-9
 """The value below which HiGHS silently drops entries. They are set to 0 in the LP, but the mechanism is mixed from the
 unchanged rays."""
 
 MAX_ROW_SUM_ERROR: Final = 1e-6
-"""The difference between a row sum and one at which a mixture is rejected."""
+"""The smallest difference between a row sum and 1 for which a mixture is rejected."""
 
 
 class Mixture:
@@ -86,7 +86,7 @@ class Mixture:
         return self._session
 
     def _add_unseen(self, rays: Floats) -> tuple[Floats, Floats]:
-        """Store those rays that are new, that is, differ from all stored ones when rounded to nine decimals.
+        """Store the rays that differ from all stored rays when rounded to nine decimals.
 
         Args:
             rays: Array of shape (R, N) with one ray per row.
@@ -205,7 +205,7 @@ class Mixture:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def clean(self, prices: Floats) -> None:
-        """If there are too many rays, drop those with the largest reduced costs, except for rays in the basis.
+        """Drop the rays with the largest reduced costs if there are too many rays, except for rays in the basis.
 
         Args:
             prices: Array of shape (N,) with the prices of the records, from which reduced costs are computed.

@@ -1,4 +1,4 @@
-"""Compiled kernels for the interior point's directions, step lengths and moves over the privacy rows.
+"""Compiled kernels for the interior-point method's directions, step lengths and moves over the privacy rows.
 
 The kernels process eight outputs at a time. They take all batches of a group (:class:`Arrays`), release the interpreter
 lock, and return sums and smallest ratios over the group's outputs.
@@ -74,7 +74,7 @@ def predict(a: Arrays) -> Floats:
     constraints and ``ds = A dz``.
 
     Args:
-        a: The arrays, of which ``dz`` is read and ``df`` is set.
+        a: The arrays. ``dz`` is read and ``df`` is set.
 
     Returns:
         Array of shape (6,) with the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``,
@@ -120,7 +120,7 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
     and ten times ``target``, but it never lowers the product by more than ten times ``target`` (Gondzio 1996).
 
     Args:
-        a: The arrays, of which ``dz`` and ``df`` are changed, and ``ef`` and ``right`` are set.
+        a: The arrays. ``dz`` and ``df`` are changed, and ``ef`` and ``right`` are set.
         add: The primal and dual weights for the extra direction ``ez``, ``ef``.
         target: The complementarity to aim for.
         trial_steps: The primal and dual step lengths at which the product is evaluated, or (0, 0).
@@ -170,7 +170,7 @@ def extend(a: Arrays, weights: Floats) -> Floats:
     direction.
 
     Args:
-        a: The arrays, of which ``ef`` is changed.
+        a: The arrays. ``ef`` is changed.
         weights: Array of shape (W,) with the weights to try for the extra direction.
 
     Returns:
