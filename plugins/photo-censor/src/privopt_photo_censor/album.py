@@ -152,7 +152,7 @@ class Album:
 
     @cached_property
     def alternates(self) -> Alternates:
-        """The scores in the layout that the solvers use.
+        """The scores in the layout used by the solvers.
 
         All scores of the true location must be finite.
         """
@@ -172,8 +172,8 @@ class Alternates:
         margin: The margin theta, which is added to the true location's score for each photo.
         diff: Array of shape (m, N) with the differences ``scores - true - margin`` in doubles, or 0 where the score is
             -inf. A positive difference means that the photo favours the alternate over the true location.
-        kills: Boolean array of shape (m, N) that says whether the score is -inf. A photo with such a score rules out
-            the alternate if it is retained.
+        kills: Boolean array of shape (m, N) that says whether the score is -inf. If a photo with such a score is
+            retained, it rules out the alternate.
         size: Array of shape (m,) with a magnitude for bounding rounding errors: the largest absolute score in each row,
             plus the largest absolute value in ``true``, plus the absolute value of the margin.
         keep: Boolean array of shape (N,) that says which photos must not be deleted.

@@ -161,8 +161,8 @@ def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -
 def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
     """Return a copy of the problem with top_k increased by 1, which cannot improve the optimum.
 
-    The result is None if the problem has a deletion budget instead of top_k, if top_k is 1, or if it is already as
-    large as possible.
+    Returns None if the problem has a deletion budget instead of top_k, or if top_k is 1 or already as large as
+    possible.
     """
     k = problem.get("privacy.top_k")
     if k is None or k + 1 >= _read_scores(problem).shape[1] or k == 1:

@@ -15,7 +15,7 @@ class DeletedPhotos(UtilityLoss[Deletions]):
     unit = "photos"
 
     def evaluate(self, release: Deletions) -> float:
-        """Return the number of photos that a release deletes."""
+        """Return the number of photos deleted by a release."""
         return float((~release.retained).sum())
 
 

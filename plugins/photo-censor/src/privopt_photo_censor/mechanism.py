@@ -63,7 +63,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def own_method(self, declared: object) -> str | None:
         """Return the method that the problem prescribes, or None if the user may choose one.
 
-        Only a folder of photos without a classifier prescribes a method, which is ``positions``.
+        A method, ``positions``, is only prescribed for a folder of photos without a classifier.
         """
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         return None if declared.is_scored else POSITIONS
@@ -76,10 +76,10 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return "reading and scoring photos" if declared.is_scored else "reading photos"
 
     def load(self, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Load the scores or photos that a problem file names.
+        """Load the scores or photos named in a problem file.
 
         Raises:
-            InputError: The problem file or the data that it names are invalid.
+            InputError: The problem file or the data named in it is invalid.
         """
         return PhotoInstance.of(declared, file)
 
@@ -123,7 +123,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Check that a method can solve the problem.
 
         The method ``positions`` is only for problems without scores, and all other methods need scores. The method
-        ``top-1`` also requires that the task is ``top_k = 1``.
+        ``top-1`` also requires the task to be ``top_k = 1``.
 
         Raises:
             InputError: The method cannot solve the problem.
@@ -219,7 +219,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             return top_1(album)
 
         def report(*value_and_cap: int) -> None:
-            """Report the best value so far and its bound, in the unit of the loss and sorted in ascending order."""
+            """Report the best value so far and its bound, in the same unit as the loss and in ascending order."""
             # A top-k search counts retained photos. Converting these to deleted photos reverses the order, hence the
             # sort.
             context.report("search", 0, *sorted(float(_convert_bound(album, task, count)) for count in value_and_cap))

@@ -123,7 +123,7 @@ class PhotoInstance:
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The problem file or the data that it names are invalid. The error may list several faults.
+            InputError: The problem file or the data named in it is invalid. The error may list several faults.
         """
         # The keys are checked before any photo is opened, because opening photos may take long.
         _find_key_faults(declared, file).check()

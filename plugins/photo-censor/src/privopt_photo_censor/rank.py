@@ -38,9 +38,9 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
 def protected_k(album: Album, retained: Bools | None = None) -> int:
     """Return the number of locations that rank at or above the true one if only some of the photos are posted.
 
-    A location counts if the sum of its scores over the posted photos is at least that of the true location, whose score
-    is increased by the margin for each photo. Ties count, including ties at -inf. If no photo is posted, all locations
-    are tied.
+    A location counts if the sum of its scores over the posted photos is at least that of the true location. The margin
+    is added to the true location's score for each photo. Ties count, including ties at -inf. If no photo is posted, all
+    locations are tied.
 
     Args:
         album: The scores.

@@ -27,15 +27,15 @@ from privopt_photo_censor.release import Deletions, find_carriers
 __all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
-"""The maximum number of most likely places shown in a figure. The true place is shown in any case."""
+"""The maximum number of places to show in a figure, most likely first. The true place is always shown."""
 TINY: Final = 1e-300
-"""The smallest probability shown in the report, so that one that underflows is not shown as exactly 0."""
+"""The smallest probability shown in the report, so that a probability that underflows is not shown as exactly 0."""
 
 
 def compute_true_probabilities(album: Album) -> Floats:
     """Return P(true place | photo) for each photo, as an array of shape (N,).
 
-    This probability shows how much a photo reveals by itself. Each photo's scores are normalised first, because they
+    This probability shows how much a photo reveals on its own. Each photo's scores are normalised first, because they
     are log-probabilities only up to a constant.
     """
     # Each row's largest score is subtracted, so that exp does not overflow. In a row of -inf, nothing is subtracted.
@@ -84,7 +84,7 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
 
 @use_theme
 def photo_figure(album: Album, retained: Bools) -> Figure:
-    """Draw a bar chart of P(true place | photo), which shows how much each photo reveals by itself.
+    """Draw a bar chart of P(true place | photo), which shows how much each photo reveals on its own.
 
     Args:
         album: The scores.

@@ -29,7 +29,7 @@ LARGEST_SCORE = 1e100
 LONGEST_NAME: Final = 1_000
 """The maximum number of characters in a photo's name."""
 NAMES: Final = ("photo", "file", "name", "id")
-"""Headers that mark a first column as the photos' names rather than scores."""
+"""Headers that identify the first column as the photos' names rather than scores."""
 
 
 def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str], tuple[str, ...]]:
@@ -40,8 +40,8 @@ def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str
         probabilities: Whether the table contains probabilities.
 
     Returns:
-        The scores, which are finite or -inf, of shape (photos, locations); the photos' names, or their row numbers if
-        they have no names; and the locations' names, or an empty tuple if they are not known.
+        An array of shape (photos, locations) with the scores, which are finite or -inf; the photos' names, or their row
+        numbers if they have no names; and the locations' names, or an empty tuple if they are not known.
 
     Raises:
         InputError: Cells, names or sums are invalid. The error may list several faults.

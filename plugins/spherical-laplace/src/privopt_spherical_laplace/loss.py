@@ -3,8 +3,8 @@
 For digits and grids, the position is uniform on the sphere, and the bound has a closed form (see :mod:`.law`). For
 points, the position is one of the points, drawn from the prior. The distribution of noisy positions around a point is
 divided into boxes of known probability, in polar coordinates. Each box lies in a disc, and only a few points can be
-nearest to positions in this disc. The one of them that is farthest from the true point gives an upper bound on the loss
-in the box.
+nearest to positions in this disc. The point among these that is farthest from the true point gives an upper bound on
+the loss in the box.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _Boxes:
 
 
 def _chords(centres: Floats, points: Floats) -> Floats:
-    """Return the straight-line distance between each of B and each of N unit vectors, as an array of shape (B, N).
+    """Return the straight-line distances between B unit vectors and N others, as an array of shape (B, N).
 
     Args:
         centres: (B, 3) The first vectors.
@@ -109,7 +109,7 @@ def _chords(centres: Floats, points: Floats) -> Floats:
 
 
 def _prior(problem: SphereInstance, count: int) -> Floats:
-    """Return the (N,) prior over the points, which is uniform if the problem declares none."""
+    """Return the prior over the points as an array of shape (N,). It is uniform if the problem declares none."""
     return np.full(count, 1.0 / count) if problem.prior is None else problem.prior
 
 
@@ -121,8 +121,8 @@ def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
     on the resulting loss, use :func:`loss_over_points`.
 
     Returns:
-        The (N,) indices of the points to report, and an (N, N) array whose entry (i, k) is the probability that a
-        position drawn around point i is nearest to point k.
+        An array of shape (N,) with the indices of the points to report, and an array of shape (N, N). Entry (i, k) of
+        the second array is the probability that a position drawn around point i is nearest to point k.
     """
     points, probabilities = unit_vectors(problem), nearest_probabilities(problem)
     count = len(points)

@@ -30,7 +30,7 @@ NO_LOWER_BOUND: Final = (
     "no closed form: the least loss over these points under this prior is the value of a linear program, of which "
     "optimal-lp over the same points states a proved bound"
 )
-"""The explanation, given in result.json, for the missing lower bound if reports are points."""
+"""The explanation in result.json of why there is no lower bound if reports are points."""
 
 
 class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
@@ -80,15 +80,15 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     ) -> float | None:
         """Return a lower bound on the expected loss of any mechanism with the same guarantee.
 
-        The bound holds for positions that are uniform on the sphere. It does not apply if reports are points, in which
-        case the result is None.
+        The bound holds for positions that are uniform on the sphere. Returns None if reports are points, because the
+        bound does not apply to them.
         """
         return _lower_bound(problem)
 
     def details(
         self, problem: SphereInstance, release: SphereRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return an explanation for the missing lower bound if reports are points, or an empty mapping otherwise."""
+        """Return an explanation of the missing lower bound if reports are points, and an empty mapping otherwise."""
         return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
@@ -125,7 +125,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     def channel(self, problem: SphereInstance, release: SphereRelease) -> Channel | None:
         """Return the channel from points to reports, for attacks and estimates.
 
-        The result is None if reports are not points, or if there are more than :data:`MAX_PRIOR_POINTS` points.
+        Returns None if reports are not points, or if there are more than :data:`MAX_PRIOR_POINTS` points.
         """
         return channel_of_points(problem, release)
 
@@ -149,7 +149,7 @@ def _round_down(value: float) -> float:
 def _lower_bound(problem: SphereInstance) -> float | None:
     """Return a lower bound on the loss of any mechanism that satisfies the problem's guarantee.
 
-    The bound is the expected distance between a position and its report before rounding. It does not apply if reports
-    are points, in which case the result is None.
+    The bound is the expected distance between a position and its report before rounding. Returns None if reports are
+    points, because the bound does not apply to them.
     """
     return None if problem.side is None else expected_distance(problem.epsilon)[0]

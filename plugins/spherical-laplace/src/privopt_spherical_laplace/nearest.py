@@ -27,7 +27,8 @@ from privopt_spherical_laplace.sampler.fast import propose_scaled_distance
 __all__ = ["channel_of_points", "distances_of_points", "nearest_probabilities", "unit_vectors"]
 
 _STEPS: Final = 256
-"""The number of equally probable intervals along a ray, at whose midpoints the nearest point is looked up."""
+"""The number of equally probable intervals along a ray. The nearest point is looked up at the midpoint of each
+interval."""
 _TAIL_STEPS: Final = 29
 """The number of additional distances in the tail. The probability of exceeding them halves from one to the next."""
 _BEARINGS: Final = 360
@@ -66,7 +67,7 @@ def basis(place: Floats) -> tuple[Floats, Floats]:
 
 
 def nearest_probabilities(problem: SphereInstance) -> Floats:
-    """Return the probabilities with which each point is nearest to a position drawn around each point.
+    """Return the probability that point k is the nearest to a position drawn around point i, for all i and k.
 
     Args:
         problem: A problem whose outputs are N points.
@@ -110,7 +111,7 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
 def channel_of_points(problem: SphereInstance, release: SphereRelease) -> Channel | None:
     """Return the probability of each report given each point, as a channel for attacks and estimates.
 
-    The result is None if the outputs are not points, or if there are more than :data:`MAX_PRIOR_POINTS` points.
+    Returns None if the outputs are not points, or if there are more than :data:`MAX_PRIOR_POINTS` points.
     """
     if problem.points is None or len(problem.points.ids) > MAX_PRIOR_POINTS:
         return None

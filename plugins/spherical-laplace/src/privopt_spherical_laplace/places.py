@@ -16,7 +16,7 @@ __all__ = ["coordinates_of", "decimal_text", "ids_of", "is_position", "parse_pos
 
 
 def is_position(latitude: float, longitude: float) -> bool:
-    """Return whether a latitude is between -90 and 90 and a longitude between -180 and 180, inclusive."""
+    """Return whether a latitude is between -90 and 90 and a longitude is between -180 and 180, inclusive."""
     return abs(latitude) <= 90.0 and abs(longitude) <= 180.0
 
 

@@ -1,4 +1,4 @@
-"""The problem file for spherical-laplace, which declares epsilon and the rule by which positions are rounded."""
+"""The problem file for spherical-laplace, which declares epsilon and the rule for rounding positions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_epsilon(value: Fraction) -> str | None:
     """Check whether epsilon (per km) is in the range for which draws are proved to be exact.
 
     Returns:
-        None if it is, or else a description of the valid range.
+        None if it is, and a description of the valid range otherwise.
     """
     in_range = SMALLEST_EPSILON <= value <= LARGEST_EPSILON
     return None if in_range else "a number of at least 0.000001 and at most 1000000"
@@ -40,7 +40,7 @@ def _check_digits(value: int) -> str | None:
     """Check whether coordinates can be rounded to a given number of decimal digits.
 
     Returns:
-        None if they can, or else a description of the valid range.
+        None if they can, and a description of the valid range otherwise.
     """
     return None if 0 <= value <= MAX_DIGITS else f"a whole number from 0 to {MAX_DIGITS}"
 
@@ -49,7 +49,7 @@ def _check_side(value: Fraction) -> str | None:
     """Check whether a grid can have cells with a given side, in degrees.
 
     Returns:
-        None if it can, or else a description of valid sides.
+        None if it can, and a description of valid sides otherwise.
     """
     is_divisor = value >= _SMALLEST_SIDE and (90 / value).denominator == 1
     return None if is_divisor else "a number of degrees that divides 90, at least 1e-9"

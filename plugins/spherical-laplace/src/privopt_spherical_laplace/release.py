@@ -50,7 +50,7 @@ def number_text(value: Fraction) -> str:
 
 
 def _read_number(text: str) -> Fraction:
-    """Parse a positive number in the form that :func:`number_text` writes.
+    """Parse a positive number in the form written by :func:`number_text`.
 
     Raises:
         ValueError: The string has a different form. Exponents and overlong strings are rejected, because parsing them

@@ -48,7 +48,7 @@ _OPTION_NAMES: Final = {
     "positions": "--position",
     "forms": "--time-format and --null-names",
 }
-"""The names used in messages for attributes of :class:`ApplyOptions` that are not named like their options."""
+"""The names used in messages for attributes of :class:`ApplyOptions` that differ in name from their options."""
 
 
 def apply(
@@ -135,7 +135,7 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
     """Check that a finished batch is being repeated with the same table, release and options.
 
     The protected table of a finished batch is not written again, so new options would have no effect. For example, a
-    column that only the new options drop would remain in the table.
+    column that is only dropped by the new options would remain in the table.
 
     Args:
         batch: The finished batch, which has a record of its inputs.
@@ -281,7 +281,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
         options: How the release is applied. Options that refer to a table's columns are rejected.
 
     Returns:
-        The reports, in an array with the shape of the input, and notes to show to the user.
+        The reports, in an array with the same shape as the input, and notes to show to the user.
 
     Raises:
         UsageError: An option refers to columns, the array has another shape, or positions are given although the

@@ -87,7 +87,7 @@ class ApplySummary:
         return self.rows - sum(self.refused.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that ``privopt apply --json`` prints."""
+        """Return the JSON object printed by ``privopt apply --json``."""
         optional: dict[str, Any] = {} if self.sequence is None else {"sequence": self.sequence}
         if self.dropped:
             optional["dropped"] = list(self.dropped)
@@ -361,7 +361,7 @@ def _read_through(
 ) -> int:
     """Read the whole table, and return the number of rows.
 
-    In this way, malformed rows are found before anybody is charged.
+    This ensures that malformed rows are found before anybody is charged.
 
     Args:
         source: The table.

@@ -168,7 +168,7 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
 
     Args:
         texts: The cells.
-        max_cells: The maximum number of these other cells to read.
+        max_cells: The maximum number of cells to read that contain digits but are not a single number.
     """
     # Polars also reads words such as inf and nan as numbers. isfinite excludes them.
     values = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
@@ -225,8 +225,8 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
 def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints]:
     """Find all matches of a pattern in cells.
 
-    If a cell has more than ``MAX_READINGS`` matches, only half that many are returned from its beginning, and as many
-    from its end.
+    If a cell has more than ``MAX_READINGS`` matches, only the first and the last ``MAX_READINGS // 2`` of them are
+    returned.
 
     Args:
         cells: The cells as strings.

@@ -6,8 +6,8 @@ other (ADR 15).
 
 There are exceptions. If reports are stored and repeated ("sticky"), only the first visit to a place is charged, so the
 charges reveal when a subject returns to a place. Rows without a position count as visits to one additional place. A row
-with a sentence is charged for its known words, so the sentence is read before the charge, which reveals the number of
-these words. Rows of a trace are charged by segments (see :mod:`.trace_rows`).
+with a sentence is charged for its known words, so the sentence is read before the charge is made, and the charge
+reveals the number of these words. Rows of a trace are charged by segments (see :mod:`.trace_rows`).
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ RowOutputs = tuple[Ints, Ints]
 
 The first array, of shape (B, P), contains the output indices for the P positions in each row, or -1 where there is no
 report. The second one, of shape (B,), contains the reason why a row has no report, as an index into :data:`REASONS`, or
--1 if it has one.
+-1 if it has a report.
 """
 
 RowPlaces = tuple[Ints, Ints, Sequence[Sequence[int]] | None]
 """The places of B rows.
 
 The first array, of shape (B,), contains the index of each row's place. The second one, of shape (B,), contains the
-reason why a row has no place, as an index into :data:`REASONS`, or -1 if it has one. The last entry lists, for each
-row, the indices of nearby places whose stored report may be repeated too. It is None if only the row's own place
-counts.
+reason why a row has no place, as an index into :data:`REASONS`, or -1 if it has a place. The last entry contains one
+list per row, with the indices of nearby places. Their stored reports may be repeated too. The last entry is None if
+only the row's own place counts.
 """
 
 _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))

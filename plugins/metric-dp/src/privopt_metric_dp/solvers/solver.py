@@ -1,4 +1,4 @@
-"""The interface of solvers for the optimal mechanism, and the connected parts of an instance that they work on."""
+"""The solver interface for the optimal mechanism, and the connected parts of an instance that are passed to solvers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["Graph", "Part", "PartOffers", "Solver", "make_graph", "shortest_path
 EXPONENT_SHRINKAGE = 1e-11
 """The largest fraction by which log ratios are shrunk at random, so that no two paths are equally long."""
 MIN_EARLY_RECORDS = 100
-"""The smallest number of records for which early offers are worth their time even without a time limit, because the
-search takes long enough to be interrupted."""
+"""The smallest number of records for which early offers are made even without a time limit. The search then takes long
+enough to be interrupted."""
 TRIANGLE_TOLERANCE = 1e-9
-"""The fraction by which a path must be shorter than its pair for the difference not to be a rounding error."""
+"""The smallest fraction by which a path must be shorter than the pair itself to rule out a rounding error."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -41,11 +41,10 @@ class Graph:
 
     Attributes:
         start: Array of shape (N + 1,) with the offsets at which each record's entries start.
-        other: Array of shape (2 P,) with the neighbour that each entry leads to. The entries of a record are sorted by
-            neighbour.
+        other: Array of shape (2 P,) with each entry's neighbour. The entries of a record are sorted by neighbour.
         length: Array of shape (2 P,) with the log ratio of each entry's pair, shrunk slightly so that no two paths are
             equally long.
-        pair: Array of shape (2 P,) with the index of the pair that each entry belongs to.
+        pair: Array of shape (2 P,) with the index of each entry's pair.
         direct: Whether the pairs themselves are used as shortest paths, without a search that would take N^3 steps.
             This is the case if there are more than 1,000 records, every two records form a pair, and none of the
             sampled paths through a third record is shorter than the direct one.

@@ -7,15 +7,15 @@ relaxation, because it leaves out constraints. Its lower bounds are therefore va
 multipliers, with zeros for the other pairs. Its solution satisfies the constraints of the other pairs only up to the
 stretch. `privopt_metric_dp.matrix.repair.repair_in_doubles` turns this solution into a mechanism for all pairs.
 
-The relaxation and the repair lose little. For 100 points in a square whose spacing times epsilon is 0.5, the gap
+The relaxation and the repair lose little. For 100 points in a square, with a spacing times epsilon of 0.5, the gap
 between the bound and the loss after the repair is 0.7, 0.25, 0.12 and 0.03 % at stretches of 1.1, 1.03, 1.01 and 1.003.
 These spanners have 13, 22, 34 and 47 % of the pairs. (Dividing all lengths by the stretch also satisfies the
 constraints of all pairs, but raises the loss by 6 % at a stretch of 1.1.)
 
 Spanners are tried from coarse (a large stretch) to fine, so that there is a result early. For 400 such points,
 stretches of 1.3, 1.1, 1.03 and 1.01 took 2, 5, 29 and 55 CPU seconds and reached gaps of 6.2, 1.8, 0.43 and 0.21 %,
-whereas a single step with all pairs takes 2 to 4 seconds. Without a time limit, coarse spanners mostly lengthen the
-run, so each is skipped unless it is much coarser than the one that suits the requested gap.
+whereas a single step with all pairs takes 2 to 4 seconds. Without a time limit, coarse spanners usually just lengthen
+the run. A spanner is therefore skipped unless it is much coarser than the one that suits the requested gap.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ __all__ = ["FewPairs", "make_spanner"]
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
 """The slacks (stretches minus 1) of the spanners that come first, so that there is a result early."""
 MIN_STRETCH_RATIO: Final = 20.0
-"""The ratio that a coarse spanner's slack must exceed, relative to the slack of the LP that follows, for the spanner to
-be used without a time limit. It then takes about a thirtieth of that LP's time (see `TIME_FACTOR`)."""
+"""The minimum ratio between a coarse spanner's slack and that of the LP that follows. Without a time limit, coarse
+spanners are used only above this ratio. They then take about a thirtieth of that LP's time (see `TIME_FACTOR`)."""
 TIME_FACTOR: Final = 4.0
-"""The approximate factor by which each spanner takes longer than the coarser one before it."""
+"""The approximate ratio of a spanner's solving time to that of the coarser spanner before it."""
 SHARES: Final = (1.0, 0.25)
 """The slacks to try after the coarse ones, as multiples of the slack that suits the requested gap."""
 INNER_GAP_SHARE: Final = 0.5
-"""The gap to which the LP over a spanner is solved, as a fraction of the gap that the spanner is expected to reach."""
+"""The gap to which the LP over a spanner is solved, as a fraction of the gap expected from the spanner."""
 MAX_SPANNER_SHARE: Final = 0.6
-"""The fraction of the pairs above which a spanner is not worth solving an LP for."""
+"""The largest fraction of the pairs that a spanner may contain. With more pairs, it is not worth solving an LP over the
+spanner."""
 
 
 def _stretch_of_gap(gap: float) -> float:

@@ -50,24 +50,25 @@ __all__ = [
 
 
 PIVOTS = (50, 1_000_000)
-"""The limits on the number of pivots when an output is priced. The first is small but usually proves the gap (500 cells
-with 100 outputs: 0.2 s instead of 28 s with all pivots), and the second is large enough for the optimum."""
+"""The limits on the number of pivots when an output is priced. The first is small but usually enough to prove the gap.
+(For 500 cells with 100 outputs, it takes 0.2 s instead of 28 s with all pivots.) The second is large enough to reach
+the optimum."""
 QUICK_SHARES = (0.25, 0.35, 0.5, 0.7, 1.0)
-"""The fractions of the difference between each record's smallest and mean cost at which prices for the first bounds
-lie. They are tried in order, until a bound gets worse."""
+"""The positions of the prices for the first bounds between each record's smallest cost (0) and its mean cost (1). They
+are tried in order until a bound gets worse."""
 OPERATIONS_PER_SECOND = 5e9
-"""The number of operations per second that every machine in use reaches when idle, in dense products and
-factorisations."""
+"""The speed in dense products and factorisations that every machine in use reaches when idle, in operations per
+second."""
 HELD_SHARE = 0.5
-"""The fraction of the granted time within which an idle machine must be able to compute the star. If so, the star is
-completed even if a busy machine makes it exceed the time limit."""
+"""The fraction of the granted time in which an idle machine must be able to compute the star. If it can, the star is
+completed, even if a busy machine then exceeds the time limit."""
 OPERATIONS_PER_STEP = 100.0
-"""The number of operations that one step of a path search counts as, because its memory accesses are irregular."""
+"""The number of operations counted for one step of a path search, because its memory accesses are irregular."""
 MAX_GRANTED_SECONDS = 20.0
-"""The number of seconds that count as granted if there is no time limit."""
+"""The number of seconds assumed to be granted if there is no time limit."""
 MAX_LOG_RATIO = 230.0
-"""The cap r on log ratios eps D, which keeps products within the range of doubles. Rays from min(eps D, r) satisfy all
-privacy rows too."""
+"""The cap r on log ratios eps D, which keeps products within the range of doubles. Rays computed from min(eps D, r)
+still satisfy all privacy rows."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -78,14 +79,14 @@ class Star:
     to s.
 
     Attributes:
-        kernel: Array of shape (N, N) with the transpose of W, so that row s is column s of W. The kernel is symmetric,
-            except that the graph's log ratios are shrunk at random. Every row satisfies the privacy constraints.
+        kernel: Array of shape (N, N) with the transpose of W, so that row s is column s of W. The kernel is symmetric
+            up to the random shrinking of the graph's log ratios. Every row satisfies the privacy constraints.
         weights: Array of shape (N,) with the solution x of ``W x = 1``. If an entry is negative, the star is not a
             mechanism.
         serves: Array of shape (N,) with the index of the output to which each column is assigned.
         prices: Array of shape (N,) with candidates for the dual prices y of the records.
-        anchors: Array of shape (R,) with, for each representative output, the index of the record whose column has the
-            smallest reduced cost.
+        anchors: Array of shape (R,) with the index of the record whose column has the smallest reduced cost, for each
+            representative output.
     """
 
     kernel: Floats
@@ -151,8 +152,8 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
     """Solve ``kernel x = right`` by conjugate gradients, to a relative residual of 1e-12.
 
     Args:
-        kernel: Array of shape (N, N) with the star's kernel. It is treated as symmetric, although log ratios are shrunk
-            at random.
+        kernel: Array of shape (N, N) with the star's kernel. It is treated as symmetric, although the random shrinking
+            of log ratios makes it slightly asymmetric.
         right: Array of shape (N,) with the right-hand side.
 
     Returns:
@@ -315,7 +316,7 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
 
 
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
-    """Return the Lagrangian lower bound at given prices, which is the sum of the prices after making them valid.
+    """Return the Lagrangian lower bound at given prices, i.e. the sum of the prices after making them valid.
 
     Prices are valid if no ray (a vector that satisfies every privacy constraint) has a negative value at these prices.
     To make them valid, each price is reduced by its largest deficit over all outputs. Since rows sum to one, the sum of
@@ -387,7 +388,7 @@ def is_star_affordable(records: int, outputs: int) -> bool:
 
 
 def quick_bound_operations(instance: Instance) -> float:
-    """Estimate the number of operations in :func:`quick_bound` without symmetries.
+    """Estimate the number of operations in :func:`quick_bound`, ignoring symmetries.
 
     For each output, one search for shortest paths is counted for each of the ``QUICK_SHARES``.
     """

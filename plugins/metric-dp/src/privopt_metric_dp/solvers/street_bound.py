@@ -38,13 +38,14 @@ from privopt_metric_dp.space.street_pieces import Inside, crossings
 __all__ = ["priced_records", "solve_street_bound"]
 
 LONGEST: Final = (0.1, 0.25, 0.5)
-"""The values of epsilon times length above which a street piece is cut. They are tried in order until one does not lead
-to too many priced records (the outputs of the bound). With 9 crossings and 45 places, a bound can reach 99.6, 91.1 and
-64.8 % of the optimum at values of 0.4, 1.2 and 2."""
+"""The values of epsilon times length above which a street piece is cut. They are tried in order until the number of
+priced records (the outputs of the bound) is small enough. With 9 crossings and 45 places, a bound can reach 99.6, 91.1
+and 64.8 % of the optimum at values of 0.4, 1.2 and 2."""
 DAMPING_EXPONENT: Final = 0.5
 """The exponent that damps the change in theta's odds in each step."""
 MIN_THETA: Final = 1e-3
-"""The smallest distance of theta from 0 and from 1, because odds of 0 or infinity could never change again."""
+"""The smallest allowed distance of theta from 0 and from 1. At 0 and 1, its odds would be 0 or infinite and could never
+change again."""
 
 
 @define(eq=False)
@@ -61,7 +62,7 @@ class _Shares:
         inside: The positions of all records: the tail and the head of each record's piece, and the record's distance
             from the tail as a fraction of the piece's length.
         weighted: Array of shape (N, J) with the costs of reporting the priced records, times the prior.
-        reduction: Array of shape (M,) with the prior times the chord, in the unit of the costs.
+        reduction: Array of shape (M,) with the prior times the chord, in the same unit as the costs.
         theta: Array of shape (M,) with the fraction of the chord that is used to reduce the cost at the tail.
     """
 

@@ -24,12 +24,13 @@ from privopt_metric_dp.solvers.instance import Instance
 __all__ = ["Symmetry", "find_symmetry"]
 
 RELATIVE_TOLERANCE = 1e-12
-"""The largest difference between two costs, or two distances, that count as equal, as a fraction of the largest one."""
+"""The largest difference at which two costs or two distances count as equal, as a fraction of the largest cost or
+distance."""
 IMAGE_TOLERANCE = 1e-9
 """The largest distance between an image and the point it is matched with, relative to the largest distance from the
 centre."""
 MAX_GROUP_ORDER = 64
-"""The largest number of symmetries that are used. If a group is larger, none of it is used."""
+"""The maximum number of symmetries in a group. Larger groups are not used at all."""
 MAX_SPHERE_MAPS = 4 * MAX_GROUP_ORDER
 """The largest number of rotations and reflections of a sphere that are tried. Most candidates turn out to be
 symmetries."""
@@ -105,8 +106,8 @@ class Symmetry:
         """Return the orbit of each output, and a symmetry that maps the orbit's representative to the output.
 
         Returns:
-            Two arrays of shape (K,), with the index into ``representatives`` for each output and with the index of the
-            symmetry.
+            Two arrays of shape (K,): the index of each output's representative in ``representatives``, and the index of
+            the symmetry.
         """
         orbit_number = np.zeros(self.outputs.shape[1], dtype=np.int64)
         member = np.full(self.outputs.shape[1], -1, dtype=np.int64)
@@ -139,8 +140,8 @@ class Symmetry:
                 g: The index of the symmetry.
 
             Returns:
-                Two arrays of shape (P,), with the index of each pair's image and with a sign, which is -1 if the
-                symmetry maps the pair's first record to the second record of the image, and otherwise 1.
+                Two arrays of shape (P,): the index of each pair's image, and a sign. The sign is -1 if the symmetry
+                maps the pair's first record to the second record of the image, and 1 otherwise.
             """
             i, j = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
             to = np.searchsorted(number, np.minimum(i, j) * n + np.maximum(i, j))
@@ -298,14 +299,14 @@ def _frame(first: Floats, second: Floats, handedness: float) -> Floats:
 
 
 def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
-    """Find the permutation of the outputs that, with a given permutation of the records, leaves the costs unchanged.
+    """Find the permutation of the outputs that leaves the costs unchanged if the records are permuted as given.
 
     A random linear combination of the rows gives one number for each column. Sorting these numbers before and after the
     permutation of the records gives the only candidate, which is then checked against all costs.
 
     Args:
         cost: Array of shape (N, K) with the costs.
-        records: Array of shape (N,) with the image of each record.
+        records: Array of shape (N,) with the image of each record under the given permutation.
         probe: Array of shape (N,) with a random weight for each row.
 
     Returns:

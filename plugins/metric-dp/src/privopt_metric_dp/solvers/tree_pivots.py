@@ -204,7 +204,7 @@ def _find_blocking_row(
         u: Array of shape (N,) with the log-heights, which are changed inside the subtree.
 
     Returns:
-        For the constraint that becomes tight first, its node inside the subtree and its CSR entry.
+        The node inside the subtree and the CSR entry of the constraint that becomes tight first.
     """
     count = _list_subtree(subtree_root, first_child, following, order)
     for position in range(count):
@@ -313,11 +313,11 @@ def _pivot_subtree(
 ) -> None:
     """Perform one pivot, which moves a subtree until another constraint blocks it.
 
-    The subtree is that of a node whose accumulated reduced cost ``g`` has the wrong sign.
+    The root of the subtree is a node whose accumulated reduced cost ``g`` has the wrong sign.
 
     Args:
-        subtree_root: The node. The constraint between it and its parent leaves the tree, and the blocking constraint
-            enters it.
+        subtree_root: The root of the subtree. The constraint between it and its parent leaves the tree, and the
+            blocking constraint enters it.
         start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
             neighbour and log ratio of each entry, of shape (E,).
         parent, entry, sides: The tree, in arrays of shape (N,), which are updated: the parent of each node, the CSR
@@ -325,7 +325,7 @@ def _pivot_subtree(
             below.
         first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
             node, which are updated.
-        order, mark: Workspaces of shape (N,), of which ``mark`` is boolean and must be all False.
+        order, mark: Workspaces of shape (N,). ``mark`` is boolean and must be all False.
         u, g: Arrays of shape (N,) with the log-heights and the accumulated reduced costs, which are updated.
     """
     # If the node is below its parent, its g is negative, and raising its subtree lowers the objective. If it is above,
@@ -363,7 +363,7 @@ def optimize_tree(
 
     Args:
         a: Array of shape (N,) with the costs minus the prices.
-        tolerance: The largest absolute value at which an accumulated reduced cost ``g`` of the wrong sign is accepted.
+        tolerance: The largest accepted absolute value of an accumulated reduced cost ``g`` that has the wrong sign.
         max_pivots: The largest number of pivots.
         start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
             neighbour and log ratio of each entry, of shape (E,).

@@ -31,14 +31,14 @@ from privopt_metric_dp.solvers.tree_pivots import build_lists, compute_heights, 
 __all__ = ["PricingResult", "Trees", "price_all", "tree_multipliers"]
 
 SIGN_TOLERANCE = 1e-12
-"""The size up to which an accumulated reduced cost may have the wrong sign, as a fraction of the largest absolute cost
-or price."""
+"""The largest accepted absolute value of an accumulated reduced cost that has the wrong sign, as a fraction of the
+largest absolute cost or price."""
 
 MAX_ANCHORS = 4
 """The largest number of roots (anchors) to try for each output's tree."""
 
 MAX_BEARER_TRIES = 50
-"""The largest number of records (bearers) over which a root's deficit is distributed before the root bears the rest."""
+"""A root's deficit is distributed over at most this many records (bearers). The root bears the rest."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -47,8 +47,8 @@ class Trees:
 
     Attributes:
         parent: Array of shape (K, N) with the parent of each record, which is -1 at the root.
-        entry: Array of shape (K, N) with the index, in the graph's CSR form, of the entry for the pair of a record and
-            its parent. It is -1 at the root.
+        entry: Array of shape (K, N) with the index of the graph's CSR entry for the pair of each record and its parent.
+            It is -1 at the root.
         side: Array of shape (K, N) that is 1 if the record is above its parent, and -1 if it is below. With the pair's
             log ratio ``l``, this means ``z = exp(l) z_parent`` or ``z = exp(-l) z_parent``.
     """
@@ -202,7 +202,7 @@ def _price_outputs(
     Args:
         cost: Array of shape (N, B) with the costs of the block's outputs, times the prior.
         y: Array of shape (N,) with the prices.
-        tolerance: The largest absolute value at which a ``g`` of the wrong sign is accepted.
+        tolerance: The largest accepted absolute value of a ``g`` that has the wrong sign.
         max_pivots: The largest number of pivots per tree.
         start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
             neighbour and log ratio of each entry, of shape (E,).
@@ -296,8 +296,8 @@ def _tight_rows(
         length: Array of shape (E,) with the true log ratio of each CSR entry.
         lower_record: Array of shape (P,) with the first record of each pair, which has the lower index.
         pair: Array of shape (E,) with the index of each CSR entry's pair.
-        parents, entries, sides: Arrays of shape (T, N) with candidate trees for the output, of which the one with the
-            smallest deficit is used.
+        parents, entries, sides: Arrays of shape (T, N) with candidate trees for the output. The tree with the smallest
+            deficit is used.
         pairs, values: Arrays of shape (N,), to which the indices of pairs and the multipliers are written. As in
             :class:`Multipliers`, a multiplier is negative if it belongs to the constraint ``z_j <= exp(l) z_i`` of a
             pair (i, j).
@@ -339,7 +339,7 @@ def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Se
         graph: The problem's graph. Its log ratios may be shrunk, because multipliers are computed with the log ratios
             of ``instance``.
         y: Array of shape (N,) with the prices.
-        candidates: Sets of trees, from which the tree with the smallest deficit is used for each output.
+        candidates: Sets of trees. For each output, the tree with the smallest deficit is used.
     """
 
     def list_rows() -> Iterator[Few]:

@@ -34,7 +34,7 @@ class MatrixMetric(Metric):
         source: str = "distance.matrix",
         output_source: str = "distance.output_matrix",
     ) -> None:
-        """Check the tables and store them. A single error reports the faults in both of them.
+        """Check the tables and store them. The faults in both tables are reported in a single error.
 
         Args:
             table: Array of shape (N, N) with non-negative, finite numbers and a diagonal of zeros. It must be symmetric
@@ -74,7 +74,7 @@ class MatrixMetric(Metric):
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the file's distances in both directions, given the distances that the metric returns.
+        """Return upper bounds on the file's distances in both directions, given the distances returned by this metric.
 
         The bounds are used for lower bounds on losses, which must be valid for every exact distance that a number in
         the file may represent.

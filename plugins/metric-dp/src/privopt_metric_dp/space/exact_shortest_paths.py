@@ -203,8 +203,8 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
 def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
     """Add node j to the list of touched nodes unless the list already contains it, and return the list's new length.
 
-    The list consists of the first ``count`` elements of ``touched``. The array ``is_touched``, of shape (n,), says for
-    each node whether it is in the list.
+    The list consists of the first ``count`` elements of ``touched``. The array ``is_touched`` of shape (n,) says
+    whether each node is in the list.
     """
     if is_touched[j]:
         return count

@@ -29,7 +29,7 @@ else:
 __all__ = ["Ways", "at_most", "between_bounds", "decimal_of", "great_circle_of", "is_above", "place_of", "root_of"]
 
 MAX_DECIMAL_DIGITS: Final = 999
-"""The maximum number of characters, and the maximum absolute exponent, of a decimal that is converted to a rational.
+"""The maximum number of characters and the maximum absolute exponent of a decimal that is converted to a rational.
 
 The stand-alone checker has the same limit.
 """
@@ -38,7 +38,7 @@ The stand-alone checker has the same limit.
 def decimal_of(text: str) -> Fraction | None:
     """Convert a decimal or a fraction "p/q" to a rational.
 
-    The result is None if the string is a decimal whose length or exponent exceeds :data:`MAX_DECIMAL_DIGITS`.
+    Returns None if the string is a decimal whose length or exponent exceeds :data:`MAX_DECIMAL_DIGITS`.
     """
     if "/" in text:
         return Fraction(text)
@@ -172,7 +172,7 @@ class Ways:
     def shortest_lengths(self, pairs: Sequence[Sequence[int]]) -> list[Fraction | None]:
         """Return the exact length of the shortest path for each pair of nodes, with None for unconnected pairs.
 
-        Pairs with the same first node share a search. Lengths are in the unit of the roads.
+        Pairs with the same first node share a search. Lengths are in the same unit as the lengths of the roads.
         """
         goals: dict[int, set[int]] = {}
         for start, end in pairs:
@@ -183,7 +183,7 @@ class Ways:
     def _search_from(self, start: int, goals: set[int]) -> dict[int, Fraction]:
         """Return the length of the shortest path from a given node to each goal.
 
-        Lengths are in the unit of the roads. Goals that cannot be reached are omitted.
+        Lengths are in the same unit as the lengths of the roads. Goals that cannot be reached are omitted.
         """
         lengths, queue, settled = dict[int, Fraction](), [(0, start)], set[int]()
         # This is Dijkstra's algorithm in integers, which ends as soon as all goals are settled.

@@ -1,9 +1,10 @@
 """Metrics: distances between records, and from records to outputs.
 
 The distance between two records is always the same double, in both directions, on every machine, and however the pairs
-are divided into blocks. It is never above the exact distance (see :mod:`privopt.numbers.distances`). So certificates,
-pairs and tables use identical doubles. The metric for shortest paths is in :mod:`privopt_metric_dp.space.road_metric`,
-and the one for a distance table in :mod:`privopt_metric_dp.space.distance_table`.
+are divided into blocks. Certificates, pairs and tables therefore use identical doubles. The distance is never above the
+exact one (see :mod:`privopt.numbers.distances`). The metric for shortest paths is in
+:mod:`privopt_metric_dp.space.road_metric`, and the one for a distance table in
+:mod:`privopt_metric_dp.space.distance_table`.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ __all__ = ["EuclideanMetric", "HaversineMetric", "Metric"]
 MAX_SHORTENING: Final = 2.0**-33
 """The largest fraction by which a planar distance is shortened.
 
-Distances are shortened so that those along a line imply the distance between its ends.
+Distances are shortened so that the distances along a line imply the distance between the ends of the line.
 """
 _CHUNK = 1 << 14  # the number of distances computed at a time, so few that they stay in the processor's cache
 _BLOCK = 1 << 21  # the maximum number of distances in memory while a table is processed in blocks
 _TREE_WIDTH = 12  # in more dimensions, a k-d tree visits nearly every point, and blocks are faster
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
-"""Tables of distances to all outputs, by hash. Metrics over equal places share a table while one of them uses it."""
+"""Tables of distances to all outputs, by hash. Metrics over the same places share a table, which is kept as long as one
+of them uses it."""
 MORE = 1.0 + 1e-9  # factor for the radius of tree searches, so that no pair is missed because of rounding
 KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude at the equator: above pi R / 180
 
@@ -107,7 +109,8 @@ class Metric(ABC):
     def exactly(self, pairs: Ints) -> list[Ball]:
         """Return balls that enclose the exact, finite distances of pairs, given as an array of shape (P, 2).
 
-        A ball is a function that returns an interval (``flint.arb``). By default, doubles are taken to be exact.
+        A ball is a function that returns an interval (``flint.arb``). The default implementation treats the doubles as
+        exact.
         """
         return [partial(ball_of, Fraction(x)) for x in self.between(pairs[:, 0], pairs[:, 1]).tolist()]
 
@@ -179,8 +182,9 @@ class _PointMetric(Metric):
     Attributes:
         records, outputs: The places of the records and of the outputs.
         _kinds, _name: The supported kinds of places, and the metric's name for error messages.
-        _off: Upper bounds, in the metric's unit, on how much a computed distance may exceed that between the declared
-            places: one for distances between records, and one for distances from records to outputs.
+        _off: Two upper bounds, in the metric's unit, on how much a computed distance may exceed the distance between
+            the declared places. The first is for distances between records, and the second for distances from records
+            to outputs.
     """
 
     _kinds: tuple[str, ...] = ()
@@ -333,8 +337,8 @@ class _PointMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return the distances between records ``i`` and ``j``, given as broadcastable arrays of record indices.
 
-        If the outputs are the records, the distances are read from a shared table if it exists, or if nearly all of
-        them are requested.
+        If the outputs are the records, the distances are read from a shared table in two cases: if the table already
+        exists, or if nearly all distances are requested.
         """
         rows, columns = np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)
         table = _TABLES.get(self._table_key) if self.own_outputs else None
@@ -347,7 +351,7 @@ class _PointMetric(Metric):
     def _table_key(self) -> bytes:
         """A hash of everything that determines the table of distances to outputs.
 
-        Metrics over equal places share one table, which is stored in ``_TABLES`` under this key.
+        Metrics over the same places share one table, which is stored in ``_TABLES`` under this key.
         """
         digest = hashlib.sha256(f"{type(self).__name__} {self.own_outputs} {self._off}".encode())
         for space in (self.records, self.outputs):
@@ -359,8 +363,8 @@ class _PointMetric(Metric):
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return the distances from B given records to all outputs, as an array of shape (B, K) in the metric's unit.
 
-        If i is None, the result is the table of shape (N, K) for all records. It is read-only and shared with metrics
-        over equal places.
+        If i is None, the result is the table of shape (N, K) for all records. It is read-only and shared with other
+        metrics over the same places.
         """
         if i is not None:
             return self._measure_in_chunks(
@@ -474,7 +478,7 @@ class EuclideanMetric(_PointMetric):
         Args:
             pairs: (P, 2) The record indices of each pair.
             distances: (P,) The rounded-down distances that this metric returns.
-            limit: The limit. A distance that is rounded down to the limit is within it.
+            limit: The limit. A distance that equals the limit after rounding down is within it.
         """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within & (distances <= limit))

@@ -31,7 +31,7 @@ __all__ = [
 
 
 _ALL_PAIRS: WeakValueDictionary[int, Ints] = WeakValueDictionary()
-"""All pairs of n records, by n. Arrays are shared while in use, so that ``verify`` reuses those that ``solve`` made."""
+"""All pairs of n records, by n. Arrays are shared while in use, so ``verify`` can reuse those made by ``solve``."""
 _TRIANGLE_TOLERANCE = 1e-9  # the relative violation of the triangle inequality that is attributed to rounding
 _BLOCK = 1 << 22  # the maximum number of distances in memory at a time
 _MIN_SAMPLED_RECORDS = 1_000  # with more records, a sample decides whether it is worthwhile to reduce all pairs
@@ -200,8 +200,8 @@ def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rar
     """Return whether searching for implied pairs is likely to be worthwhile.
 
     The result is True unless there are many records and every two of them form a pair. In such a complete set, for
-    example all pairs of 5,000 word vectors, the search may take minutes and find hardly any implied pairs, so a sample
-    of records decides. If implied pairs are kept, the model is larger, but no less correct.
+    example all pairs of 5,000 word vectors, the search may take minutes and find hardly any implied pairs. The decision
+    is therefore based on a sample of records. Keeping implied pairs makes the model larger, but no less correct.
 
     Args:
         pairs: (P, 2) The pairs i < j in lexicographic order.
@@ -391,7 +391,7 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Return, for each goal, whether its two nodes are joined by a path within the goal's bound, in exact arithmetic.
+    """Return whether each goal's two nodes are joined by a path within the goal's bound, in exact arithmetic.
 
     Args:
         edges: (E, 2) The node indices of each edge. Edges are used in both directions.

@@ -50,8 +50,9 @@ _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 def places_at_most(count: int | None) -> Iterator[None]:
     """Limit the number of places in problems that are loaded within a ``with`` block.
 
-    A few numbers in a problem file can declare millions of places. When a release is verified, the limit is its number
-    of rows or columns, so that such a file is rejected before its places are computed.
+    A few numbers in a problem file can declare millions of places. When a release is verified, the limit is the
+    release's number of rows or columns. A file that declares more places is then rejected before its places are
+    computed.
 
     Args:
         count: The largest number of places to allow. If None, there is no limit.
@@ -111,8 +112,8 @@ class Space:
         source: The name of the file, for error messages.
         off: An upper bound on the difference between a declared coordinate and its double, in the unit of the axis.
             Metrics account for it, so that distances never exceed those between the declared places.
-        rests: The declared coordinates minus their doubles, in an array of the shape of ``coordinates``. None if they
-            are not known.
+        rests: The declared coordinates minus their doubles, in an array with the same shape as ``coordinates``. None if
+            they are not known.
         written: (N, dim) The declared coordinates as strings that contain decimals or fractions. None if they are not
             known, or if they equal the doubles (``off`` is 0).
         corner: For a geographic grid, the latitude and longitude of its first place in degrees. ``written`` then
@@ -410,8 +411,8 @@ def check_resolution(space: Space, error: float) -> None:
     """Check that doubles can resolve the distance between any two planar places or vectors.
 
     A double and its rest (the difference from the declared coordinate) hold 106 bits. On a map 1e15 km wide, the error
-    is therefore 1e-16 km, so a distance of 1e-7 km would be rounded down by more than the relative 1e-9 that ``verify``
-    and the stand-alone checker allow. Such coordinates are probably typing errors.
+    is therefore 1e-16 km, so a distance of 1e-7 km would be rounded down by more than the relative error of 1e-9
+    allowed by ``verify`` and the stand-alone checker. Such coordinates are probably typing errors.
 
     Args:
         space: The places, with coordinates.

@@ -141,7 +141,8 @@ class RoadMetric(Metric):
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
         """Return whether each pair's exact distance, rounded down to a double, is proved to be within a limit.
 
-        If all road lengths are multiples of a common unit, integer path lengths decide the pairs near the limit.
+        If all road lengths are multiples of a common unit, pairs near the limit are decided by comparing integer path
+        lengths.
 
         Args:
             pairs: (P, 2) The record indices of each pair.

@@ -16,14 +16,14 @@ JOIN_PARTS: Final = "add the road or ferry between the parts to the table, or ma
 """Advice for error messages about disconnected roads."""
 
 NAMED_PLACES: Final = 5
-"""Maximum number of places that an error message names."""
+"""Maximum number of places named in an error message."""
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
     """Return a phrase that counts the places outside the main connected part of the network and names some of them.
 
-    The main part is the connected component that contains the most of the given places. At most :data:`NAMED_PLACES`
-    places are named.
+    The main part is the connected component that contains the largest number of the given places. At most
+    :data:`NAMED_PLACES` places are named.
 
     Args:
         roads: The roads. If they are directed, two places are connected only if each can be reached from the other.

@@ -44,7 +44,7 @@ class Roads:
     side of privacy. If it would change any length by a relative amount of more than 1e-9, no lengths are rounded, and
     :class:`RoadMetric` subtracts a bound on the rounding errors from each sum instead.
 
-    The declared length of an edge is the decimal number that the file states for it.
+    The declared length of an edge is the decimal number given in the file.
 
     Args:
         tails, heads: The ids of each edge's two nodes, in two sequences of length E.

@@ -25,7 +25,7 @@ Road = tuple[int, int, Fraction]
 
 @frozen(eq=False)
 class Inside:
-    """The location of each unpriced record on the piece of street that it lies on.
+    """The position of each unpriced record on its piece of street.
 
     A record is called priced if multipliers have been computed for it as an output. A piece is a path between two
     priced records that does not pass through a junction.
@@ -38,8 +38,8 @@ class Inside:
         rest: Array of shape (N,) with the values 1 - share, each rounded from the exact fraction. It is 0 for a priced
             record.
         chord: Array of shape (N,) with ``rest`` times the record's distance to the tail plus ``share`` times its
-            distance to the head. This is the loss that linear interpolation between the tail and the head predicts for
-            reporting the record itself, although the true loss is 0.
+            distance to the head. This is the loss predicted by linear interpolation between the tail and the head for
+            reporting the record itself. The true loss is 0.
     """
 
     tail: Ints
@@ -59,7 +59,7 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
         roads: Undirected roads with lengths in km.
         size: The number of nodes.
         places: Array of shape (N,) with the node of each record.
-        longest: The largest distance in km that a record may have from the previous priced record on its street. A
+        longest: The largest allowed distance in km between a record and the previous priced record on its street. A
             record that is farther away is priced as well, which splits the piece in two.
 
     Returns:

@@ -144,7 +144,7 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
 
 
 def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
-    """Check that, according to its GeoParquet metadata, a geometry column contains longitudes and latitudes.
+    """Check that a geometry column contains longitudes and latitudes, according to its GeoParquet metadata.
 
     A file without metadata is accepted.
 

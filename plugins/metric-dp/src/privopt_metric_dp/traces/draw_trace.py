@@ -36,7 +36,7 @@ MIN_PROBABILITY: Final = 1e-9
 _WORDS = 1 << 19
 """The largest number of 64-bit random words to draw at a time (4 MB)."""
 _FEW = 1 << 10
-"""The number of unused random words below which more are drawn. A single row uses far fewer."""
+"""The minimum number of unused random words. If fewer are left, more are drawn. A single row uses far fewer."""
 _NONE = -1
 """Placeholder for "no output" or "no threshold"."""
 
@@ -48,7 +48,7 @@ class State:
     Attributes:
         last: Array of shape (S,) with the index of the output that was reported last, or -1 before the first report.
         level: Array of shape (S,) with the noisy threshold of the current segment, or -1 if none has been drawn. It is
-            the threshold for the distance between the subject's position and the previous report, in the steps of
+            compared with the distance between the subject's position and the previous report, in the same steps as
             :attr:`Prediction.steps`.
         paid: Boolean array of shape (S,) that says whether the charge for the subject's next fresh report has already
             been made. The first charge pays for the first report. Each later charge pays for a segment, including the
@@ -126,7 +126,7 @@ class Walker:
     """A sampler that draws reports along traces with exactly the probabilities that were certified.
 
     Attributes:
-        weights: Array of shape (N, K) with the integer weights with which fresh reports are drawn.
+        weights: Array of shape (N, K) with the integer weights used to draw fresh reports.
         prediction: The public parameters of the private test.
         terms: The epsilons of fresh reports, thresholds and tests.
     """
@@ -257,8 +257,8 @@ class Walker:
             noise: Array of shape (R,) with values of the threshold's noise in steps.
 
         Returns:
-            Array of shape (N, R) with one row for each record that the subject may be at and one column for each value
-            of the noise. Probabilities are kept slightly away from 0 and 1.
+            Array of shape (N, R) with one row for each possible record of the subject and one column for each value of
+            the noise. Probabilities are kept slightly away from 0 and 1.
         """
         excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
         # If the distance to the previous report is at least the noisy level, the test always fails.
@@ -309,7 +309,7 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
 
     Returns:
         The index of the output, the segment's noisy threshold (or -1 if the report is fresh), and the index of the next
-        unused word. If there are too few words, nothing is drawn and the last of these is -1.
+        unused word. If there are too few words, nothing is drawn and the last of these values is -1.
     """
     if last >= 0:
         if level < 0:

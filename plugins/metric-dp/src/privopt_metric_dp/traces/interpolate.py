@@ -29,7 +29,8 @@ STEP_MM: Final = 1
 """Length of a step in millimetres."""
 
 SLACK_STEPS: Final = 2
-"""How many steps two positions' distances to an output may differ beyond the length of the path between them."""
+"""The number of steps by which two positions' distances to an output may differ, in addition to the length of the path
+between them."""
 
 MOST_OFF: Final = 0.25
 """Largest error of a floating-point sum of lengths, in millimetres."""

@@ -33,16 +33,16 @@ __all__ = ["ARTEFACT", "Prediction", "Terms"]
 ARTEFACT: Final = "prediction.npz"
 
 STEPS_PER_DISTANCE: Final = 1024
-"""The number of grid steps in the smallest positive distance between records. With this many, rounding distances costs
-less than a thousandth of the epsilons.
+"""The number of grid steps in the smallest positive distance between records. With this many steps, rounding distances
+costs less than a thousandth of the epsilons.
 
 Fewer steps are used if the rates would otherwise be so small that rounding them down would cost more than rounding the
 distances does.
 """
 
 FARTHEST: Final = 1 << 50
-"""The largest number of steps in a distance; longer distances are capped. This never increases the difference between
-two of them."""
+"""The largest number of steps in a distance. Longer distances are capped, which never increases the difference between
+two distances."""
 
 ULPS: Final = 2.0**-36
 """Largest relative difference between the values that two machines may compute for the same distance."""
@@ -55,7 +55,8 @@ _MIN_GRID = 1e-280
 _BLOCK = 1 << 22
 """Largest number of entries in a block of differences."""
 _DOUBTFUL_SHARE = 1.0 - 2.0**-40
-"""The share of the allowed difference above which a difference is checked exactly. Doubles are good enough below it."""
+"""The share of the allowed difference above which a difference is checked exactly. Below it, doubles are accurate
+enough."""
 
 
 @frozen(kw_only=True)
@@ -333,8 +334,8 @@ def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
     Args:
         data: The problem's data.
         terms: The epsilons for prediction.
-        stretch: A factor near 1 that the smallest distance between two records is multiplied by.
-            :meth:`Prediction.failures` varies it to find the step lengths that other machines may choose.
+        stretch: A factor near 1 to apply to the smallest distance between two records. :meth:`Prediction.failures`
+            varies it to find the step lengths that other machines may choose.
     """
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
@@ -348,7 +349,7 @@ def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
 
 
 def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
-    """Return the largest difference in steps, over all outputs, between two records' distances to an output.
+    """Return the largest difference in steps between two records' distances to the same output, for each pair.
 
     Args:
         steps: Array of shape (N, K) with the distances to the outputs in steps.

@@ -157,7 +157,7 @@ def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
 
 
 def _describe_copies(release: Deletions) -> str:
-    """Return a sentence that says whether clean copies were made and, if so, tells the reader to post only them."""
+    """Return a sentence that says whether clean copies were made. If so, it tells the reader to post only those."""
     if release.copies is None:
         return "No clean copies were made (--copy-to): as they are, the files reveal all that is listed here."
     if len(release.copies) == 1:

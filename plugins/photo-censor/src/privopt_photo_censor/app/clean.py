@@ -1,7 +1,7 @@
 """Make clean copies of photos, which contain the scored pictures but nothing else from the photos' files.
 
-A copy is encoded from the flattened picture that was scored. No bytes are taken over from the photo's file, so its
-position, time, thumbnail, comments, additional pictures and appended videos cannot get into the copy. Because encoding
+A copy is encoded from the flattened picture that was scored. No bytes are copied from the photo's file, so its
+position, time, thumbnail, comments, additional pictures and appended videos cannot end up in the copy. Because encoding
 changes pixels slightly, the copies are scored as well.
 """
 
@@ -131,7 +131,7 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
     """Score the clean copies with the classifier that scored the photos, and check that they meet the guarantee.
 
     This is necessary because re-encoding changes pixels slightly, so the scores of a copy differ from those of the
-    photo that it was made from.
+    original photo.
 
     Args:
         problem: The problem, with the photos' scores, the task and the classifier.

@@ -36,9 +36,9 @@ from privopt_photo_censor.app.positions import texts_of
 __all__ = ["find_album_place", "look_at_folder", "score_files"]
 
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
-"""Words that show that a film is appended to a photo's file. They occur in XMP or before the film."""
+"""Words that indicate a film appended to a photo's file. They occur in XMP or before the film."""
 BROKEN: Final = ("no picture, or a broken one", "its file is damaged")
-"""The answers of :func:`describe_failure` that the list of left-out files shortens to "broken"."""
+"""The results of :func:`describe_failure` that are shortened to "broken" in the list of left-out files."""
 FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
 """A pattern for the first bytes of a film in the MP4 family."""
 
@@ -238,7 +238,7 @@ def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
 def find_album_place(points: Sequence[Point | None], model: Classifier, folder: str) -> int | None:
     """Return the index of the place where most photos with a GPS position were taken.
 
-    Each position is assigned to the place with the nearest centre. The result is None if no photo has a position.
+    Each position is assigned to the place with the nearest centre. Returns None if no photo has a position.
 
     Args:
         points: The latitude and longitude of each photo in degrees, or None for a photo without a GPS position.

@@ -46,10 +46,10 @@ def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
 
 
 def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | None:
-    """Guess the position of a photo in the way that :func:`guesses` describes.
+    """Guess the position of a photo as described in :func:`guesses`.
 
-    The result is None if the date of the photo is unknown, or if no photo with a position was taken with the same
-    camera on that day.
+    Returns None if the date of the photo is unknown, or if no photo with a position was taken with the same camera on
+    that day.
 
     Args:
         photo: The metadata of the photo without a position.

@@ -86,8 +86,8 @@ class FolderContents:
         left_out: Descriptions of what was not examined and is not covered by the guarantee: files in other formats,
             photos that cannot be read, subfolders (whose names end in ``/``), and additional pictures or videos in a
             photo's file.
-        thumbnails: A small upright JPEG of each photo, without metadata. The more photos there are, the smaller it is,
-            to limit the total size.
+        thumbnails: A small upright JPEG of each photo, without metadata. If there are many photos, the thumbnails are
+            smaller, to limit their total size.
         digests: The SHA-256 of each photo's file when it was read. Empty if the contents were read from a release.
     """
 

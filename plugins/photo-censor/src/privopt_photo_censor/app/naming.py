@@ -31,7 +31,7 @@ It matches two decimal numbers, numbers with letters for the hemispheres, and th
 def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
     """Return what a photo's name reveals: "a date", "coordinates" or "a place".
 
-    The result is None if the name reveals nothing.
+    Returns None if the name reveals nothing.
 
     Args:
         name: The photo's name.

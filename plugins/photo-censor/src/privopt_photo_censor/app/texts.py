@@ -23,11 +23,13 @@ from privopt_photo_censor.app.xmp_texts import xmp_texts
 __all__ = ["Text", "list_texts"]
 
 MAX_CHARACTERS: Final = 2_000
-"""The maximum number of characters to list of a text. If it is longer, the number of further characters is appended."""
+"""The maximum number of characters to list per text. If a text is longer, the number of omitted characters is
+appended."""
 MAX_TEXTS: Final = 200
-"""The maximum number of texts to list per photo. If there are more, the last entry gives the number of the others."""
+"""The maximum number of texts to list per photo. If there are more, the last entry gives the number of omitted
+texts."""
 MAX_UNPACKED_BYTES: Final = 2**22
-"""The maximum number of bytes to unpack from a compressed text, so that a small file cannot exhaust the memory."""
+"""The maximum number of bytes to unpack from a compressed text, so that a small file cannot exhaust memory."""
 
 TECHNICAL_TAGS: Final = frozenset(
     (

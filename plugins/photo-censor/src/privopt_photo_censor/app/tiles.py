@@ -12,9 +12,9 @@ from privopt_photo_censor.release import Deletions
 __all__ = ["SHOWN_PHOTOS", "render_tiles"]
 
 PICTURE_BYTES: Final = 3_000_000
-"""The maximum total size of a page's thumbnails, in bytes. Photos beyond it are shown without a thumbnail."""
+"""The maximum total size of a page's thumbnails, in bytes. Photos beyond this limit are shown without a thumbnail."""
 SHOWN_PHOTOS: Final = 1_000
-"""The maximum number of photos to show in a page."""
+"""The maximum number of photos to show on a page."""
 
 
 def render_tiles(release: Deletions, notes: Sequence[tuple[Sequence[str], str, float | None]]) -> Markup:

@@ -1,4 +1,4 @@
-"""Warn of what deletions do not hide: unscored pictures, positions in files, and names that reveal a place."""
+"""Warn about what deletions do not hide: unscored pictures, positions in files, and names that reveal a place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from privopt_photo_censor.score_table import LOG_TOLERANCE
 __all__ = ["warnings_of"]
 
 LIKELY: Final = 0.1
-"""The smallest probability of the true place at which a warning says that the place is still a likely guess."""
+"""The smallest probability of the true place that triggers a warning that the place is still a likely guess."""
 
 _ORDINALS: Final = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth"}
 
@@ -109,8 +109,8 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
 def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
     """Return the warnings for a folder without a classifier.
 
-    They say that no photo was scored and what was left out. Unless clean copies were made, they also say which files
-    may reveal a place, and advise posting clean copies instead of these files.
+    They say that no photo was scored, and list what was left out. Unless clean copies were made, they also say which
+    files may reveal a place, and advise posting clean copies instead of these files.
 
     Args:
         problem: The problem, with the contents of the folder.

@@ -29,7 +29,8 @@ These properties have their own columns in metadata.csv, or describe how a pictu
 DESCRIPTIVE: Final = re.compile(r"(?i)description|title|subject|headline|\w*comment|\w*caption|keywords?|label|\w*name")
 """A pattern that matches the local names of properties that people write. Their values are listed even if numeric."""
 NO_TEXT: Final = re.compile(r"[-+]?[\d.]*(/\d+)?|(?i:true|false|yes|no)|\d{4}-\d\d(-\d\d.*)?|[0-9A-Fa-f]{16,}")
-"""A pattern that matches values that are not texts in other properties: numbers, truth values, times and digests."""
+"""A pattern that matches values that do not count as text in other properties: numbers, truth values, times and
+digests."""
 
 
 def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:

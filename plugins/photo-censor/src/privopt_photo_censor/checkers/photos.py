@@ -96,7 +96,7 @@ class Photos:
         self.gain = {j: differences(rows, j, true, self.theta) for j in places}
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the release's claims, keyed by claim, in the order in which to call them.
+        """Return the functions that check the release's claims, keyed by claim and in the order in which to call them.
 
         Each function returns a description of the result, which the checker prints.
         """
@@ -174,7 +174,7 @@ class Photos:
         return f"{self.value:g}; no choice is better than {bound:g}"
 
     def words(self) -> str:
-        """Check that the guarantee, certificate and gap in result.json agree with those that the checker derives.
+        """Check that the guarantee, certificate and gap in result.json agree with those derived by the checker.
 
         Returns:
             A description of the result for the checker's output.

@@ -18,10 +18,10 @@ from privopt.checker.files import Problem
 __all__ = ["UNIT", "ScoreTable", "differences", "read_deletions", "read_scores"]
 
 UNIT = 2**1074
-"""The reciprocal of the unit in which score differences are counted, of which every double is a multiple."""
+"""The reciprocal of the unit of score differences. Every double is a multiple of this unit."""
 
 NAMES = ("photo", "file", "name", "id")
-"""Headers that mark a first column as the photos' names rather than scores."""
+"""Headers that identify the first column as the photos' names rather than scores."""
 
 Row = Sequence[float]
 
@@ -60,8 +60,8 @@ def read_scores(
 ) -> ScoreTable:
     """Read the scores of the photos, and of their clean copies if there are any.
 
-    The scores come from the CSV or array file that the problem names. If the problem names a folder of photos instead,
-    they come from the release's scores.npz.
+    The scores come from the CSV or array file named in the problem. If a folder of photos is named instead, they come
+    from the release's scores.npz.
 
     Args:
         folder: The release folder.
@@ -111,7 +111,7 @@ def _read_table(file: Path) -> list[list[str]]:
 
 
 def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
-    """Read the scores and, if there is a column of names, the photos' names from a CSV file into ``table``.
+    """Read a CSV file with the photos' scores, and possibly their names, into ``table``.
 
     The file has one column per place, which may be preceded by a column of names. A score may be -inf.
 
@@ -142,8 +142,8 @@ def _look_like_probabilities(scores: list[Row]) -> bool:
 def differences(scores: list[Row], column: int, true: int, margin: float) -> list[int | None]:
     """Return each photo's score for a place, minus its score for the true place, minus the margin.
 
-    The differences measure how much each photo favours the place over the true one. They are exact integers in units of
-    2**-1074, of which every double is a multiple. A difference is None if either score is -inf.
+    The differences measure how much each photo favours the place over the true one. Every double is a multiple of
+    2**-1074, and the differences are exact integers in this unit. A difference is None if either score is -inf.
 
     Args:
         scores: One row per photo, with the log-probability of each place.

@@ -40,18 +40,18 @@ MANY_PHOTOS: Final = 1_000
 It takes 0.6 ms for 1,000 photos and 5 locations, and 0.8 ms for 10,000, where HiGHS takes 2 and 26 ms.
 """
 DESCENT_WORK: Final = 500
-"""The work that one minimisation by Newton's method counts as, in the unit of :attr:`Program.work`."""
+"""The work counted for one minimisation by Newton's method, in the same unit as :attr:`Program.work`."""
 SMOOTH_RATIO: Final = 16
 """The number of photos per location below which a bound from Newton's method is refined by a linear program.
 
 The fewer photos a bound allows to stay, the less smooth it is. Between 8 and 16 photos per location, Newton's bounds
-exceeded the linear program's by up to 0.23 photos, and below 1 by up to 3. Above 16, they exceeded them by at most
-0.08, which hardly ever changes the bound when it is rounded.
+exceeded the linear program's by up to 0.23 photos, and below 1 photo per location by up to 3. Above 16, the difference
+was at most 0.08, which hardly ever changes the rounded bound.
 """
 REFINED_PHOTOS: Final = 256
 """The minimum number of photos in a linear program that refines a bound."""
 REFINED_SHARE: Final = 8
-"""The number of further photos in this program for each photo that the bound to refine allows to stay."""
+"""The number of further photos in a linear program that refines a bound, per photo that the bound allows to stay."""
 WHOLE_TOLERANCE: Final = 1e-6
 """The distance from 0 or 1 within which a value in the linear program counts as 0 or 1."""
 
@@ -120,7 +120,7 @@ def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) ->
         photos: The photos that must be kept, and the photos that may be kept.
 
     Returns:
-        The bounds, with the shape of ``force`` without its last axis.
+        The bounds, with the same shape as ``force`` but without its last axis.
     """
     # A photo that must stay counts even if its weight is negative, any other photo only if its weight is positive.
     weight = 1.0 + force @ data.diff[rows]
@@ -212,7 +212,7 @@ def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos:
 def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificate | None:
     """Return a certificate that a location is not protected if exactly the given photos are kept.
 
-    The result is None if the location is protected, or if the multiplier would be too large for a proof file.
+    Returns None if the location is protected, or if the multiplier would be too large for a proof file.
 
     Args:
         data: The album.
@@ -235,8 +235,7 @@ class Program:
 
     Attributes:
         data: The album.
-        scale: (m,) For each location, the largest absolute advantage of any photo, by which the location's row is
-            divided.
+        scale: (m,) The largest absolute advantage of any photo for each location. The location's row is divided by it.
         solved: The number of programs solved so far, exactly or approximately.
         work: The work done so far: the total number of photos over all programs that HiGHS has solved, plus
             :data:`DESCENT_WORK` for each minimisation by Newton's method. A unit takes about 2 microseconds.

@@ -1,4 +1,4 @@
-"""Newton's method for the Lagrangian bound, for albums with so many photos that the simplex method is slow.
+"""Newton's method for the Lagrangian bound, for albums with many photos, for which the simplex method is slow.
 
 The bound ``sum_i max(0, 1 + sum_j f_j d_ij)`` is a convex, piecewise linear function of the multipliers f, where d_ij
 is photo i's advantage for location j (see :mod:`privopt_photo_censor.solver.bounds`). With thousands of photos, it is
@@ -23,11 +23,13 @@ __all__ = ["minimise_bound"]
 STEPS: Final = 40
 """The maximum number of evaluations of the sum."""
 NEAR_SHARE: Final = 0.05
-"""The share of the photos from which the second derivative is estimated at first. It shrinks when progress stalls."""
+"""The initial share of the photos used to estimate the second derivative. It shrinks when progress stalls."""
 FEWEST_NEAR: Final = 32
-"""The minimum number of photos for this estimate. If even they yield no progress, the descent ends."""
+"""The minimum number of photos used to estimate the second derivative. If even these yield no progress, the descent
+ends."""
 SHORTEST_SHARE: Final = 0.1
-"""The part of Newton's step down to which a failed step is shortened. After that, a new step is estimated."""
+"""A failed step is shortened as long as it exceeds this fraction of the Newton step. After that, a new step is
+estimated."""
 TINY: Final = 1e-30
 """A small positive number that keeps quotients finite."""
 PROGRESS: Final = 1e-6
@@ -44,7 +46,7 @@ def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> F
         enough: The descent stops as soon as the bound is below this number.
 
     Returns:
-        The (r,) multipliers, non-negative.
+        (r,) The multipliers, non-negative.
     """
     photos = diff.shape[1]
     if not photos:

@@ -40,7 +40,7 @@ class Incumbent:
         k: The number of locations that a better set must protect. Under a budget, it grows with each new incumbent.
         need: The number of photos that a better set must retain. In a top-k task, it grows with each new incumbent.
         retained: (N,) mask of the best set. None until a set is found.
-        protected: The number of locations that the best set protects, or -1 until a set is found.
+        protected: The number of locations protected by the best set, or -1 until a set is found.
     """
 
     def __init__(self, album: Album, task: Task) -> None:

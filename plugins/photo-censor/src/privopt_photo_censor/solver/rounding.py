@@ -24,8 +24,8 @@ __all__ = ["round_core"]
 CORE: Final = 30
 """The number of photos in the core.
 
-In 27 programs (128 to 10,000 photos, 5 to 20 locations), a core of 30 missed the program's value, rounded down, 15
-times: by two photos once, otherwise by one. A core of 60 missed it 17 times, and took longer.
+In 27 programs (128 to 10,000 photos, 5 to 20 locations), a core of 30 missed the rounded-down value of the program 15
+times: once by two photos, and otherwise by one. A core of 60 missed it 17 times and took longer.
 """
 NODES: Final = 500
 """The maximum number of nodes in HiGHS's search, which took up to 0.8 s. A time limit alone would make results vary."""
@@ -45,7 +45,7 @@ def round_core(
             absolute values are the reduced costs.
         values: (N,) The photos' values in the linear program, from 0 to 1.
         photos: The photos that must be kept, and the photos that may be kept.
-        counts: The smallest number of retained photos that is of use, and the number at which the search may stop.
+        counts: The smallest useful number of retained photos, and the number at which the search may stop.
 
     Returns:
         An (N,) mask of at least ``counts[0]`` photos to retain, or None if no such set was found. The caller must check

@@ -37,10 +37,10 @@ PROOF_EFFORT: Final = 60_000_000
 """The maximum size of a proof: the number of photos times the number of closed cases and their multipliers.
 
 For such a proof, ``verify`` takes 3 s and the stand-alone checker 20 s on 2 shared cores. For 128 photos and top-20,
-whose proof has the size 4.6 million, they take 0.2 s and 1.6 s.
+with a proof of size 4.6 million, they take 0.2 s and 1.6 s.
 """
 BEAM_SETS: Final = 8
-"""The beam width, which is the number of sets of locations that the beam search for a first incumbent keeps.
+"""The beam width, i.e. the number of sets of locations kept by the beam search for a first incumbent.
 
 With a width of 8, four albums of 64 photos (top-20) take 0.4 to 0.8 s each. With a width of 1 or 2, one of the albums
 is not solved within 20 s, and without the beam search, two are not.
@@ -48,14 +48,15 @@ is not solved within 20 s, and without the beam search, two are not.
 NEXT_PROGRAMS: Final = 64
 """The maximum number of candidates per case to bound by a linear program. Those with the lowest bounds are chosen."""
 LARGEST_SET: Final = 64
-"""The maximum number of locations per set in the beam search. For larger sets, it costs more time than it saves."""
+"""The maximum number of locations per set in the beam search. For larger sets, the beam search costs more time than it
+saves."""
 FEW_SETS: Final = 0.5
 """The search branches on photos if there are at most x**FEW_SETS sets of photos for x sets of locations."""
 CORE_WORK: Final = 100_000
-"""The work on linear programs before the first core is rounded, in the unit of :attr:`Program.work`.
+"""The work on linear programs before the first core is rounded, in the same unit as :attr:`Program.work`.
 
-Three times as much is done before each further core, which takes about as long as rounding one. Most albums of up to
-128 photos are solved before the first core, because branching on photos is faster for them.
+Three times as much work is done before each further core. This takes about as long as rounding a core. Most albums of
+up to 128 photos are solved before the first core, because branching on photos is faster for them.
 """
 NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
 """A certificate that proves nothing: it has no multipliers, and its bound is infinite."""
@@ -69,8 +70,8 @@ class Case:
 
     Attributes:
         rows: (r,) The locations that must be protected, as rows of :class:`Alternates`.
-        certificate: The Lagrange multipliers of some of these locations, and the bound on the number of retained photos
-            that they prove.
+        certificate: The Lagrange multipliers of some of these locations, and the bound that they prove on the number of
+            retained photos.
         candidates: The further locations that may be protected, each with a certificate that bounds the number of
             photos that can be kept if this location is protected as well. The keys are rows of :class:`Alternates`.
         photos: The photos that must be kept, and the photos that may be kept.
@@ -92,7 +93,7 @@ class Search:
     """A depth-first branch-and-bound search for a better set of photos, which records its proof.
 
     Attributes:
-        album, data: The scores, and the same scores in the form that the solvers use.
+        album, data: The scores, and the same scores in the form used by the solvers.
         incumbent: The best set of photos so far, and what a better set must achieve.
         program: The linear program that bounds sets of locations.
         by_photos: Whether the search branches on photos rather than on locations when both are possible.
@@ -100,7 +101,7 @@ class Search:
         _open: The stack of open cases. The last one is processed next.
         _cases: The kind and item of each finished case, in preorder (see :class:`Tree`).
         _leaves: The certificates of the closed cases, in the same order.
-        _effort: The size of the proof so far, in the unit of :data:`PROOF_EFFORT`.
+        _effort: The size of the proof so far, in the same unit as :data:`PROOF_EFFORT`.
         _stuck: Whether a case can be neither closed nor branched on, which ends the search.
         _core_count: The number of linear programs whose cores have been rounded so far.
         _rounded: The sets of locations whose linear programs have been rounded with no photo fixed by the search.
@@ -157,7 +158,7 @@ class Search:
 
     @property
     def is_done(self) -> bool:
-        """Whether no open cases remain, so that the proof is complete."""
+        """Whether the proof is complete, i.e. no cases are left open."""
         return not self._open
 
     def make_search_above(self, bound: int) -> Search:
@@ -177,7 +178,7 @@ class Search:
 
     @property
     def work(self) -> int:
-        """The work done on linear programs so far, in the unit of :attr:`Program.work`."""
+        """The work done on linear programs so far, in the same unit as :attr:`Program.work`."""
         return self.program.work
 
     def run(self, *, max_work: float = inf, first_only: bool = False) -> None:
@@ -296,7 +297,7 @@ class Search:
     def _add_location(self, case: Case, j: int) -> Case | None:
         """Return the child of a case that requires location ``j`` to be protected too, with a new bound for this child.
 
-        The result is None if a photo that must be kept rules the location out.
+        Returns None if a photo that must be kept rules out the location.
         """
         photos = case.photos.drop_photos(self.data.kills[j])
         if photos is None:
@@ -482,7 +483,7 @@ class Search:
             self._write_leaf(certificate)
 
     def make_proof(self) -> tuple[int, Tree]:
-        """Return the upper bound that the search has proved so far, and the tree of cases that proves it.
+        """Return the upper bound proved so far by the search, and the tree of cases that proves it.
 
         The bound is on the number of photos that can be kept or, under a budget, on the number of locations that can be
         protected. Open cases are closed at their bounds, so the result is weaker if the search was stopped early.
@@ -520,7 +521,7 @@ class Search:
         """Return an upper bound on the number of locations that an open case can protect while enough photos are kept.
 
         The bound is the number of locations that the case already protects, plus the number of candidates that allow
-        enough photos to be kept. It is 0 if the case itself does not allow this.
+        enough photos to be kept. It is 0 if the case itself does not allow enough photos to be kept.
         """
         if case.certificate.bound < self.incumbent.need:
             return 0

@@ -73,8 +73,8 @@ class Sphere:
     Attributes:
         folder, problem, result: The arguments of the constructor.
         epsilon: The claimed epsilon per km, exact.
-        kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of the problem's key of that
-            name.
+        kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of the key with this name in the
+            problem.
         columns: The problem's names for the columns in the file of points, by their standard names. Empty if there are
             none.
         is_remapped: Whether the problem requires points to be remapped.
@@ -138,7 +138,7 @@ class Sphere:
         return rows
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the release's claims, keyed by claim, in the order in which to call them.
+        """Return the functions that check the release's claims, keyed by claim and in the order in which to call them.
 
         Each function returns a description of the result, which the checker prints.
         """

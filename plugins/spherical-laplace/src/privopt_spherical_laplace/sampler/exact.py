@@ -190,7 +190,7 @@ class NearestPoint(Rounding):
     _vectors: dict[int, list[tuple[int, int, int]]] = field(factory=dict, eq=False, repr=False)
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the index of the point nearest to every position in the disc, or None if there may be none."""
+        """Return the index of the point nearest to all positions in the disc, or None if there may be no such point."""
         w = disc.bits
         # The disc's axes depend on the longitude of x, so its centre is rotated into the fixed axes of `_unit_vector`.
         sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)
