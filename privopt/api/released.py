@@ -145,8 +145,8 @@ class OpenRelease:
         if the release guarantees less than privacy between all records. By default, a position is first replaced by its
         nearest record, and the guarantee holds between records. If the scope is "everywhere", the exact position is
         used instead. Metadata in Arrow schemas and in pandas' ``attrs`` is dropped. A release without a matrix can only
-        be applied to tables, not to arrays. The secrets in such a table must be ids or, if the scope is "everywhere",
-        may also be positions.
+        be applied to tables, not to arrays. The secrets in such a table must be ids, but positions are also accepted if
+        the scope is "everywhere".
 
         Args:
             table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns. An array of ids of shape (B,)
@@ -179,13 +179,13 @@ class OpenRelease:
             null_names: Whether to accept NULL, NA, None and the like as names of subjects. If not, rows with such a
                 name have no subject.
             text: The column of sentences. Use it instead of ``id`` and the other columns if records are words.
-            keep: Columns to keep although their values state the row's own position or record. Other such columns are
-                dropped, and a :class:`PrivoptWarning` names them.
+            keep: Columns to keep even though their values state the row's own position or record. Other such columns
+                are dropped, and a :class:`PrivoptWarning` names them.
             drop: Further columns to omit. They may include the columns of subjects and times, which are read first.
             hash: Columns whose cells are replaced by keyed hashes (HMAC-SHA256). Equal ids have equal hashes, and a
                 hash can be matched to its id only with the key.
-            hash_key: The file that contains the key for ``hash``, which is created if it does not exist. If None, the
-                key is derived from that of ``ledger``, which must then be a :class:`Ledger` with ``key``.
+            hash_key: The file that contains the key for ``hash``. The file is created if it does not exist. If None,
+                the key is derived from the key of ``ledger``, which must then be a :class:`Ledger` with ``key``.
             unknown: Whether to "drop" or "mask" unknown words in sentences.
 
         Raises:
@@ -315,7 +315,7 @@ class OpenRelease:
         Args:
             reports: A table of any kind or an array of output ids. For a release of noisy counts, an array of numbers.
             column: The column of the table that contains the reports. Empty reports are skipped and counted.
-            subject: The column, in every table, that names the subject of each report. Only each subject's first report
+            subject: The column that names the subject of each report, in every table. Only each subject's first report
                 over all releases counts, because several reports about one subject are not independent. By default,
                 every report is assumed to come from a different person.
             by: A mapping from records to groups. If given, the shares of groups are estimated.
@@ -327,9 +327,9 @@ class OpenRelease:
                 reports. ``"asymptotic"`` intervals hold individually and only for large numbers of reports.
                 ``"smooth"`` intervals hold simultaneously, but only for large numbers of reports and if shares are
                 smooth over the map. A :class:`PrivoptWarning` states this condition.
-            resolution: The resolution of smooth shares in the unit of distance, or 0 if shares should not be smoothed.
-                By default, shares are smoothed only if ``intervals`` is ``"smooth"`` or if there are more than 300
-                records with distances. The resolution is then the finest that the reports support.
+            resolution: The resolution of smooth shares, in the same unit as distances, or 0 if shares should not be
+                smoothed. By default, shares are smoothed only if ``intervals`` is ``"smooth"`` or if there are more
+                than 300 records with distances. The resolution is then the finest that the reports support.
 
         Raises:
             UsageError: Shares cannot be estimated from reports of this kind of release, there are no reports, or the
@@ -367,7 +367,7 @@ class OpenRelease:
     ) -> Flows:
         """Estimate the share of trips for each pair of a start and an end group, from two reports about each trip.
 
-        Groups are groups of records. Trips within a group are included.
+        Groups consist of records. Trips within a group are included.
 
         The two reports about a trip must have been drawn from this release independently of one another, so together
         they cost twice its epsilon (:attr:`Flows.pair_guarantee`). The intervals are computed by a parametric
@@ -384,10 +384,10 @@ class OpenRelease:
             confidence: The nominal joint confidence level of the intervals. Their actual coverage was measured, not
                 proved.
             gap: The fit ends early if its log-likelihood per trip is proved to be within this distance of the maximum.
-            resolution: The resolution of smooth flows in the unit of distance, or 0 for flows that are not smooth.
-                Flows between more than 300 records are always smooth. By default, flows between fewer records are not
-                smooth, and the resolution of smooth flows is a quarter of the finest one that the starts or the ends
-                support. A resolution that is too fine to compute is made coarser.
+            resolution: The resolution of smooth flows, in the same unit as distances, or 0 for flows that are not
+                smooth. Flows between more than 300 records are always smooth. By default, flows between fewer records
+                are not smooth, and the resolution of smooth flows is a quarter of the finest one that the starts or the
+                ends support. A resolution that is too fine to compute is made coarser.
 
         Raises:
             UsageError: The release draws no reports, there are no trips, or the options are invalid.
@@ -419,7 +419,8 @@ class OpenRelease:
         """Verify the release's checksums and claims again from its files, as ``privopt verify`` does.
 
         Returns:
-            The verdict, whose ``holds`` says whether all of them hold. If not, ``complaints`` lists those that do not.
+            The verdict. Its ``holds`` attribute says whether all checksums and claims hold. If not, ``complaints``
+            lists those that do not.
         """
         return verify_folder(self.opened.folder)
 
@@ -558,7 +559,7 @@ def solve(
         progress: A function that is called from time to time with the phase, the round, and the lower and upper bounds.
 
     Raises:
-        PrivoptError: Any error with which ``privopt solve`` would end.
+        PrivoptError: Any error that would end ``privopt solve``.
     """
     problem_source = problem.source if isinstance(problem, Problem) else Path(problem)
     options = Options(

@@ -45,7 +45,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Declare the C functions that python-mip does not declare to cffi, unless they have already been declared."""
+    """Declare to cffi the C functions that python-mip does not declare, unless they have already been declared."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -110,7 +110,7 @@ class CbcModel:
         cbc.cbclib.Cbc_setMIPStartI(self.handle, count, _pointer("int", columns), _pointer("double", values))
 
     def _check_size(self) -> None:
-        """Raise a ValueError unless CBC has as many rows and columns as were loaded."""
+        """Raise a ValueError if CBC does not have the numbers of rows and columns that were loaded."""
         # python-mip's own lists of variables and rows stay empty. They are not needed here, and filling them for 1.2e6
         # rows would take a second and 0.5 GB.
         got = (cbc.cbclib.Cbc_getNumRows(self.handle), cbc.cbclib.Cbc_getNumCols(self.handle))
@@ -118,7 +118,7 @@ class CbcModel:
             raise ValueError(f"CBC holds {got[0]} rows and {got[1]} columns of {self.rows} and {self.columns}")
 
     def optimise(self, options: dict[str, Any]) -> str:
-        """Solve the model and return the name of the resulting status in python-mip.
+        """Solve the model and return python-mip's name for the resulting status.
 
         Args:
             options: The options returned by ``privopt.backends.cbc.solver_options``.

@@ -37,7 +37,7 @@ ROW_TOLERANCE = 1e-9
 """HiGHS's tolerance on scaled rows and reduced costs."""
 
 MAX_KEPT_ENTRIES = 5_000_000
-"""The largest number of coefficients in a model for which a basis keeps its solver instance for the next solve."""
+"""The largest number of coefficients a model can have for its basis to keep the solver instance for the next solve."""
 
 QUADRATIC_ORDERS = 8
 """The number of column orders to try in one attempt at a quadratic program."""
@@ -47,7 +47,7 @@ LOG_FILE = "log_file"
 option of this name would overwrite the file in each solve."""
 
 _REDIRECTION_LOCK = threading.Lock()
-"""Held while standard output is redirected, because all threads in the process share its file descriptor."""
+"""A lock held while standard output is redirected, because all threads in the process share its file descriptor."""
 
 
 def highspy_module() -> ModuleType:
@@ -91,7 +91,7 @@ def create_solver() -> Highs:
 
 
 def check_status(status: HighsStatus, action: str) -> None:
-    """Raise a SolverError that says what HiGHS refused to do (``action``) if a call to HiGHS returned an error."""
+    """Raise a SolverError if a call to HiGHS returned an error. The message names the refused ``action``."""
     if status == highspy_module().HighsStatus.kError:
         raise SolverError(f"highs refused to {action}")
 
@@ -388,7 +388,7 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
     Args:
         solver: The HiGHS instance.
         is_mip: Whether the model has integer columns. If so, the answer contains no multipliers, and the bound is the
-            one that the search has proved.
+            one proved by the search.
     """
     status, info, outcome = solver.getModelStatus(), solver.getInfo(), outcome_of(solver)
     x = duals = reduced = basis = None
@@ -533,7 +533,7 @@ def _solve_here(
         arrays: The model, as returned by :func:`problem_arrays`.
         settings: HiGHS's options by name, with ``time_limit`` in seconds.
         prepare: A function to call with the loaded instance before it runs, for example to set a basis or to subscribe
-            to callbacks, or None.
+            to callbacks. If None, nothing is called.
     """
     started = time.monotonic()
     solver = create_solver()

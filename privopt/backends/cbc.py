@@ -23,7 +23,7 @@ BEARING = CoefficientRange(smallest=1e-9, largest=1e12, log_cap=22.0)
 TOLERANCE, TIGHT = 1e-9, 1e-12
 """Tolerances on rows: the usual one, and the one for models with privacy rows (see ``solver_options``)."""
 CBC_INFINITY = 1e18
-"""The magnitude from which on a column value counts as infinite."""
+"""The magnitude at or above which a column value counts as infinite."""
 
 _OUTCOMES = {
     "OPTIMAL": Outcome.OPTIMAL,
@@ -136,7 +136,7 @@ class Cbc(Backend):
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
-    """Return the worker's options for an attempt, where 0 is the first attempt.
+    """Return the worker's options for an attempt. Attempts are counted from 0.
 
     Models with privacy rows ``z_i <= exp(L) z_j`` get the tightest tolerance that CBC supports. After scaling, such a
     row has an entry of ``e^(L/2)``, so for L = 20, an error of 1e-9 in a column becomes an error of 1e-5 in the row. In

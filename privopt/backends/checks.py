@@ -21,18 +21,18 @@ ROW_TOLERANCE = 1e-6
 ROUNDING = 1e-11
 """The allowance for rounding errors in a row, relative to the absolute values of its terms and bounds."""
 INTEGER_TOLERANCE = 1e-5
-"""The largest accepted distance from an integer column's value to the integer to which it is then rounded."""
+"""The largest accepted distance between an integer column's value and the integer that it is then rounded to."""
 LP_GAP = 1e-6
-"""The largest accepted relative gap between a linear program's optimum and the bound that its multipliers prove."""
+"""The largest accepted relative gap between a linear program's optimum and the bound proved by its multipliers."""
 COLUMN_TOLERANCE = 1e-9
 """A solver's tolerance on rows and columns."""
 COST_TOLERANCE = 1e-7
-"""The loosest tolerance on scaled reduced costs that any backend uses."""
+"""The loosest tolerance on scaled reduced costs used by any backend."""
 MIP_RESOLUTION = 1e-5
 """The largest improvement in scaled costs that a search over integers can miss, however small the gap is."""
 WIDE_SPAN = 1e7
-"""If the largest and smallest coefficients of a violated row differ by more than this factor, the message mentions this
-as a likely reason."""
+"""The ratio of a violated row's largest to smallest coefficient above which the message mentions this spread as a
+likely reason."""
 
 
 def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e-6) -> Result:
@@ -137,7 +137,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
         raw: The solver's answer, which contains the multipliers.
 
     Returns:
-        The result with its multipliers and the bound that they prove, or the result unchanged if there are no
+        The result with its multipliers and the bound proved by them, or the result unchanged if there are no
         multipliers.
 
     Raises:
@@ -195,12 +195,12 @@ def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
 
 
 def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
-    """Fix very expensive columns at the bounds at which they cost the least.
+    """Fix very expensive columns at their cheapest bounds.
 
-    A column is fixed if moving it off this bound would make the objective worse than at a known feasible point. This
-    improves precision: in the presence of a penalty of 1e11, a solver's multipliers are too coarse to resolve costs of
-    1e-3. For example, if a point with an objective of 0.05 is known, the penalised columns are 0 in every better point,
-    up to the solver's tolerance.
+    A column is fixed if moving it off its cheapest bound would make the objective worse than at a known feasible point.
+    This improves precision: in the presence of a penalty of 1e11, a solver's multipliers are too coarse to resolve
+    costs of 1e-3. For example, if a point with an objective of 0.05 is known, the penalised columns are 0 in every
+    better point, up to the solver's tolerance.
 
     Args:
         conditioned: The scaled model whose form is to be changed.

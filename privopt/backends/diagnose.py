@@ -26,7 +26,7 @@ from privopt.dsl.outcome import Outcome
 from privopt.execution.clock import clock, limit
 
 MAX_SHOWN_NAMES = 6
-"""The largest number of rows or variables that a message names. The others are only counted."""
+"""The largest number of rows or variables named in a message. The others are only counted."""
 
 
 @frozen(kw_only=True)
@@ -40,8 +40,8 @@ class Clash:
             contradiction. Empty if HiGHS found no such rows in time, or if the linear relaxation is feasible.
         bounds: The names of columns whose bounds contribute to the clash.
         irreducible: Whether all unnecessary families were removed within the time limit.
-        confirmed: Whether HiGHS, solving the model without costs, found it infeasible within the time limit.
-        contradicted: Whether HiGHS found a feasible point, so that the model is not infeasible after all.
+        confirmed: Whether HiGHS found the model, solved without costs, to be infeasible within the time limit.
+        contradicted: Whether HiGHS found a feasible point. If so, the model is not infeasible after all.
     """
 
     families: tuple[str, ...]
@@ -171,7 +171,7 @@ class _IntegerProbe(_Probe):
 
 
 def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str], bool]:
-    """Disable one family after another if the model is infeasible without it, and return the others.
+    """Disable each family in turn if the model is still infeasible without it, and return the remaining families.
 
     This procedure is known as a deletion filter.
 

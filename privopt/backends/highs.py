@@ -40,7 +40,7 @@ from privopt.execution.clock import cap_time_limit
 __all__ = ["BEARING", "ROW_TOLERANCE", "Highs", "new_solver"]
 
 LAST_TRY_TOLERANCE = 1e-7
-"""The tolerance of a session's last attempt. Bounds remain valid with it, because multipliers prove them."""
+"""The tolerance of a session's last attempt. Bounds remain valid with it, because they are proved by multipliers."""
 SMALL_REGULARISATION = 1e-10
 """The number that HiGHS adds to the diagonal of a quadratic objective in the second attempt."""
 
@@ -96,7 +96,7 @@ class Highs(Backend):
             attempt: The number of earlier attempts, from 0 to 2, which determines the settings.
 
         Raises:
-            RejectedAnswerError: The first attempt reported an LP as infeasible, which the next attempt has to confirm.
+            RejectedAnswerError: The first attempt reported an LP as infeasible. The next attempt has to confirm this.
         """
         started = time.monotonic()
         # Presolve reports some feasible models as infeasible and some wrong points as optimal, so the second attempt
@@ -303,7 +303,7 @@ class HighsSession(Session):
         set_basis(self._solver, basis)
 
     def _reload_model(self, tolerance: float) -> None:
-        """Pass the model to HiGHS again with the given tolerance, so that HiGHS scales all of its rows anew."""
+        """Pass the model to HiGHS again with the given tolerance, so that HiGHS scales all of its rows again."""
         check_status(self._solver.passModel(self._solver.getLp()), "take the model again")
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             check_status(self._solver.setOptionValue(name, tolerance), f"set {name}")

@@ -48,7 +48,7 @@ class FailedCheckError(RejectedAnswerError):
     """Raised when a solver's answer contradicts itself or the model.
 
     Attributes:
-        point: A feasible point that can still be used, which is usually the point in the answer. It is None if there is
+        point: A feasible point that can still be used, usually the point in the answer. It is None if there is
             no such point, for example because the point in the answer violates a row.
     """
 

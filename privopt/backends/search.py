@@ -37,11 +37,11 @@ MIN_GAP = 1e-7
 """The smallest relative gap for a search over integers. If a smaller gap is requested, this one is used when costs are
 scaled and bounds are compared."""
 LARGEST_COST = 2.0**40
-"""The size up to which costs may be scaled."""
+"""The largest size to which costs may be scaled up."""
 
 
 class Backend(Protocol):
-    """The interface of :class:`privopt.backends.Backend` that a search needs. Its attributes are documented there."""
+    """The part of :class:`privopt.backends.Backend` that a search needs. See that class for the attributes."""
 
     name: str
     capabilities: Any
@@ -404,7 +404,7 @@ class Search:
 
         Args:
             result: A result with a bound.
-            resolution: The amount to weaken the bound by, which is the largest difference in the objective that the
+            resolution: The amount to weaken the bound by: the largest difference in the objective that the
                 solver may have missed, in the objective's units.
         """
         bound = float(result.bound or 0.0) - self.flip * resolution
@@ -419,7 +419,7 @@ class Search:
             result: The checked answer to a continuous program, with the outcome "optimal".
 
         Returns:
-            The result, with the bound that the other solver's multipliers prove.
+            The result, with the bound proved by the other solver's multipliers.
 
         Raises:
             FailedCheckError: The optimum is not proved. The error contains the point with the outcome "feasible".

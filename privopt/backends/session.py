@@ -18,7 +18,7 @@ from privopt.dsl.solution import Solver
 from privopt.errors import ModelError, SolverError
 
 MISS_TOLERANCE = 1e-7
-"""The total violation of its rows up to which a model counts as feasible."""
+"""The largest total violation of a model's rows at which the model counts as feasible."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -224,7 +224,7 @@ class ColdSession(Session):
 
     @property
     def basis(self) -> Basis | None:
-        """The basis after the last solve, which is always None because the backend does not support warm starts."""
+        """The basis after the last solve. Always None, because the backend does not support warm starts."""
         return None
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:

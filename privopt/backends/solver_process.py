@@ -10,6 +10,6 @@ from typing import Any
 
 
 def solve_problem(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a problem by calling ``answer(problem)`` in the module that ``problem["solver"]`` names."""
+    """Solve a problem by calling ``answer(problem)`` in the module named by ``problem["solver"]``."""
     answer: dict[str, Any] = import_module(problem["solver"]).answer(problem)
     return answer

@@ -2,7 +2,7 @@
 
 To audit a release, read this code in the following order: ``run`` (what is checked, exit codes), ``files`` and
 ``arrays`` (how bytes are read), ``exact`` (numbers), ``compare`` (what result.json claims). Then read the part for the
-kind of guarantee, which a plugin provides (``privopt_metric_dp.checkers.matrix``,
+kind of guarantee. Plugins provide these parts (``privopt_metric_dp.checkers.matrix``,
 ``privopt_photo_censor.checkers.photos``). Each function names the formula that it checks. All formulas are in
 docs/reference/proof.md, with their proofs.
 

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 BITS = 256
-"""The number of binary places with which real numbers are stored."""
+"""The number of binary places used to store real numbers."""
 ONE = 1 << BITS
 """The real number 1."""
 
@@ -59,7 +59,7 @@ class RefusedError(Exception):
     """Raised when a claim does not hold, or cannot be checked because the checker does not support its form.
 
     Attributes:
-        code: The exit code, which is 1 if a claim does not hold and 2 if it cannot be checked.
+        code: The exit code: 1 if a claim does not hold, 2 if it cannot be checked.
     """
 
     def __init__(self, why: str, code: int) -> None:

@@ -123,8 +123,8 @@ class Problem:
         folder: The folder ``problem/``.
         names: The names of all files in the release's folder.
         tables: The contents of the problem file, with decimals as :class:`~decimal.Decimal`.
-        used: The names of the files that have been read so far. The check finally fails if ``problem/`` contains any
-            other file.
+        used: The names of the files that have been read so far. In the end, the check fails if ``problem/`` contains
+            any other file.
         most_weights: The largest number of weights that the release's mechanism.npz can contain, given its size. Sizes
             stated in the problem are compared with this number before any array of that size is allocated.
     """
@@ -167,9 +167,9 @@ class Problem:
     def set_aside(self, tables: Set[str]) -> None:
         """Accept tables that do not affect any claim, and the files that they name.
 
-        Such a table belongs to one mechanism and records how the release was found, for example from which matrix the
-        search started. No check uses its contents. Since any string in it may be a file name, all files named in it
-        count as used.
+        Such a table belongs to one mechanism and records how the release was found, for example the matrix that the
+        search started from. No check uses its contents. Since any string in it may be a file name, all files named in
+        it count as used.
 
         Args:
             tables: The names of tables in the problem. They may include ``title`` and ``purpose``, which are strings.
@@ -241,8 +241,8 @@ class Problem:
     def columns(self, file: object) -> dict[Any, list[str]]:
         """Return the columns of a CSV file, keyed by the names in its header.
 
-        A column whose name occurs more than once is stored under (name, position), where positions begin at 0. Lines of
-        separators and blanks at the end of the file are left out.
+        A column whose name occurs more than once is stored under (name, position), with positions counted from 0. Lines
+        of separators and blanks at the end of the file are left out.
 
         Raises:
             RefusedError: The file has no rows below the header, a row that is not as long as the header, or an empty

@@ -23,7 +23,7 @@ GROUP = "privopt.checkers"
 """The group of entry points that register parts."""
 
 TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
-"""Matches the value of a part's entry point, ``module:Part``."""
+"""A pattern for the value of a part's entry point, ``module:Part``."""
 
 Claims = Mapping[str, tuple[EntryPoint, ...]]
 """The entry points, keyed by the kind of guarantee that they claim to check."""

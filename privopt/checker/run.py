@@ -21,7 +21,7 @@ __all__ = ["Part", "Release", "check", "main"]
 
 
 class Release(Protocol):
-    """A release as read by a part of the checker, which is the code for one kind of guarantee."""
+    """A release as read by a part of the checker (the code for one kind of guarantee)."""
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
         """Return the claims to check, in order, as a mapping from names to functions.
@@ -43,10 +43,10 @@ def check(
     """Check each claim that a release makes, and write a line about each.
 
     Args:
-        folder: A folder that ``privopt solve`` wrote.
+        folder: A folder written by ``privopt solve``.
         write_line: The function to call with the line about each claim.
-        parts: A mapping from each kind of guarantee, or from ``KIND.MECHANISM``, to the ``module:Part`` that checks it,
-            which a plugin supplies. If None, all installed parts are used.
+        parts: A mapping from each kind of guarantee, or from ``KIND.MECHANISM``, to the ``module:Part`` that checks it.
+            Plugins supply these parts. If None, all installed parts are used.
 
     Returns:
         The exit code. It is 0 if all claims hold and the release is private, 1 if a claim does not hold, 2 if the

@@ -61,7 +61,7 @@ class ColumnHashes:
 
 
 def read_column_key(path: Path) -> bytes:
-    """Return the key for hashing columns, which is derived from the key in a file.
+    """Derive the key for hashing columns from the key in a file.
 
     If the file does not exist, it is created with a new key.
 

@@ -16,8 +16,8 @@ __all__ = ["MAX_CELLS", "ColumnPart", "spread_rows"]
 
 MAX_CELLS: Final = 30_000
 """Maximum number of cells per column and part of a table that are searched for numbers, in addition to cells that
-consist of a single number. For each form of the secret, it also limits the number of rows whose numbers are compared
-with it."""
+consist of a single number. It is also the maximum number of rows whose numbers are compared with each form of the
+secret."""
 
 
 def spread_rows(count: int, limit: int) -> Ints:
@@ -39,7 +39,7 @@ class ColumnPart:
 
     Attributes:
         rows: (C,) The indices of the rows whose cells were read, in ascending order.
-        numbers: The numbers found in the cells. Their attribute ``cells`` contains the row index of each number.
+        numbers: The numbers found in the cells. Their ``cells`` attribute contains each number's row index.
         is_filled: (B,) Whether each row has a non-empty cell. False for rows that were not read.
         column: The column that the cells come from.
         texts: (C,) The cells that were read, as strings, or None for a numeric column.

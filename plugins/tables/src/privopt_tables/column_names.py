@@ -1,4 +1,4 @@
-"""Find columns that may reveal where somebody was, judging by their names or field names, and copies of the secret.
+"""Find columns whose names or field names suggest that they reveal where somebody was, and copies of the secret.
 
 Names are compared with the word lists in column_words.toml, a file next to this module that also explains each list.
 :mod:`.find_positions` finds columns whose values contain the secret in another form.
@@ -43,8 +43,8 @@ def _read_word_table() -> dict[str, Any]:
 
 _WORDS: Final = _read_word_table()
 _FIRST_UNSPACED: Final = "\u1100"
-"""The first character of the Unicode block Hangul Jamo. Listed words that begin with this or a later character are in a
-script that does not separate words by spaces, or in Hangul, whose syllables are split into Jamo by NFKD."""
+"""The first character of the Unicode block Hangul Jamo. Listed words that begin with this character or a later one are
+written in a script without spaces between words, or in Hangul, whose syllables NFKD splits into Jamo."""
 _UNSPACED_WORDS: Final = frozenset(
     word for key in ("degrees", "whole", "places") for word in _WORDS[key] if word[0] >= _FIRST_UNSPACED
 )
@@ -198,8 +198,8 @@ class LeakyColumns:
 def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
     """Yield the path of every struct field in a column, including nested fields, in the form ``column.field``.
 
-    A pandas column of Python objects does not declare its fields. For such a column, the keys of the first dict in it
-    are used, but not those of nested dicts.
+    A pandas column of Python objects does not declare its fields. For such a column, the keys of its first dict are
+    used, but not those of nested dicts.
 
     Args:
         column: The column to examine.

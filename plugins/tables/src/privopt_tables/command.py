@@ -1,7 +1,7 @@
-"""The command ``privopt apply``, with its options and the checks that concern only options.
+"""The ``privopt apply`` command, with its options and the checks that concern only options.
 
 The command is implemented in :mod:`.apply`. That module is imported only when the command runs, so that other commands
-start fast.
+start quickly.
 """
 
 from __future__ import annotations

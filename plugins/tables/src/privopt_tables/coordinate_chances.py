@@ -21,8 +21,8 @@ MIN_NEIGHBOURS: Final = 5
 """Minimum number of distinct coordinates from which a density is estimated."""
 
 MIN_ERROR: Final = 1e-5
-"""Difference, in degrees or km, up to which a number always matches a coordinate. It is about the precision of a 32-bit
-float that contains degrees."""
+"""Maximum difference, in degrees or km, at which a number always matches a coordinate. It is about the precision of
+32-bit floats in degrees."""
 
 CAUTION: Final = 1.5
 """The factor by which estimated probabilities of chance matches are raised, because densities are only estimates."""
@@ -45,7 +45,7 @@ class ControlValues:
         """Create an instance from the values of one coordinate.
 
         Args:
-            targets: The values, one per row, in the unit that is searched for, such as degrees or metres.
+            targets: The values, one per row, in the unit being searched for, such as degrees or metres.
             width: The number of these units in one degree or, for planar coordinates, in one km. Neighbouring values
                 that differ by at most `MIN_ERROR` times this number count as equal.
         """

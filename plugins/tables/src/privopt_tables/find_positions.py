@@ -46,19 +46,19 @@ CONTROL_ROWS: Final = 5_000
 """Maximum number of rows per part whose positions are used to estimate the probability of a chance match."""
 
 MIN_DROPPED_SHARE: Final = 0.5
-"""Minimum fraction of rows that must contain the secret for a column to be dropped if its name suggests a position or a
-place."""
+"""For columns whose names suggest a position or a place, the minimum fraction of rows that must contain the secret for
+the column to be dropped."""
 
 MIN_PATTERN_SHARE: Final = 0.8
 """Minimum fraction of cells that must look like a three-word address, or like a cell id of a hexagonal grid, for a
 column to be dropped."""
 
 MAX_ERROR: Final = 0.25
-"""Maximum error of a number that is compared with a coordinate, in degrees or in km of the plane."""
+"""Maximum error of a number that is compared with a coordinate, in degrees or, for planar coordinates, in km."""
 
 FINE_ERROR: Final = 0.005
-"""Maximum error, in degrees or in km of the plane, of a number that counts as fine. A number's error is the place value
-of its last digit, so fine degrees have three or more decimals."""
+"""Maximum error of a number that counts as fine, in degrees or, for planar coordinates, in km. A number's error is the
+place value of its last digit, so fine degrees have three or more decimals."""
 
 _THREE_WORDS: Final = r"^/{0,3}[^\W\d_]{4,}\.[^\W\d_]{4,}\.[^\W\d_]{4,}$"
 _MARKED_WORDS: Final = r"(?:^|[^:/\w])///[^\W\d_]+\.[^\W\d_]+\.[^\W\d_]+"
@@ -93,10 +93,10 @@ class RowSecrets:
         is_geographic: Whether the positions are latitudes and longitudes.
         texts: The ids, names or sentences of the rows. There is one sequence per kind of text, with None where a row
             has no text of that kind.
-        text_rows: (T,) The index of the row that each entry in a sequence of ``texts`` belongs to. If None, each
-            sequence has one entry per row.
-        text_chance: A lower limit for the estimated probability of a chance match. A chance match means that a cell
-            containing some row's text contains its own row's text by coincidence.
+        text_rows: (T,) The row index of each entry in a sequence of ``texts``. If None, each sequence has one entry per
+            row.
+        text_chance: A lower limit for the estimated probability of a chance match. In a chance match, a cell that
+            contains the text of some row contains the text of its own row by coincidence.
     """
 
     positions: Floats | None
@@ -113,7 +113,7 @@ def find_position_columns(
 
     Args:
         frame: A table, or some of its rows.
-        secrets: The secrets of these rows, with one entry for each position that a row has.
+        secrets: The secrets of these rows, with one entry for each position in a row.
         names: The names of the columns to examine.
     """
     # The whole table is a single part of the search.
@@ -143,7 +143,7 @@ class ColumnSearch:
 
         Args:
             frame: The rows of this part.
-            secrets: The secrets of these rows, with one entry for each position that a row has.
+            secrets: The secrets of these rows, with one entry for each position in a row.
         """
         if not len(frame):
             return
@@ -199,11 +199,11 @@ class _Axis:
     """The result of comparing C cells with one coordinate of their rows' positions.
 
     Attributes:
-        near: (C,) Whether the cell contains a number within half a degree, or half a km of the plane, of the
-            coordinate.
+        near: (C,) Whether the cell contains a number near the coordinate, within half a degree or, for planar
+            coordinates, half a km.
         matched: (C,) Whether the cell contains a number that equals the coordinate to within the number's error.
-        pair_chances: (C,) The probability of a chance match, for use if both coordinates are compared.
-        single_chances: (C,) The probability of a chance match, for use if this coordinate is compared alone.
+        pair_chances: (C,) The probability of a chance match when both coordinates are compared.
+        single_chances: (C,) The probability of a chance match when only this coordinate is compared.
     """
 
     near: Bools
@@ -221,7 +221,7 @@ class _SecretPart:
         positions: (B, 2) The positions of the rows, with longitudes from -180 to 180. The shape is (0, 2) if the
             secrets are not positions.
         has_position: (B,) Whether each row has a position.
-        corners: (2, 2) The smallest absolute value of each coordinate (first row), and the largest (second row).
+        corners: (2, 2) The smallest (first row) and largest (second row) absolute value of each coordinate.
         texts: The texts to search for, with one entry per kind of text.
         _controls: A cache of the coordinates in a sample of the rows, keyed by form and axis (see :meth:`_control`).
     """
@@ -440,6 +440,6 @@ class _SecretPart:
 
 
 def _limit_readings(readings: list[Reading]) -> list[Reading]:
-    """Return a list of readings, reduced to `MAX_READINGS` by dropping those in the middle if it is longer."""
+    """Return a list of readings, without those in the middle if there are more than `MAX_READINGS`."""
     half = MAX_READINGS // 2
     return readings if len(readings) <= MAX_READINGS else readings[:half] + readings[-half:]

@@ -35,8 +35,8 @@ MIN_POSITION_SHARE: Final = Fraction(9, 10)
 _TIMELINE_COLUMNS: Final = ("kind", "time", "lat", "lon")
 _TIMELINE_TIMES: Final = ("time", "timestamp", "startTime", "startTimestamp")
 _TIMELINE_POSITIONS: Final = ("point", "latLng", "LatLng", "placeLocation", "start", "end")
-"""The three constants above are the columns of the table made from a Google Timeline export, and the keys under which
-Android and iOS exports store times and positions as text."""
+"""The three constants above are the columns of the table made from a Google Timeline export, the keys for times, and
+the keys for positions. Android and iOS exports store times and positions as text under these keys."""
 
 _GPX_POINTS: Final = ("wpt", "rtept", "trkpt")
 

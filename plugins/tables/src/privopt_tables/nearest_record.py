@@ -51,18 +51,18 @@ REASONS: Final = (
     "no known word",
     "decimal comma in a position (a point is expected)",
 )
-"""The reasons for which a row gets no report. Arrays of reasons contain indices into this tuple, or -1 for rows with a
+"""The reasons why a row may get no report. Arrays of reasons contain indices into this tuple, or -1 for rows with a
 report.
 
 "No row of its own" means that the release has no matrix row for the nearest record, or for a vertex around the
-position. The reasons that concern budgets, subjects and times occur only with a ledger (:mod:`.charge_rows`) or for
-traces (:mod:`.trace_rows`), and those that concern text and words only with sentences."""
+position. The reasons about budgets, subjects and times occur only with a ledger (:mod:`.charge_rows`) or for traces
+(:mod:`.trace_rows`). Those about text and words occur only for sentences."""
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _TOO_FAR, _NO_ROW = range(5)
 _COMMA: Final = len(REASONS) - 1
 
 MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
-"""The reasons that point to an error in a cell. For each of them, a warning names the first row that it applies to."""
+"""The reasons that point to an error in a cell. A warning names the first row affected by each of them."""
 
 
 @define(kw_only=True)
@@ -75,7 +75,7 @@ class Strays:
 
     Attributes:
         reach: The distance in km beyond which a position is stray. It is the diagonal of the records' bounding box, but
-            at least 1 km, and reveals nothing beyond the records.
+            at least 1 km. It reveals nothing beyond the records.
         position_count: The number of positions counted so far.
         stray_count: The number of these positions that are farther than ``reach`` from every record.
         max_distance: The largest distance so far between a position and its nearest record, in km.
@@ -125,8 +125,8 @@ class Snap:
             cover every point in a region, or if the secret is an id. The vertices are the entries of ``places``, in the
             same order.
         source: The source of random bytes for drawing vertices.
-        max_distance: The maximum distance in km between a position and its nearest record, or the region. Positions
-            that are farther away are rejected. If None, there is no limit.
+        max_distance: The maximum distance in km between a position and its nearest record or, if there is a region, the
+            region. Positions that are farther away are rejected. If None, there is no limit.
     """
 
     ids: NDArray[np.str_]
@@ -186,15 +186,15 @@ class Snap:
             secret: The columns of the secret.
             fixed: Whether to choose records without randomness. In a region, this selects the vertex with the largest
                 barycentric coordinate or, among several such vertices, the one with the lowest index. The positions
-                that are assigned to each vertex thus form a fixed cell.
-            strays: A count to which the positions that get a record are added. If None, nothing is counted.
+                assigned to each vertex then form a fixed cell.
+            strays: The counts to update with the positions that get a record. If None, nothing is counted.
             streams: The random bytes for drawing vertices, with one stream per row. Defaults to :attr:`source`.
 
         Returns:
             Two arrays of shape (B,). The first contains the index of the matrix row for each row of the table. If
             ``fixed`` is set and there is a region, it contains the index of a vertex instead. The index has no meaning
-            for a row without a record. The second array contains -1 for each row with a record, and otherwise the
-            reason why there is none, as an index into :data:`REASONS`.
+            for a row without a record. The second array contains -1 for each row with a record. For other rows, it
+            contains the reason why there is none, as an index into :data:`REASONS`.
 
         Raises:
             InputError: A column cannot be read as ids, numbers or geometries.
@@ -256,8 +256,9 @@ class Snap:
             degrees: Whether positions are latitudes and longitudes.
 
         Returns:
-            A function that takes positions (B, 2) and reasons (B,), and returns a list of the indices of nearby cells
-            for each position. The list is empty for a row whose reason is not -1, because such a row gets no report.
+            A function that takes positions of shape (B, 2) and reasons of shape (B,), and returns a list of the indices
+            of nearby cells for each position. The list is empty for a row whose reason is not -1, because such a row
+            gets no report.
 
         Raises:
             UsageError: The radius is not a finite number above 0, or is less than half the diagonal of a typical cell.
@@ -345,7 +346,7 @@ class Snap:
         Each vertex is drawn with a probability equal to its barycentric coordinate at the position.
 
         Args:
-            positions: (B, 2) The positions, all of which are usable.
+            positions: (B, 2) The positions, which must all be usable.
             secret: The columns of the position.
             fixed: Whether to select the vertex with the largest barycentric coordinate instead of drawing one.
             source: The source of random bytes.

@@ -47,8 +47,8 @@ class ApplyOptions:
     """Options for applying a release to a table.
 
     Attributes:
-        max_snap: The maximum distance in km between a position and its nearest record, or the region. Positions that
-            are farther away get no report. If None, there is no limit.
+        max_snap: The maximum distance in km between a position and its nearest record or, if there is a region, the
+            region. Positions that are farther away get no report. If None, there is no limit.
         seed: The seed of the random draws, intended for experiments only. Reports drawn with a seed are not private,
             and are marked as seeded.
         charge: The ledger to charge and how to charge it, or None if nothing is charged. With a ledger, the whole table
@@ -57,12 +57,11 @@ class ApplyOptions:
             column given in ``charge`` takes precedence.
         time: The column with the time of each row. For traces, each subject's rows are sorted by this time, which
             requires holding the table in memory. If None, the rows must already be in order.
-        prefix: The prefix of the names of the added columns, which is followed by an underscore. If None, there is no
-            prefix.
+        prefix: The prefix for the names of added columns. It is separated from the rest of the name by an underscore.
+            If None, there is no prefix.
         positions: The columns of each position, keyed by prefix, if a row has several positions. In each row, either
             all positions are reported or none is.
-        batch: The name of the batch. If a run is interrupted, it can be continued under this name. None if there is no
-            batch.
+        batch: The name of the batch. An interrupted run can be continued under this name. None if there is no batch.
         text: The column of sentences whose words are reported one by one, or None if rows contain ids or positions
             instead.
         forms: The formats of subjects and times.

@@ -16,7 +16,7 @@ from attrs import define, frozen
 __all__ = ["FIELD", "ChargedRows", "RowSums"]
 
 FIELD: Final = (1 << 61) - 1
-"""The prime p of the field GF(p) in which rows are summed. Its elements fit into a column of signed 64-bit integers."""
+"""The prime p of the field GF(p) in which rows are summed. Its elements fit in a column of signed 64-bit integers."""
 
 
 @define
@@ -70,7 +70,7 @@ class RowSums:
 class ChargedRows:
     """Keyed hashes of the charged rows of S subjects.
 
-    They take 24 bytes per subject, whereas a table of the subjects' names might not fit into each worker's memory.
+    They take 24 bytes per subject, whereas a table of the subjects' names might not fit in each worker's memory.
 
     Attributes:
         marks: (S,) The keyed hashes of the subjects' names, in ascending order.
@@ -98,7 +98,7 @@ class ChargedRows:
         return cls(marks[order], *columns)
 
     def sums_of(self, key: bytes, subject: str) -> RowSums:
-        """Return the sums over a subject's charged rows. Both are 0 if the subject was not charged.
+        """Return the two sums over a subject's charged rows, both of which are 0 if the subject was not charged.
 
         The number of rows is not stored, so ``rows`` is always 0 in the result.
 

@@ -1,4 +1,4 @@
-"""The driver's side of a batch over a partitioned table in Spark or Dask, which charges subjects between two passes.
+"""The driver's side of a batch over a partitioned Spark or Dask table. It charges subjects between two passes.
 
 Source: docs/adr/0028-partitions.md. The workers' side is :mod:`.partitions`.
 """
@@ -40,7 +40,7 @@ __all__ = ["PartitionedBatch"]
 
 @define(kw_only=True, eq=False)
 class PartitionedBatch:
-    """The driver's side of a batch over a partitioned table, which charges subjects between two passes over the table.
+    """The driver's side of a batch over a partitioned table. It charges subjects between two passes over the table.
 
     The first pass (:meth:`tally`) computes keyed sums over each subject's rows, and the second pass draws the reports.
 
@@ -79,13 +79,13 @@ class PartitionedBatch:
             charge: The ledger, and the column of subjects.
             row: The column of row ids, which must be distinct among the rows of a subject.
             secret: The columns that hold the secret.
-            options: The options, of which only the positions, their maximum distance from a record and the columns to
-                keep are used.
+            options: The options. Only the positions, their maximum distance from a record and the columns to keep are
+                used.
 
         Raises:
             UsageError: The release has no matrix, reports traces or cannot be charged, the batch has already ended or
-                is running in another process, the ledger has charges of a batch with this name whose key is gone, or
-                the ledger has a calendar limit.
+                is running in another process, the ledger has charges of a batch with this name but the batch's key is
+                gone, or the ledger has a calendar limit.
             InputError: The ledger's file, its key file or the batch's key file is invalid.
             DoesNotHoldError: The ledger was changed, the batch's record is invalid, or the key of a batch that has
                 begun is missing.
@@ -120,7 +120,7 @@ class PartitionedBatch:
 
     @property
     def tally(self) -> Callable[[Any], Any]:
-        """The function to apply to each partition in the first pass, which is :meth:`Partitions.tally`."""
+        """The function to apply to each partition in the first pass: :meth:`Partitions.tally`."""
         return self.partitions.tally
 
     def charge(self, tallies: object) -> Partitions:

@@ -137,7 +137,7 @@ class Partitions:
         """Apply a function that works on Arrow data to a partition, and convert the result to the partition's type.
 
         Args:
-            partition: An iterator of Arrow batches, or a pandas frame, which is passed on as a single batch. If the
+            partition: An iterator of Arrow batches, or a pandas frame. A frame is passed on as a single batch. If the
                 result contains the rows of the frame, they keep their order and index.
             transform: A function that takes an iterator of Arrow batches and returns an iterator of Arrow tables.
         """

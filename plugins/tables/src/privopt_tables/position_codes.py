@@ -144,7 +144,7 @@ def _tile_reading(zoom: int, x: int, y: int) -> Reading:
 def _read_maidenhead(text: str) -> Iterator[Reading]:
     """Yield the boxes encoded by the Maidenhead locators in a string.
 
-    Each pair of characters, longitude first, divides the sides of the box, successively by 18, 10, 24, 10 and 24.
+    Each pair of characters (longitude first) divides the sides of the box by 18, 10, 24, 10 and 24 in turn.
     """
     for code in re.findall(r"(?<![A-Z0-9])[A-R]{2}\d{2}(?:[A-X]{2}(?:\d{2}(?:[A-X]{2})?)?)?(?![A-Z0-9])", text.upper()):
         south, west, size = -90.0, -180.0, 10.0
@@ -239,8 +239,8 @@ STRICT_CODES: Final = "|".join(
         r"(?i:\b[0-9]{1,2} ?[C-X] ?[A-Z]{2} ?[0-9]{2,5} ?[0-9]{2,5}\b)",
     )
 )
-"""Regular expression that matches cells which contain codes rather than words or numbers. It is in the Rust syntax that
-polars uses."""
+"""Regular expression that matches cells containing codes rather than words or numbers, in the Rust syntax used by
+polars."""
 
 
 CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
@@ -258,7 +258,14 @@ except that of binary coordinates, which yields absolute values that may belong 
 
 
 def to_mercator(positions: Floats) -> Floats:
-    """Convert latitudes and longitudes (N, 2) in degrees to Web Mercator northings and eastings (N, 2) in metres."""
+    """Convert latitudes and longitudes in degrees to Web Mercator northings and eastings in metres.
+
+    Args:
+        positions: (N, 2) The latitudes and longitudes.
+
+    Returns:
+        (N, 2) The northings and eastings.
+    """
     # The projection is infinite at the poles, so latitudes are clipped just short of them. It uses a sphere with the
     # Earth's equatorial radius, 6,378,137 m.
     latitudes = np.radians(np.clip(positions[:, 0], -89.9, 89.9))
@@ -267,11 +274,14 @@ def to_mercator(positions: Floats) -> Floats:
 
 
 def to_utm(positions: Floats, zone_shift: int) -> Floats:
-    """Convert positions to UTM northings and eastings (N, 2) in metres, in their own zone or a neighbouring one.
+    """Convert positions to UTM northings and eastings in metres, in their own zone or a neighbouring one.
 
     Args:
         positions: (N, 2) Latitudes and longitudes in degrees.
         zone_shift: 0 for each position's own zone, -1 or 1 for the zone west or east of it.
+
+    Returns:
+        (N, 2) The northings and eastings.
 
     Source:
         Karney, Transverse Mercator with an accuracy of a few nanometers, 2011, eq. 12 (third order: below 1 mm).

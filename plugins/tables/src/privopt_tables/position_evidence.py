@@ -28,8 +28,8 @@ MIN_EVIDENCE: Final = 1e4
 """Minimum mean stake at which a column is considered to contain the secret."""
 
 BETS: Final = np.array([1e-6, 1e-5, 1e-4, 1e-3, 0.005, 0.02, 0.1, 0.3, 0.9])
-"""The fractions f of the stake that are bet on each row. Each fraction has its own stake, and the mean of these stakes
-decides."""
+"""The fractions f of the stake that are bet on each row. Each fraction has its own stake, and the decision depends on
+the mean of these stakes."""
 
 MIN_CHANCE: Final = 1e-9
 """Lower limit for the assumed probability of a chance match. It limits how much evidence a single row provides."""

@@ -29,8 +29,9 @@ class NumberForm:
 
     Attributes:
         name: The form's name in warnings.
-        transform: A function that converts positions (N, 2) to the numbers (N, 2) that represent them in this form.
-        width: The number of this form's units in one degree, or in one km of the plane.
+        transform: A function that converts positions of shape (N, 2) to the numbers, also of shape (N, 2), that
+            represent them in this form.
+        width: The number of this form's units in one degree or, for planar positions, in one km.
         part: Which of a cell's numbers to read: all of them, or only the first two or the last two numbers of a path.
         max_numbers: The upper bound on both numbers. If None, the bounds are computed from the coordinates (see
             :meth:`bounds`).
@@ -50,7 +51,7 @@ class NumberForm:
         :attr:`max_numbers`.
 
         Args:
-            corners: (2, 2) The smallest absolute value of each coordinate (first row), and the largest (second row).
+            corners: (2, 2) The smallest (first row) and largest (second row) absolute value of each coordinate.
         """
         if self.max_numbers is not None:
             return -self.width, self.max_numbers
@@ -71,7 +72,7 @@ class CodeForm(NumberForm):
 
 
 def normal_longitudes(positions: Floats) -> Floats:
-    """Return positions (N, 2) in degrees with their longitudes normalised to the range from -180 to 180."""
+    """Return positions in degrees, of shape (N, 2), with their longitudes normalised to the range from -180 to 180."""
     longitudes = positions[:, 1]
     normal = np.where(np.abs(longitudes) <= 180.0, longitudes, (longitudes + 180.0) % 360.0 - 180.0)
     return np.column_stack([positions[:, 0], normal])
@@ -103,7 +104,7 @@ def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
     """
 
     def pack(positions: Floats) -> Floats:
-        """Convert positions (N, 2) in degrees to unsigned packed numbers."""
+        """Convert positions in degrees to unsigned packed numbers, both of shape (N, 2)."""
         sizes = np.abs(positions)
         whole_degrees = np.floor(sizes)
         minutes = (sizes - whole_degrees) * 60.0
@@ -165,7 +166,7 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 
 
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
-    """Return a function that converts positions to numbers comparable with those that the reader of a code yields.
+    """Return a function that converts positions to numbers comparable with those yielded by a code's reader.
 
     Short plus codes lack whole degrees, so whole degrees are dropped for them. Binary coordinates are read as absolute
     values, so signs are dropped for them. For all other codes, positions are returned unchanged.

@@ -1,4 +1,4 @@
-"""Detect positions that are in another unit than the records, such as metres or degrees times 1e7."""
+"""Detect positions that are in a different unit from the records, such as metres or degrees times 1e7."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _count_inside(numbers: Floats, corners: Floats, margin: float) -> int:
     Args:
         numbers: (B, 2) The positions.
         corners: (N, 2) The points.
-        margin: The multiple of the box's size by which it is widened.
+        margin: How much to widen the box on each side, as a multiple of its size.
     """
     low, high = corners.min(axis=0), corners.max(axis=0)
     # If all points are on a line, or there is only one, the box may have no extent along an axis. Its size along each

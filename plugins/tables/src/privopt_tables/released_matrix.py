@@ -1,7 +1,7 @@
 """Python handles for releases, which protect tables in memory and in DuckDB, Polars, Spark and Dask.
 
 :class:`ReleasedRows` is the handle for any release that can draw a report for a row. :class:`ReleasedMatrix` is the
-handle for an obfuscation matrix. Both protect tables with :mod:`.apply`, like the command ``apply``. For DuckDB,
+handle for an obfuscation matrix. Both protect tables with :mod:`.apply`, as the ``apply`` command does. For DuckDB,
 Polars, Spark and Dask, :class:`ReleasedMatrix` uses :mod:`.row_reports` and :mod:`.partitions`.
 """
 
@@ -378,8 +378,8 @@ class ReleasedMatrix(ReleasedRows):
     ) -> Draw:
         """Return a function that draws a given number of reports for a position.
 
-        The position is replaced by its nearest record. If the guarantee covers every point of a region, the position is
-        instead replaced by a vertex, which is drawn anew for each report.
+        The position is replaced by its nearest record. If the guarantee covers every point of a region, it is replaced
+        by a vertex instead, and a new vertex is drawn for each report.
 
         Args:
             position: Latitude and longitude, or x and y in km.
@@ -399,7 +399,7 @@ class ReleasedMatrix(ReleasedRows):
         pending_notes = [note] if note is not None else []
 
         def draw(count: int) -> list[str]:
-            """Return the ids of ``count`` reports, drawn as by ``apply`` for a table of identical rows."""
+            """Return the ids of ``count`` reports, drawn as ``apply`` would draw them for a table of identical rows."""
             rows = pl.DataFrame(
                 {name: np.full(count, coordinate) for name, coordinate in zip(names, coordinates, strict=True)}
             )

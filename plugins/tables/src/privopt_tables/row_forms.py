@@ -1,7 +1,7 @@
 """Read each row's subject and time, in commonly used formats.
 
-Subjects' names are normalised, so that all rows of a subject are charged to one account. A time in another format than
-expected is an error, and its meaning is never guessed.
+Subjects' names are normalised, so that all rows of a subject are charged to one account. A time in an unexpected format
+is an error. Its meaning is never guessed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NULL_WORDS: Final = frozenset({"null", "na", "n/a", "#n/a", "none", "nan", "nil"
 """Words, in lower case, that programs write in place of a missing value."""
 
 UNIX_UNITS: Final = {"unix": 0, "unix-ms": 3, "unix-us": 6, "unix-ns": 9}
-"""Formats of times that are numbers counted from 1970. The value of each format is the power p of its unit, 10**-p
-seconds."""
+"""Formats of times that count units since the start of 1970. The value for each format is the p for which its unit is
+10**-p seconds."""
 
 # MM is not in this table, because it means the month or, after the hour, minutes.
 _TOKENS: Final = {"YYYY": "%Y", "YY": "%y", "DD": "%d", "HH": "%H", "SS": "%S"}
@@ -109,7 +109,7 @@ class RowForms:
         """Convert a column of times to ISO 8601 strings.
 
         The column is returned unchanged if no format is set or if it already has a date or time type. A time that does
-        not have the format becomes ``?``, which is later rejected as an invalid time.
+        not match the format becomes ``?``, which is later rejected as an invalid time.
         """
         if self.time_format is None or column.dtype.is_temporal():
             return column
@@ -128,7 +128,7 @@ def _iso_text(text: str, time_format: str) -> str:
         time_format: The format of ``text``, such as ``DD/MM/YYYY HH:MM``, or a name in :data:`UNIX_UNITS`.
 
     Returns:
-        The ISO 8601 string, or ``?`` if ``text`` does not have this format.
+        The ISO 8601 string, or ``?`` if ``text`` does not match this format.
     """
     try:
         if time_format not in UNIX_UNITS:

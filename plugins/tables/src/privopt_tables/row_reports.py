@@ -137,7 +137,7 @@ class RowReports:
 
     @property
     def draws_only(self) -> bool:
-        """Whether nothing is charged, so that :meth:`draw_outputs` can be called directly."""
+        """Whether :meth:`draw_outputs` can be called directly, i.e. whether nothing is charged."""
         return self.protector.charger is None
 
     def draw_outputs(self, rows: pl.DataFrame) -> Ints:

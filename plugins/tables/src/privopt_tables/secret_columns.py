@@ -1,4 +1,4 @@
-"""The columns of a table that hold the secret, which is a record's id or a position, and other columns that reveal it.
+"""The columns of a table that hold the secret (a record's id or a position), and other columns that reveal it.
 
 :class:`Secret` contains the names of these columns. :class:`GeoSource` is a table together with what is known about its
 geometry columns, which may hold or reveal the secret.
@@ -33,7 +33,7 @@ __all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
 Kind = Literal["id", "geographic", "planar"]
 
 DECIMAL_COMMA: Final = 2.0
-"""The value that marks, in an array of faults, a position in which a number has a decimal comma."""
+"""The value in an array of faults that marks a position containing a number with a decimal comma."""
 
 # GeoParquet 1.1 stores a geometry's bounding box in a structure with these fields.
 _BOX_FIELDS: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
@@ -142,7 +142,7 @@ class Secret:
 
         Args:
             geometries: The table's geometry columns, each with the columns that hold its bounding boxes.
-            active: The active geometry of a GeoDataFrame, which reports always replace. None for other tables.
+            active: The active geometry of a GeoDataFrame, which is always replaced by reports. None for other tables.
 
         Raises:
             InputError: The secret is an id or a pair of coordinates, but a geometry column that may reveal it exactly
@@ -208,7 +208,7 @@ class Secret:
             raise InputError(faults)
 
     def bytes_of(self, frame: nw.DataFrame[Any]) -> list[bytes]:
-        """Return each row's secret, which is an id or a pair of doubles, as canonical bytes to be hashed with a key."""
+        """Return each row's secret (an id or a pair of doubles) as canonical bytes to be hashed with a key."""
         if self.kind == "id":
             return secrets_of([texts_of(frame[name]).to_list() for name in self.columns])
         return secrets_of(positions_of(frame, self)[0].T.tolist())

@@ -1,4 +1,4 @@
-"""Find columns whose cells contain their own row's secret text, which is an id, a name or a sentence."""
+"""Find columns whose cells contain their own row's secret text (an id, a name or a sentence)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RowTexts:
     Attributes:
         rows: (T,) The indices of the rows.
         texts: The text of each of these rows, normalised and case-folded.
-        counts: The number of rows that have each text.
+        counts: The number of rows with each text.
         common: The most frequent texts, from which the probability of chance matches is estimated.
     """
 
@@ -70,8 +70,8 @@ class RowTexts:
 
         Args:
             column: The column to search.
-            chance: A lower limit for the estimated probability of a chance match. A chance match means that a cell
-                containing some row's text contains its own row's text by coincidence.
+            chance: A lower limit for the estimated probability of a chance match. In a chance match, a cell that
+                contains the text of some row contains the text of its own row by coincidence.
 
         Returns:
             The evidence that the column contains the texts, or None if no row has both a text and a non-empty cell.

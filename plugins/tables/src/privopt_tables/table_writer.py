@@ -25,7 +25,7 @@ class TableWriter:
         path: The file to write.
         ending: The file's format, ``".csv"`` or ``".parquet"``.
         _parts: For Parquet, the files with the batches written so far.
-        _is_begun: Whether a batch has been written, so that the next one in a CSV file needs no header.
+        _is_begun: Whether a batch has been written. If so, the next one in a CSV file needs no header.
     """
 
     path: Path

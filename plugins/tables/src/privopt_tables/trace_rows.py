@@ -1,8 +1,8 @@
 """Draw reports along traces, in which a report is repeated while the subject stays near it.
 
 A subject's rows are processed in order of time. Charges depend only on which rows a subject has and on its earlier
-reports, both of which the published table shows. A charge may therefore be made for a row without a position. It then
-covers the subject's next row.
+reports, and the published table shows both. A charge may therefore be made for a row without a position. It then covers
+the subject's next row.
 """
 
 from __future__ import annotations
@@ -46,13 +46,16 @@ MAX_HELD_STEPS: Final = 1 << 22
 
 
 def rank_times(column: nw.Series[Any]) -> Ints:
-    """Return the ranks (B,) of the rows' times, where equal times have equal ranks.
+    """Return the rank of each row's time. Equal times have equal ranks.
 
     Strings are ordered by the times they represent, not alphabetically. Times are compared exactly, so different times
     always have different ranks.
 
     Args:
         column: The times of B rows, as numbers, dates, or strings in one format.
+
+    Returns:
+        (B,) The ranks.
 
     Raises:
         InputError: A row has no time, a string is not a time, or the times cannot be compared because their formats
@@ -97,7 +100,7 @@ def _row_error(column: nw.Series[Any], row: int, actual: str, expectation: str) 
 
 
 def _read_time(text: str) -> tuple[str, Fraction] | None:
-    """Return a time's format and a number by which to sort times in that format, or None if ``text`` is not a time."""
+    """Return a time's format and a number for sorting times in that format, or None if ``text`` is not a time."""
     if _WHOLE_NUMBER.fullmatch(text):
         return "number", Fraction(int(text))
     time = read_iso_time(text)
@@ -115,7 +118,7 @@ _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no s
 
 
 def check_subject(walker: Walker | None, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
-    """Check that the columns of subjects and times are given if they are needed, and only if they are used.
+    """Check that the subject and time columns are given if they are needed, and that any given column is used.
 
     These columns are used only by ledgers and by releases that report traces. Traces require a subject column.
 
@@ -161,8 +164,7 @@ class Tracer:
             because tests measure distances in whole millimetres. 0 if traces consist of records only.
         charger: The object that charges each segment to a ledger. If None, segments are only counted in memory.
         forms: The formats of subjects and times.
-        limit: An in-memory account of the epsilon that each subject has spent in this table, with the limit that
-            applies to it.
+        limit: An in-memory account of the epsilon that each subject has spent in this table, with the applicable limit.
         _state: The last report and the current segment of each trace, in the order of the trace numbers.
         _trace_numbers: The number of each trace, keyed by subject and period, in the order in which the traces first
             occurred.
@@ -242,8 +244,9 @@ class Tracer:
                 point in a region, the record is a vertex that was drawn at random for the row.
             reason: (B,) -1 for each row with a position, and otherwise the reason why it has none, as an index into
                 :data:`REASONS`.
-            measure_steps: A function that takes the indices (M,) of rows and returns the distances (M, K) in steps from
-                their positions to the K outputs. If None, tests measure distances from the rows' records.
+            measure_steps: A function that takes the indices of M rows and returns the distances from their positions to
+                the K outputs in steps, as an array of shape (M, K). If None, tests measure distances from the rows'
+                records.
 
         Returns:
             The reports, as described in :data:`.charge_rows.RowOutputs`, and two masks of shape (B,). The first mask
@@ -293,7 +296,7 @@ class Tracer:
         return (outputs[:, None], report_reason), is_repeated, is_first
 
     def _measure_part(self, part: Ints, has_position: Bools, measure_steps: Callable[[Ints], Ints]) -> Ints:
-        """Return the distances (M, K) in steps from the positions of M rows to the K outputs.
+        """Return the distances in steps from the positions of M rows to the K outputs.
 
         Rows without a position get distances of 0.
 
@@ -301,6 +304,9 @@ class Tracer:
             part: (M,) The indices of the rows.
             has_position: (M,) Whether each row has a position.
             measure_steps: The function that measures the distances for rows that have a position.
+
+        Returns:
+            (M, K) The distances.
         """
         steps = np.zeros((len(part), self.walker.weights.shape[1]), dtype=np.int64)
         steps[has_position] = measure_steps(part[has_position])

@@ -1,1 +1,1 @@
-"""Conformance checks that a release which reports traces charges enough for what its reports reveal."""
+"""Conformance checks of whether a release that reports traces charges enough for what its reports reveal."""

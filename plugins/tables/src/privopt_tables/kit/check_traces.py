@@ -44,7 +44,7 @@ TRACE_LENGTH: Final = 4
 """Number of rows in a trace. If that would give too many sequences of reports, traces have three rows."""
 
 TRACE_DRAWS: Final = 20_000
-"""Number of subjects, all with the same trace, for whom reports are drawn."""
+"""Number of subjects for whom reports are drawn, all along the same trace."""
 TRACE_PAIRS: Final = 8
 """Number of pairs of traces that are compared."""
 
@@ -227,7 +227,7 @@ def _neighbouring_place(place_number: int, count: int) -> int:
 
 
 def _describe_trace(setting: _TraceSetting, trace: list[int]) -> str:
-    """Return a comma-separated list of the names of the places along a trace."""
+    """Return the names of the places along a trace as a comma-separated list."""
     return ", ".join(setting.names[place_number] for place_number in trace)
 
 

@@ -23,11 +23,11 @@ from privopt_metric_dp.traces.prediction import Prediction, Terms
 __all__ = ["MIN_PROBABILITY", "Law", "Reports", "max_log_ratio", "segment_probability"]
 
 Reports = tuple[tuple[bool, int], ...]
-"""The visible part of a trace. The entry of each row says whether the report repeats the previous one, and contains the
-output's index."""
+"""The visible part of a trace: for each row, whether its report repeats the previous one, and the index of its
+output."""
 
 MIN_PROBABILITY: Final = 1e-280
-"""The probability below which a computed probability may have a large relative error."""
+"""Probability below which computed values may have a large relative error."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -39,8 +39,8 @@ class Law:
             not repeat the previous report.
         steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which repetition
             tests measure distances.
-        prediction: The parameters of the repetition tests: the level, which is the distance up to which a report would
-            be repeated if there were no noise, and the rates of the noise.
+        prediction: The parameters of the repetition tests: the rates of the noise, and the level, i.e. the distance up
+            to which a report would be repeated without noise.
     """
 
     fresh: Floats
@@ -56,7 +56,7 @@ class Law:
         """Return the probability of every sequence of reports along a trace.
 
         Each report after the first is either a fresh output or a repetition of the previous report. With K outputs,
-        there are thus K (K + 1)^(n - 1) sequences of n reports.
+        there are K (K + 1)^(n - 1) sequences of n reports.
 
         Args:
             trace: The indices of the places along the trace.
@@ -101,8 +101,8 @@ class Law:
         """Return the probability of the outcomes of the repetition tests in one segment.
 
         Args:
-            last_output: The index of the output reported at the start of the segment, which each test either repeats or
-                renews.
+            last_output: The index of the output reported at the start of the segment. Each test either repeats or
+                renews this report.
             repeated_places: The indices of the places whose rows repeat the report.
             renewal_place: The index of the place whose row renews the report, or None if the trace ends before it is
                 renewed.
@@ -135,10 +135,10 @@ def segment_probability(
 ) -> float:
     """Return the probability that all tests in a series repeat a report, and that a final test, if any, renews it.
 
-    The level is the distance up to which a report would be repeated if there were no noise. Let m be the noise on the
-    threshold. A test at x steps beyond the level repeats the report with probability 1 - exp(-test (m - x)) if m > x,
-    and always renews it if m <= x. The result is a sum of geometric series over m. The number of its terms is
-    proportional to 2^r, where r is the number of repetitions.
+    Without noise, a report would be repeated up to a distance called the level. Let m be the noise on the threshold. A
+    test at x steps beyond the level repeats the report with probability 1 - exp(-test (m - x)) if m > x, and always
+    renews it if m <= x. The result is a sum of geometric series over m. The number of terms is proportional to 2^r,
+    where r is the number of repetitions.
 
     Args:
         threshold: The rate of the noise on the threshold, per step.
@@ -179,13 +179,13 @@ def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction
     The first report contributes its epsilon times the distance between the traces at the first row. Each segment
     contributes its epsilon times the largest distance at the rows that repeat or renew its report. The epsilon of a
     complete segment is the epsilon of a report plus that of the threshold plus twice that of a test. For a segment that
-    has not ended, it is the epsilon of the threshold alone. The cost that ``terms`` gives for a segment is not used,
-    because it is one of the numbers being checked.
+    has not ended, it is the epsilon of the threshold alone. The segment cost in ``terms`` is not used, because it is
+    one of the numbers being checked.
 
     Args:
         terms: The epsilons of a report, the threshold and a test.
         reports: The sequence of reports.
-        distances: (T,) The distance between the two traces at each row, in the unit of the epsilons.
+        distances: (T,) The distance between the two traces at each row, in the unit that the epsilons refer to.
     """
     segment_epsilon = terms.report + terms.threshold + 2 * terms.test
     log_ratio, segment_start = terms.report * Fraction(float(distances[0])), 1

@@ -1,4 +1,4 @@
-"""Protect rows of ids with a release that draws reports by a sampler instead of a matrix."""
+"""Protect rows of ids with a release that uses a sampler instead of a matrix to draw reports."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class IdProtector(RowProtector):
                 nothing is charged.
 
         Raises:
-            UsageError: The secret is a position, or an option requires a matrix, which is the case for a seed, a batch,
-                stored reports and a maximum distance.
+            UsageError: The secret is a position, or the options include one that requires a matrix (a seed, a batch,
+                stored reports or a maximum distance).
         """
         positions = list_positions(secret, options, None)
         if any(columns.kind != "id" for _, columns in positions):
@@ -102,7 +102,7 @@ class IdProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _draw_reports(self, ids: Sequence[str | None]) -> list[str | None]:
-        """Draw a report for each id, or return None in its place if the id is missing or unknown."""
+        """Draw a report for each id, and return the reports, with None for ids that are missing or unknown."""
         rows_by_id: dict[str, list[int]] = {}
         for row, name in enumerate(ids):
             if name is not None:

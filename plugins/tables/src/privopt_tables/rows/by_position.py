@@ -69,12 +69,11 @@ class PositionProtector(RowProtector):
 
     Attributes:
         release: The matrix from whose rows reports are drawn.
-        snap: The rule that finds the record of each row, which is the record nearest to its position or the one with
-            its id.
+        snap: The rule that finds each row's record: the one nearest to its position, or the one with its id.
         outputs: The outputs with their coordinates, or None if they have no coordinates.
         tracer: The object that draws reports along traces. None if the release reports each row independently.
-        find_neighbours: A function that finds the places near a position whose stored reports may be repeated there. If
-            None, only the report stored for the position's own place may be repeated.
+        find_neighbours: A function that finds the places near a position. Reports stored for these places may be
+            repeated at the position. If None, only the report stored for the position's own place may be repeated.
         row_key_columns: The subject column and the column of row ids, which together identify a row in a batch. If
             None, rows are identified by their index in the table.
         ways: The object that measures path lengths from any point to the outputs, which is needed for traces in a
@@ -267,9 +266,12 @@ class PositionProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def draw_outputs(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Draw a report for the first position in each of B rows, and return the indices (B,) of the outputs.
+        """Draw a report for the first position in each of B rows.
 
-        The index is -1 for a row without a report. Nothing is charged, and rows without a report are not counted.
+        Nothing is charged, and rows without a report are not counted.
+
+        Returns:
+            (B,) The index of each row's output, or -1 for a row without a report.
         """
         return self._draw_reports(frame, 0)[0][:, 0]
 
@@ -360,7 +362,7 @@ class PositionProtector(RowProtector):
     def no_report_error(self, table: str) -> UsageError:
         """Return the error to raise if no row of a table got a report.
 
-        Its message hints at another unit or at ids that only look like those of records, where such were found.
+        If positions in another unit or ids that only look like those of records were found, its message hints at them.
         """
         return UsageError("; ".join((str(super().no_report_error(table)), *self._spelling_notes)))
 
@@ -444,17 +446,20 @@ class PositionProtector(RowProtector):
         return RowStreams(read, np.arange(len(names)))
 
     def _distances_to_outputs(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
-        """Return the path lengths (M, K) in steps from M rows' positions to the K outputs.
+        """Return the path lengths from the positions of M rows to the K outputs, in steps.
 
         Args:
             frame: A part of the table.
             rows: (M,) The indices of the rows within the part.
+
+        Returns:
+            (M, K) The path lengths.
         """
         assert self.ways is not None  # protect() uses this method only then
         return self.ways.of_points(self.snap.snap_positions(frame[rows], self.first_position))
 
     def _find_places(self, frame: nw.DataFrame[Any]) -> RowPlaces:
-        """Find the place under which each row's report is stored, which is a record or a vertex near the position.
+        """Find the place under which each row's report is stored: a record or a vertex near the position.
 
         The place is a deterministic function of the position, so that all visits to the position share one stored
         report.
@@ -518,7 +523,7 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 
     Args:
         positions: The prefix and the columns of each position.
-        places: The records, or None if they have no coordinates. Positions of a different kind than the records are
+        places: The records, or None if they have no coordinates. Positions of a different kind from the records are
             left out.
     """
     if places is None or places.on_map is None:
@@ -533,7 +538,7 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 def _make_neighbour_finder(
     options: ApplyOptions, snap: Snap, kind: str
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
-    """Return a function that finds the places near each position whose stored reports may be repeated there.
+    """Return a function that finds the places near each position. Their stored reports may be repeated at the position.
 
     The result is None if ``charge.within`` is not set. In this case, only the report stored for a position's own place
     may be repeated.

@@ -110,8 +110,8 @@ _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 class WordProtector(RowProtector):
     """A protector that draws a report for each known word in a sentence.
 
-    If there is a ledger, a row is charged for each known word in it. This does not reveal anything new, because the
-    protected table shows the number of known words in any case. If unknown words are masked, the table also reveals
+    If there is a ledger, a row is charged once for each of its known words. This does not reveal anything new, because
+    the protected table shows the number of known words in any case. If unknown words are masked, the table also reveals
     where they are in the sentence.
 
     Attributes:

@@ -64,7 +64,7 @@ class RowProtector(ABC):
             remain.
         leaky_columns: A search for remaining columns that reveal the secret by their values or field names.
         column_hashes: The objects that replace cells with keyed hashes. The list is filled after the ledger has been
-            opened, because the ledger's key is not known before.
+            opened, because the ledger's key is not known until then.
     """
 
     secret: Secret
@@ -333,7 +333,7 @@ def _exposed_columns_warning(names: Sequence[str], reason: str) -> tuple[str, ..
     """Return a warning about remaining columns that may reveal the secret, or an empty tuple if there are none.
 
     Args:
-        names: The names of the columns, of which the warning lists at most ten.
+        names: The names of the columns. The warning lists at most ten of them.
         reason: The reason why the columns may reveal the secret, phrased to follow "is" or "are".
     """
     if not names:

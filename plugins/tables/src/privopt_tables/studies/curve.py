@@ -117,9 +117,9 @@ def draw_curves(
         source: The problem file.
         mechanisms: The names of mechanisms over places.
         epsilons: The epsilons, in ascending order.
-        options: The options, of which only gap, solver, jobs, progress and time_limit are used. If the gap is None,
-            each method uses its default. Points that are not solved within the time limit, or before an interrupt, get
-            the status "stopped".
+        options: The options. Only gap, solver, jobs, progress and time_limit are used. If the gap is None, each method
+            uses its default. Points that are not solved within the time limit, or before an interrupt, get the status
+            "stopped".
         announce: A function that is called with each note in :attr:`Curves.refused`. Refusals that are known in advance
             are announced before anything is solved. If a mechanism checks the problem only while solving it, its
             refusal is announced at the end.
@@ -189,7 +189,7 @@ def _hash_inputs(source: File, lines: Sequence[Line], options: Options) -> str:
     Args:
         source: The problem file.
         lines: One line per mechanism. The problem of each may refer to further files.
-        options: The options, of which only gap and solver are used.
+        options: The options. Only gap and solver are used.
     """
     files = {file.name: file.contents for line in lines for file in files_of(line.problem.declared) if not file.absent}
     digest = sha256(repr((options.gap, options.solver)).encode())
@@ -214,7 +214,7 @@ def _solve_points(
     Args:
         lines: One line for each mechanism, with the problem that it solves.
         refusals: The points that mechanisms refuse, which are skipped. Points that turn out to be refused are added.
-        options: The options, of which only the solver and the progress function are used.
+        options: The options. Only the solver and the progress function are used.
         executor: The executor for the mechanisms' tasks.
         received_signals: The signal numbers received so far. A signal handler appends to this list.
         points: The points from earlier runs, keyed by mechanism and epsilon. New points are added.
@@ -351,7 +351,7 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
 
 
 def _loses_less(point: Point, compared: Point | None) -> bool:
-    """Return whether a point has a smaller loss than another, where a missing loss or point counts as infinite."""
+    """Return whether a point has a smaller loss than another. A missing point or loss counts as an infinite loss."""
     return point.loss is not None and (compared is None or compared.loss is None or point.loss < compared.loss)
 
 
@@ -361,7 +361,7 @@ def _reuse_release(smaller: Point, point: Point) -> Point:
     That release is also private at this point's epsilon.
 
     Args:
-        smaller: The point at the smaller epsilon, from which the results are taken.
+        smaller: The point at the smaller epsilon, which provides the results.
         point: The point whose results to replace.
     """
     figures = {name: getattr(smaller, name) for name in ("loss", *OF_RELEASE)}

@@ -24,7 +24,7 @@ from privopt_tables.studies.curve_points import Point, Status
 __all__ = ["CurveTable", "Key", "PointsFile"]
 
 Key = tuple[str, Fraction]
-"""The key of a point, which consists of its mechanism's name and its epsilon."""
+"""The key of a point: its mechanism's name and its epsilon."""
 
 _TEXTS: Final = {"mechanism", "epsilon", "status"}
 """The attributes of :class:`Point` that become string columns. All others become columns of numbers."""
@@ -111,7 +111,7 @@ class PointsFile:
 
     @property
     def is_begun(self) -> bool:
-        """Whether an earlier run started the file, so that this run continues it. Always False if ``force`` is set."""
+        """Whether this run continues a file that an earlier run started. Always False if ``force`` is set."""
         return not self.force and self.path.is_file() and self.mark_path.is_file()
 
     def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:

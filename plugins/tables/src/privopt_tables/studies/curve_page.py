@@ -85,8 +85,8 @@ def write_curves(
         problem: The problem file.
         mechanisms: The names of the mechanisms.
         epsilon: The range as LO:HI:N. If None, a range around the problem's epsilon is used.
-        out: The CSV file for the table, which is continued if it was started by the same command. If None, no table is
-            written.
+        out: The CSV file for the table. An existing file is continued if it was started by the same command. If None,
+            no table is written.
         report: The file for the HTML page that helps to choose epsilon. If None, no page is written.
         options: The options. Only gap, solver, jobs, progress and time_limit are used for solving. With ``force``,
             existing files are replaced.

@@ -77,7 +77,7 @@ class Point:
         epsilon_achieved: The smallest epsilon that the release satisfies for all required pairs, computed exactly and
             rounded up.
         adversary_error: The expected loss of the best guess by an attacker who knows the prior and sees one report, in
-            the unit of the loss. None if the loss is not defined for single reports.
+            the same unit as the loss. None if the loss is not defined for single reports.
     """
 
     mechanism: str
@@ -192,8 +192,8 @@ class Setting:
         noun: The page's noun for a record, such as "place".
         apart: The words that follow the distance between two records in a sentence on the page, such as "apart".
         bayes_error: The probability that the attacker's best guess at the record is wrong, under the prior.
-        adversary_error: The expected loss of the best guess under the prior, in the unit of the loss. None if the loss
-            is not defined for single reports.
+        adversary_error: The expected loss of the best guess under the prior, in the same unit as the loss. None if the
+            loss is not defined for single reports.
         limits: Sentences on what the guarantee does not cover.
         odds: Whether every mechanism guarantees metric DP. If so, the page can state by how much one report changes the
             odds between two records.
@@ -244,7 +244,7 @@ class Line:
     def problem_at(self, epsilon: Fraction) -> MetricInstance[Any]:
         """Return the problem to be solved at another epsilon.
 
-        If there is a region, it is divided anew for this epsilon.
+        If there is a region, it is divided again for this epsilon.
         """
         problem = self.declare_at(epsilon)
         # The constraints on a region's edges, and the points at which its streets are divided, depend on epsilon.
@@ -330,15 +330,15 @@ class LawLine(Line):
         return self.mechanism.at_epsilon(self.problem, epsilon)
 
     def problem_at(self, epsilon: Fraction) -> Any:
-        """Return the problem to be solved, which is the same as that of :meth:`declare_at`."""
+        """Return the problem to be solved. It is the same as the problem returned by :meth:`declare_at`."""
         return self.declare_at(epsilon)
 
     @property
     def setting(self) -> Setting:
         """An attacker's errors before seeing any report, and the words for records.
 
-        The errors are given only if the mechanism provides a channel, which is a matrix of output probabilities over
-        finitely many inputs.
+        The errors are given only if the mechanism provides a channel (a matrix of output probabilities over finitely
+        many inputs).
         """
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
         setting = Setting(noun="position", limits=describe_limits(guarantee))
@@ -372,8 +372,8 @@ class LawLine(Line):
     ) -> Point:
         """Return the point for a certified release, leaving out the lower bound, gap and solving time.
 
-        If the release has a channel, which is a matrix of output probabilities over finitely many inputs, the point
-        also contains an attacker's errors.
+        If the release has a channel (a matrix of output probabilities over finitely many inputs), the point also
+        contains an attacker's errors.
 
         Args:
             epsilon: The point's epsilon.
@@ -413,9 +413,12 @@ def _prior_of(channel: Channel) -> Floats:
 
 
 def _distances_of(channel: Channel) -> Floats | None:
-    """Return the distances (N, N) from a channel's inputs to its outputs, or None if they are not available.
+    """Return the distances from a channel's inputs to its outputs, or None if they are not available.
 
     They are available only if the channel has distances and its outputs are the same as its inputs.
+
+    Returns:
+        (N, N) The distances, or None.
     """
     if channel.distances is None or list(channel.inputs) != list(channel.outputs):
         return None
@@ -443,7 +446,7 @@ class Refusals:
         return key in self._errors
 
     def add(self, name: str, errors: Mapping[Fraction, PrivoptError]) -> None:
-        """Record the errors with which a mechanism refuses some epsilons, and add a sentence about its first refusal.
+        """Record a mechanism's errors at the epsilons that it refuses, and add a sentence about its first refusal.
 
         Args:
             name: The name of the mechanism.

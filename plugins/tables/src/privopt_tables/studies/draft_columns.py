@@ -63,13 +63,14 @@ OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zon
 """Lower-case names of columns with ids that only places have."""
 IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
-"""Lower-case names of columns that contain ids (IDS), or names that can serve as ids (NAMES), in descending order of
-likelihood."""
+"""Lower-case names of columns with ids (IDS), and of columns with names that can be used as ids (NAMES). The likeliest
+come first."""
 
 EARTH_CIRCUMFERENCE_KM: Final = 40_075
 
 MAX_PLACES: Final = 5_000
-"""If a table of latitudes and longitudes has more rows than this, they are assumed to be positions of people."""
+"""Maximum number of rows in a table of latitudes and longitudes that are taken to be places. If there are more rows,
+they are assumed to be positions of people."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -299,7 +300,7 @@ def _check_kilometres(frame: pl.DataFrame, columns: tuple[str, str], file: str) 
     Args:
         frame: The table, whose cells may be strings or numbers.
         columns: The names of the columns of x and y.
-        file: The name of the table, used in the error message, which does not quote any coordinate.
+        file: The name of the table, used in the error message. The message does not quote any coordinate.
 
     Raises:
         InputError: A coordinate is larger than the circumference of the Earth.
@@ -357,7 +358,7 @@ def _find_id_columns(
 
     Returns:
         Two tuples. The first contains the columns of ids, and is empty if there are none. The second contains other
-        single columns that could serve as ids.
+        single columns that could be used as ids.
     """
     candidates = [name for name in frame.columns if name not in used_columns and _may_be_ids(frame[name])]
     likely_columns: list[str] = []
@@ -380,7 +381,7 @@ def _find_id_columns(
 
 
 def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
-    """Return the first column whose name suggests ids of places but which contains repeated ids.
+    """Return the first column that contains repeated ids although its name suggests ids of places.
 
     A column is considered only if the number of its distinct values is more than half the number of rows. If there is
     no such column, the result is None.
@@ -420,7 +421,7 @@ def _repeated_fault(file: str, column: str, row: int) -> Fault:
 
 
 def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
-    """Return a clause that explains why no column serves as ids of places, and suggests one to rename if possible."""
+    """Return a clause that explains why no column can be used as place ids. It suggests a column to rename, if any."""
     for name in frame.columns:
         if name not in used_columns and _may_be_ids(frame[name]) and frame[name].n_unique() == frame.height:
             return f"column {name} has no name of ids: rename it to id if its rows are public places"
@@ -428,7 +429,7 @@ def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
 
 
 def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
-    """Return the name of a column which shows that rows belong to people or trips, or None if there is no such column.
+    """Return the name of a column that shows rows to belong to people or trips, or None if there is no such column.
 
     Contact details count as such a column only if there are no ids of places, because shops have telephones too.
 

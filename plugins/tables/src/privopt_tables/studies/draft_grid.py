@@ -25,7 +25,7 @@ GRID_CELLS: Final = 400
 """Approximate number of cells in the grid."""
 
 MIN_POSITIONS: Final = 200
-"""If there are fewer positions than this, a note warns that their extent may reveal too much about each of them."""
+"""Number of positions below which a note warns that their extent may reveal too much about each of them."""
 
 MARGIN_SHARE: Final = 0.01
 """Fraction of the positions that the grid need not cover at each end of each axis."""

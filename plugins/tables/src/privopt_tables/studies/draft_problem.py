@@ -1,6 +1,6 @@
 """Draft a commented problem file from a table (``privopt init``). The command ``solve`` accepts the file unchanged.
 
-Comments in the file and notes on the terminal tell how each column was interpreted, so that the user can notice wrong
+Comments in the file and notes on the terminal show how each column was interpreted, so that the user can notice wrong
 guesses. :mod:`.draft_columns` recognises the columns, and :mod:`.draft_text` formats the file.
 """
 
@@ -51,8 +51,8 @@ REACH_FACTOR: Final = 3.0
 places."""
 
 HIDING_ADDRESSES: Final = 500
-"""The number of addresses that must lie within the default radius for a street map. About a thousand people live
-there."""
+"""The number of addresses that must lie within the default radius for a street map. About a thousand people live at
+this many addresses."""
 
 HIDDEN_SHARE: Final = 0.9
 """The fraction of the places that must have `HIDING_ADDRESSES` addresses within the default radius for a street map."""
@@ -295,7 +295,7 @@ def draft(
             neighbours.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
         choice: The columns of ``points`` that the user named. All other columns are recognised by name.
-        stored_points: The file to which ``points`` will be moved, and to which the problem file must refer. None if
+        stored_points: The file to which ``points`` will be moved. The problem file must refer to this file. None if
             ``points`` stays where it is.
 
     Raises:
@@ -472,7 +472,7 @@ def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[st
 
     Args:
         cls: The mechanism's problem class.
-        radius: The radius within which a person is hidden, in the unit of distances.
+        radius: The radius within which a person is hidden, in the same unit as the distances.
     """
     tables: dict[str, dict[str, object]] = {}
     common_names = {attribute.name for attribute in attrs.fields(MetricProblem)}
@@ -493,7 +493,7 @@ def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object
 
     Args:
         table: The class that represents the table.
-        radius: The radius within which a person is hidden, in the unit of distances.
+        radius: The radius within which a person is hidden, in the same unit as the distances.
 
     Raises:
         UsageError: The table requires a key for which no value can be suggested.

@@ -158,8 +158,8 @@ def _draft_words(
         vectors: A ``.npy`` file of shape (N, dim) with one row per word.
         ids: A text file with one word per line. If None, the row indices are used as words.
         folder: The folder in which the problem file will be stored.
-        stored_files: The files to which ``vectors`` and ``ids`` will be moved, and to which the problem file must
-            refer. None if they stay where they are.
+        stored_files: The files to which ``vectors`` and ``ids`` will be moved. The problem file must refer to these
+            files. None if ``vectors`` and ``ids`` stay where they are.
 
     Raises:
         InputError: ``solve`` would reject the vectors or words, there are fewer than 12 words, or too many vectors are
@@ -196,7 +196,7 @@ def _draft_words(
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
-    """Return notes that explain the proposed epsilon, and that state epsilons for hiding words among more others.
+    """Return notes that explain the proposed epsilon, and that state epsilons for hiding words among more other words.
 
     Args:
         distances_by_rank: The distances returned by :func:`neighbour_distances`.

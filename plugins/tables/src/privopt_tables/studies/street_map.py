@@ -43,12 +43,14 @@ KM_PER_ADDRESS: Final = 0.025
 """Length of street per address, in km, that is assumed if a map has too few addresses. Lots are about 20 m wide and lie
 on one or both sides of the street."""
 MIN_MAPPED_SHARE: Final = 0.25
-"""If a map has fewer addresses than this fraction of the number estimated from its streets, it has too few."""
+"""Minimum number of addresses on a map, as a fraction of the number estimated from its streets. A map with fewer
+addresses has too few."""
 
 Position = tuple[float, float]
 """A latitude and a longitude in degrees."""
 Area = Callable[[Floats], Bools]
-"""A function that takes positions (N, 2) in degrees and returns a mask (N,) of those inside an area."""
+"""A function that takes positions in degrees, of shape (N, 2), and returns a mask of shape (N,) of those inside an
+area."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -207,7 +209,8 @@ class _Way:
 
     Attributes:
         nodes: The ids of the way's nodes, in order.
-        forward, backward: Whether the way may be used in the order of its nodes and in the reverse order, respectively.
+        forward, backward: Whether the way may be used in the order of its nodes (forward) and in the reverse order
+            (backward).
     """
 
     nodes: tuple[str, ...]
