@@ -269,8 +269,8 @@ class Faults:
 
         Args:
             faults: The faults to add.
-            count: The number of faults. If it is given, only as many faults are taken from the iterable as can still be
-                listed.
+            count: The number of faults, if it is known. In this case, the iterable is read only until no more faults
+                can be listed.
         """
         if count is None:
             faults = list(faults)

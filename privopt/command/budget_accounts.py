@@ -19,7 +19,8 @@ from privopt.ledger.total_epsilon import total_epsilon
 from privopt.numbers.distances import amount_text
 
 ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
-"""The notions whose amounts can be converted to (epsilon, delta). "" stands for charges made by hand without a notion.
+"""The privacy notions with amounts that can be converted to (epsilon, delta). "" stands for manual charges without a
+notion.
 """
 
 MAX_AMOUNT_DIGITS: Final = 40
@@ -29,7 +30,7 @@ SPENT_AT_DELTA: Final = (
     "an epsilon at a delta always holds for a limit; for what was spent, it holds only if amounts were fixed "
     "beforehand and not chosen from results"
 )
-"""A caution printed with conversions at a delta, which may be wrong if amounts were chosen based on earlier results."""
+"""A caution printed with conversions at a delta. They may be wrong if amounts were chosen based on earlier results."""
 
 
 def parse_delta(text: str | None) -> Fraction | None:
@@ -160,7 +161,7 @@ def _say_unit(
         hours: The length in hours, as a string, of the window whose charges count as spent. If None, all charges count.
         totals: Each subject's epsilon at ``delta`` over all accounts.
         delta: The delta at which amounts are converted to an epsilon, or None for no conversion.
-        is_only_unit: Whether the ledger has no other unit, so that the unit need not be named.
+        is_only_unit: Whether this is the ledger's only unit, so that it need not be named.
     """
     # ``book.unit`` is the neighbouring relation to which the amounts refer, such as "per km". It is empty before the
     # first charge.
@@ -203,7 +204,7 @@ def _in_json(
         accounts: The accounts to include.
         totals: Each subject's epsilon at ``delta`` over all accounts.
         delta: The delta at which amounts are converted to an epsilon, or None for no conversion.
-        is_only_unit: Whether the ledger has no other unit.
+        is_only_unit: Whether this is the ledger's only unit.
     """
     limit = book.limit_of(unit)
     # A ledger usually counts only epsilon. The document then has no separate member for the relation.
@@ -224,7 +225,7 @@ def _in_json(
 
 
 def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
-    """Return the JSON members for the limit that all units have together: an epsilon at ``delta`` and the period.
+    """Return the JSON members for the combined limit of all units: an epsilon at ``delta`` and the period.
 
     The epsilon is null if a unit has no limit or if the limits apply to different periods.
     """

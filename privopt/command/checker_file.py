@@ -1,4 +1,4 @@
-"""Build the file that ``privopt checker`` writes: a zip that checks release folders without an installed privopt.
+"""Build the file that ``privopt checker`` writes: a zip program that checks release folders and works without privopt.
 
 The archive contains the sources of the checker and of every installed part. A part is a plugin's code that checks one
 kind of guarantee (``privopt/checker/parts.py``). It is registered as ``package.module:Part``, and its whole package is
@@ -34,8 +34,8 @@ TARGET: Final = re.compile(r"(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\
 """The pattern of an entry point's value: ``module:attribute``, optionally followed by extras in brackets."""
 
 MEMBER_TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""The time stored for each member. It is fixed so that equal sources give equal archives, at the earliest that zip
-allows."""
+"""The time stored for each member, which is the earliest that zip allows. It is fixed, so that equal sources give equal
+archives."""
 
 MAIN: Final = '''"""Checks a folder of privopt: ``python -I {name} DIR``; its sources are in this archive."""
 
@@ -117,7 +117,7 @@ def choose_points(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
 
 
 def _check_owner(point: EntryPoint) -> None:
-    """Check that no other distribution registers the notion or mechanism that a part of the checker is for.
+    """Check that no other distribution registers the notion or mechanism checked by a part of the checker.
 
     Raises:
         RegistryError: Another distribution registers it. The message names both distributions.

@@ -52,7 +52,7 @@ __all__ = ["cli", "main"]
 
 
 WIDE_COLUMNS: Final = 120
-"""The width of a terminal, in characters, from which on ``list`` has a separate column for distributions."""
+"""The smallest width of a terminal, in characters, at which ``list`` shows distributions in a separate column."""
 
 
 class _Commands(click.Group):

@@ -56,10 +56,10 @@ SECONDS_BEFORE_PROGRESS: Final = 2.0
 """How long work must take, in seconds, before any progress is shown."""
 
 MOST_NAMED_FILES: Final = 6
-"""The largest number of published files that a summary names."""
+"""The largest number of published files named in a summary."""
 
 MIN_BYTES_NAMED: Final = 20_000_000
-"""The size in bytes from which on a summary states the size of a file."""
+"""The smallest size of a file, in bytes, at which a summary states the size."""
 
 ATOMIC_PIPE_BYTES: Final = 4_096
 """The largest number of bytes that Linux writes to a pipe in one piece (PIPE_BUF)."""
@@ -94,7 +94,8 @@ def reserve_standard_output() -> None:
 
 
 _result_streams: Final[list[IO[str]]] = []
-"""The real standard output while ``sys.stdout`` leads to standard error (:func:`divert_prints`). Otherwise empty."""
+"""A list with the real standard output while :func:`divert_prints` redirects ``sys.stdout``. Otherwise, the list is
+empty."""
 
 
 @contextmanager
@@ -261,7 +262,7 @@ def _describe_best(report: Report) -> str:
 
 
 class _Display:
-    """A display of the latest progress report, which a separate thread draws.
+    """A display of the latest progress report, drawn by a separate thread.
 
     The thread also keeps the elapsed time up to date while there are no new reports.
 
@@ -368,7 +369,7 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
 
     Args:
         quiet: Whether to show no progress.
-        limit: The time limit of the work in seconds, for showing the remaining time, or None for no limit.
+        limit: The time limit of the work in seconds, used to show the remaining time, or None for no limit.
     """
     if quiet:
         yield None

@@ -17,7 +17,7 @@ __all__ = ["read_columns", "write_columns"]
 
 
 def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
-    """Write columns to a CSV table (UTF-8, line feeds) from which :func:`read_columns` recovers the exact numbers.
+    """Write columns to a CSV table (UTF-8, line feeds) so that :func:`read_columns` recovers the exact numbers.
 
     Args:
         path: The path of the file to create.

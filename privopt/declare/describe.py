@@ -49,7 +49,7 @@ def _type_name(type_: Any) -> str:
 
 
 def _is_composite(default: Any) -> bool:
-    """Return whether a default is a table or created by a factory, so that it cannot be shown as a single value."""
+    """Return whether a default cannot be shown as a single value, because it is a table or is created by a factory."""
     return isinstance(default, attrs.Factory) or attrs.has(type(default))  # type: ignore[arg-type]
 
 

@@ -31,12 +31,12 @@ MAX_HEADER: Final = 1 << 20
 """The largest number of bytes at the start of a file to search for the end of the header."""
 
 NO_HEADER: Final = "a first row that looks like data, not like a header"
-"""Replaces column names in messages if the names may be secret data."""
+"""The text shown instead of column names in messages if the names may be secret data."""
 
 MAX_DAYS: Final = 70_000_000
 """The largest number of days (about 190,000 years) before or after 1970 for which dates can be written."""
 FAR_DATE: Final = "a date beyond all calendars"
-"""Replaces a date that polars cannot write."""
+"""The text shown instead of a date that polars cannot write."""
 
 MAX_DECIMAL_DIGITS: Final = 38
 """The largest number of digits in a polars decimal."""
@@ -63,8 +63,8 @@ _BINARY_FORMATS: Final = {
     b"%PDF": "a PDF file",
     PARQUET: "a Parquet file",
 }
-"""The first bytes of file formats that users mistake for text tables. The first match is used, so a longer prefix comes
-before a shorter one that it begins with."""
+"""The first bytes of file formats that users mistake for text tables. The first match is used, so a longer prefix must
+come before any shorter prefix with the same beginning."""
 
 _OTHER_TEXT: Final = re.compile(rb"\s*(\{\s*\"|\[\s*[\[{]|<[!?a-zA-Z])")
 """Matches the beginning of JSON, XML and HTML texts. No table header begins like this."""
@@ -170,7 +170,7 @@ def table_text(file: File) -> bytes:
 
 
 def _without_blank_rows(text: bytes) -> bytes:
-    """Remove the last lines of a CSV text that consist of separators and blanks. Spreadsheets write them below a table.
+    """Remove lines of separators and blanks from the end of a CSV text. Spreadsheets write such lines below a table.
 
     The header is kept. A line without a separator is an empty line, not a row, and is left to the caller.
     """

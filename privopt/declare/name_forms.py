@@ -60,7 +60,7 @@ def check_distinct_columns(columns: Mapping[str, str | None]) -> None:
     """Check that no two options name the same column.
 
     Args:
-        columns: The column that each option names, or None for an option that was omitted.
+        columns: The column named by each option, or None for an option that was omitted.
 
     Raises:
         UsageError: Two options name the same column.

@@ -1,4 +1,4 @@
-"""Problems in memory, in which tables and arrays take the place of the files that a problem file names.
+"""Problems in memory, with tables and arrays in place of the files named in a problem file.
 
 A problem consists of the text of a problem file and the bytes of the files that the text names. All later steps,
 including checks and messages, are the same for problems on disk and in memory.
@@ -102,7 +102,7 @@ class Problem:
         return folder / NAME
 
     def __repr__(self) -> str:
-        """Return a line with the kinds that the problem declares, its epsilon and the files that it names."""
+        """Return a line with the problem's declared kinds, its epsilon and the names of its files."""
         tables = tomllib.loads(self.toml)
         parts = [
             f"{name} {table['kind']}" for name, table in tables.items() if isinstance(table, dict) and "kind" in table
@@ -121,7 +121,7 @@ class Problem:
 
 
 def read_problem(path: Path | str) -> Problem:
-    """Read a problem file, together with the files in its folder that it names.
+    """Read a problem file, together with the files in its folder that it refers to.
 
     These files are kept in memory, so that :meth:`Problem.write` can copy them.
 

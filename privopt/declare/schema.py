@@ -91,8 +91,8 @@ class File:
 
     Attributes:
         name: The name in the problem file.
-        path: The path of the file, or None if the file was never on disk, or is a secret file that was not published or
-            must not be opened.
+        path: The path of the file. None if the file was never on disk, or if it is a secret file that was not published
+            or must not be opened.
         secret: Whether the file is secret. A secret file is written only to ``private/``.
         kept: The contents of the file when the problem was read, or None if they were not read. All later steps use
             these contents, even if the file is edited in the meantime.
@@ -190,7 +190,7 @@ def key(
         default: The value if the key is omitted. A key without a default is required.
         help: A one-line explanation for ``describe``.
         unit: The unit of the value, shown by ``describe`` and in faults.
-        secret: Whether the file that the key names is secret. A secret file is written only to ``private/``.
+        secret: Whether the file named by the key is secret. A secret file is written only to ``private/``.
         name: The key as written in files, if it is not a valid Python name (``"lr-geo"``).
         check: A further condition that the value must meet, such as :func:`positive` or another check in this module.
         factory: A function that creates the default. It is called for each new instance.
@@ -310,12 +310,12 @@ def document(value: AttrsInstance) -> dict[str, Any]:
 
 
 def files_of(problem: AttrsInstance) -> list[File]:
-    """Return every file that a problem names, in the order of the fields."""
+    """Return every file named in a problem, in the order of the fields."""
     return _collect_parts(problem, File)
 
 
 def folders_of(problem: AttrsInstance) -> list[Folder]:
-    """Return every folder that a problem names, in the order of the fields."""
+    """Return every folder named in a problem, in the order of the fields."""
     return _collect_parts(problem, Folder)
 
 

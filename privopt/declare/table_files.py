@@ -48,7 +48,7 @@ SAMPLE_ROWS: Final = 1_000
 
 
 def ending_of(path: Path, option: str) -> str:
-    """Return the extension of a table file in lower case, which must be ``".csv"`` or ``".parquet"``.
+    """Return the extension of a table file in lower case: ``".csv"`` or ``".parquet"``.
 
     Args:
         path: The path of the file.
@@ -68,7 +68,7 @@ class TableSource:
     """A table from any source, with its column names and a way to read its rows in batches.
 
     Attributes:
-        name: The name of the table in faults, which is a file name or a name for a table in memory.
+        name: The table's name in faults: a file name, or a name for a table in memory.
         columns: The names of the columns, in order.
         batches: A function that returns an iterator over the rows in batches. Each call starts again at the first row.
         unreadable: The columns of a Parquet file whose types cannot be read. They are not in ``columns``.
@@ -96,7 +96,7 @@ class TableSource:
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Create a source for a table in a file, whose batches are read only when they are needed.
+        """Create a source for a table in a file. Its rows are read only when they are needed.
 
         Raises:
             UsageError: The file's extension is neither ``.csv`` nor ``.parquet``.
@@ -197,7 +197,7 @@ def _scan_parquet(path: Path) -> pl.LazyFrame:
 
 
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Remove those rows from the batches of a CSV file that are blank lines in the file.
+    """Remove rows that come from blank lines from the batches of a CSV file.
 
     polars reads a blank line as a row of empty cells, just like the line ``,,``. To tell the two apart, a second reader
     parses the file alongside the batches. It skips a batch if no row in it ends with an empty cell. Lines that cannot

@@ -40,7 +40,7 @@ def is_total_name(name: str) -> bool:
 def may_be_totals(names: Series) -> Series:
     """Return a mask of the names that may denote totals and have to be examined with :func:`is_total_name`.
 
-    This fast test excludes names with digits and ASCII names that contain no word for a total, which are most names.
+    This fast test excludes most names: those with digits, and ASCII names that contain no word for a total.
     """
     words = sorted({word for name in _words_of("totals") for word in name.split() if word.isascii()})
     # Names with non-ASCII letters may turn into known words when their accents are removed.

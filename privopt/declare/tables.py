@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 POINT: Final = ", with a point before its decimals"
-"""The phrase to add to what a fault expects if a number was written with a decimal comma."""
+"""The phrase to append to a fault's expectation if a number was written with a decimal comma."""
 
 _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 """Matches a number with a decimal comma."""
@@ -508,7 +508,7 @@ def _osmnx_roads(edges: File) -> File:
 
 
 MAX_ROAD_KM: Final = 1e150
-"""The largest accepted length of a road, at which sums and squares of lengths are still finite."""
+"""The largest accepted length of a road, in km. Sums and squares of lengths up to this one are finite."""
 
 
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:

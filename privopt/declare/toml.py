@@ -44,7 +44,7 @@ class _Scope:
         public: Whether the problem is a published copy, whose files must lie in its folder.
         closed: Whether secret files must not be opened.
         in_memory: The contents of files by name, which take precedence over files on disk.
-        seen: The record of the parts of each file that have been read so far, by the file's name.
+        seen: The parts of each file that have been read so far, by file name.
     """
 
     base: Path
@@ -97,7 +97,7 @@ def _read_float(value: Any) -> float:
 
 
 def _read_fraction(value: object) -> Fraction:
-    """Convert a number to an exact rational that remembers the decimal in which it was written."""
+    """Convert a number to an exact rational that remembers how it was written."""
     number = value if isinstance(value, Fraction) else _read_number(value)
     # The size is checked before the conversion, because 1e999999999 would become a rational with that many digits.
     if isinstance(number, Decimal):
@@ -111,7 +111,7 @@ def _read_fraction(value: object) -> Fraction:
 
 
 def _read_int(value: Any) -> int:
-    """Return a whole number that fits into 64 bits, and reject any other value."""
+    """Return a whole number that fits in 64 bits, and reject any other value."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise RefusedValueError(value, "a whole number")
     if abs(value) >= 2**63:
@@ -150,7 +150,7 @@ def _read_literal(value: Any, choices: tuple[Any, ...]) -> Any:
 
 
 def _read_file(value: Any) -> File:
-    """Return the file that a key names, with its contents. The name is relative to the problem file."""
+    """Return the file named by a key, with its contents. The name is relative to the problem file."""
     name = _read_path_text(value)
     if not name:
         raise RefusedValueError(value, "the name of a file")
@@ -174,7 +174,7 @@ def _read_file(value: Any) -> File:
 
 
 def _read_folder(value: Any) -> Folder:
-    """Return the folder that a key names relative to the problem file. Its path is None in a published copy."""
+    """Return the folder named by a key, relative to the problem file. Its path is None in a published copy."""
     name = _read_path_text(value)
     scope = _scope.get()
     if scope.public:
@@ -196,7 +196,7 @@ def _is_within(base: Path, name: str) -> bool:
 
 
 def _read_secret_file(value: Any) -> File:
-    """Return the secret file that a key names.
+    """Return the secret file named by a key.
 
     The file has no contents if secret files must not be opened, or if it is missing from a published copy.
     """
@@ -417,7 +417,7 @@ def find_kind_class(declared: Key, name: str) -> type | None:
 
 
 def list_kind_classes(declared: Key) -> dict[str, type | None]:
-    """Map each kind that a table's ``kind`` key can name to the table's class, or to None if it cannot be loaded."""
+    """Return the class for each possible value of a table's ``kind`` key, or None for a class that cannot be loaded."""
     classes: dict[str, type | None] = {}
     for name in registry().names(declared.kinds) if declared.kinds else ():
         try:
@@ -505,7 +505,8 @@ def read_heading(cls: type, source: File) -> ProblemHeading:
     """Read the title and the purpose from a problem file.
 
     Args:
-        cls: The problem class. A key called title or purpose that it declares itself is not part of the heading.
+        cls: The problem class. If this class declares a title or purpose key itself, that key is not part of the
+            heading.
         source: The problem file to read.
     """
     heading, _ = _split_heading(cls, source)

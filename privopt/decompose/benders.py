@@ -3,7 +3,7 @@
 Each round solves the master, then every block at a query point, and adds one cut per block (the multi-cut variant). An
 infeasible block yields a feasibility cut from its dual ray (multipliers that prove its infeasibility). In-out steps
 stabilise the method: query points lie between the best known point and the master's point (Ben-Ameur and Neto 2007).
-Cuts are moved towards a core point (Magnanti and Wong 1981), for which the best known point is used.
+Cuts are moved towards a core point (Magnanti and Wong 1981), in this case the best known point.
 
 Every lower bound is computed from the whole form, using the combined multipliers of the master and the cuts, so it is
 valid regardless of the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole
@@ -44,7 +44,7 @@ LARGEST_BOX: Final = 1e9
 If an optimum lies on the boundary of a box of this size, the model is assumed to be unbounded.
 """
 MEMORY_GROWTH_FACTOR: Final = 2.0
-"""The free memory that the next round requires, as a multiple of the largest growth in memory use in a round so far."""
+"""The free memory required for the next round, as a multiple of the largest memory growth in any round so far."""
 MAX_STALLED_ROUNDS: Final = 10
 """The number of rounds without a better bound or point after which new cuts no longer count as progress.
 
@@ -52,10 +52,10 @@ Far from the optimum, rounding errors alone can produce cuts.
 """
 
 Hook = Callable[[Floats | None, Floats | None], Start | None]
-"""A function that takes the multipliers that prove the best bound, and the best point, and suggests others.
+"""A function that suggests a point and multipliers, given the multipliers that prove the best bound, and the best
+point.
 
-Either argument may be None. Both are in terms of the user's form. The function returns a point and multipliers, or
-None.
+Either argument may be None. Both are in terms of the user's form. The function returns None if it has no suggestion.
 """
 Separator = Callable[[Floats], ValidRows | None]
 """A function that takes the master's point and returns valid rows that the point violates, or None."""
@@ -78,9 +78,9 @@ class Benders(Decomposer):
             to find a dual ray.
         rounds: The largest number of rounds.
         checkpoint_every: The number of seconds between checkpoints, if the context has a folder for them.
-        clean_after: The number of successive solves of the master after which a row may be dropped if its multiplier
-            was 0 in all of them.
-        keep: The number of added rows per block, on average, that always remain in the master when rows are dropped.
+        clean_after: The number of successive master solves in which a row's multiplier must be 0 before the row may be
+            dropped.
+        keep: The average number of added rows per block that must remain in the master when rows are dropped.
     """
 
     solver: str = ""
@@ -190,14 +190,14 @@ class _Run:
         return bool(state.upper - state.lower <= self.context.gap * size)
 
     def use_start(self, start: Start, *, cuts: bool = True) -> bool:
-        """Use a feasible point and multipliers of the whole form that the caller or its hook supplied.
+        """Use a feasible point and multipliers of the whole form, supplied by the caller or its hook.
 
         Args:
             start: A feasible point, and multipliers in the user's units.
             cuts: Whether to derive a cut for each block from the multipliers as well.
 
         Returns:
-            Whether the point or the bound is better than the best known one.
+            Whether the best known point or bound has improved.
 
         Raises:
             UsageError: The point violates a row.

@@ -20,7 +20,7 @@ from privopt.execution import worker_state
 from privopt.execution.clock import clock
 
 CORE_POINT_STEP = 1e-4
-"""How far the point at which the second multipliers are computed lies from the query, as a fraction of the way to the
+"""The distance from the query to the point where the second multipliers are computed, as a fraction of the way to the
 core point."""
 
 
@@ -32,10 +32,10 @@ class BlockAnswer:
         outcome: How the solve ended: optimal, infeasible, unbounded or stopped.
         x: The values of the block's columns, as an array of shape (n_l,), if the outcome is optimal.
         value: The scaled cost of the block's columns, or infinity if there is no solution.
-        cuts: The cuts that the multipliers prove.
+        cuts: The cuts proved by the multipliers.
         basis: The basis from which the block's next solve can start.
         seconds: The time spent in the solver, in seconds.
-        iterations: The number of iterations that the solver made.
+        iterations: The number of solver iterations.
     """
 
     outcome: Outcome
@@ -64,7 +64,7 @@ def _session_of(token: str, piece: Piece, solver: str) -> Session:
 
 
 def _set_row_sides(session: Session, piece: Piece, z: Floats) -> None:
-    """Set the bounds of the session's rows that result from fixing the complicating columns at ``z``.
+    """Set the bounds of the session's rows for complicating columns fixed at ``z``.
 
     Args:
         session: The session in which the block is loaded.
@@ -90,10 +90,11 @@ def solve_block(
         piece: The block's rows and columns.
         solver: The solver's name.
         z: The values of the complicating columns, as an array of shape (|Y|,).
-        core: A feasible point, as an array of shape (|Y|,). The cut is computed at ``z`` moved slightly towards this
-            point (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). If the core is in the interior of
-            the feasible region, no other cut dominates this cut. If None, the cut is computed at ``z`` itself.
-        basis: The basis to start from. If None, the solve starts from the session's last one.
+        core: A feasible point, as an array of shape (|Y|,). The cut is computed at a point moved slightly from ``z``
+            towards this one (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). If the core is in the
+            interior of the feasible region, no other cut dominates this cut. If None, the cut is computed at ``z``
+            itself.
+        basis: The basis to start from. If None, the solve starts from the session's last basis.
 
     Raises:
         SolverError: The solver failed, or its multipliers do not prove a cut.
@@ -142,12 +143,12 @@ def solve_block(
 
 
 def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
-    """Return the feasibility cut that a dual ray of the block proves at ``z``, or None if it proves none.
+    """Return the feasibility cut proved by a dual ray of the block at ``z``, or None if the ray proves no cut.
 
     Args:
         piece: The block's rows and columns.
-        ray: A dual ray as an array of shape (m_l,), that is, multipliers of the block's rows that prove the block
-            infeasible at ``z``, or None if there is none. Solvers differ in the sign of rays, so both signs are tried.
+        ray: (m_l,) A dual ray, that is, multipliers of the block's rows that prove the block infeasible at ``z``. None
+            if there is no ray. Solvers differ in the sign of rays, so both signs are tried.
         z: The values of the complicating columns, as an array of shape (|Y|,).
     """
     if ray is None:

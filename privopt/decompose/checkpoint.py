@@ -126,7 +126,7 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
 
 
 def _restore_state(split: Split, parts: dict[str, Any]) -> State:
-    """Restore the state stored in a checkpoint, with the bounds that the stored point and multipliers prove.
+    """Restore the state stored in a checkpoint, with the bounds proved by the stored point and multipliers.
 
     Args:
         split: The problem that the checkpoint was written for.

@@ -23,7 +23,7 @@ MULTIPLIER_TOLERANCE = 1e-12
 """The largest absolute value of a multiplier at which its row counts as inactive."""
 
 IMPLIED_TOLERANCE = 1e-6
-"""The largest amount by which a valid row may be stricter than the row that its proof implies.
+"""The largest amount by which a valid row may be stricter than the row implied by its proof.
 
 It is relative to 1 plus the size of the right-hand side, and allows for rounding errors in both rows.
 """
@@ -39,8 +39,8 @@ class ValidRows:
     Attributes:
         matrix: The coefficients of the valid rows, a CSR matrix of shape (rows, |Y|).
         upper: (rows,) The right-hand sides of the valid rows.
-        proof: A CSR matrix of shape (rows, m), where m is the number of rows of the form. Row i contains multipliers
-            with which the form's rows combine to the negative of valid row i. Multipliers have the signs for
+        proof: A CSR matrix of shape (rows, m), where m is the number of rows of the form. Row i contains the
+            multipliers that combine the form's rows into the negative of valid row i. Multipliers have the signs for
             minimisation, so those of ``<=`` rows are at most 0. Bounds are computed from these multipliers and do not
             rely on the caller's claim that the rows are valid.
     """
@@ -55,7 +55,7 @@ class ValidRows:
 
 @frozen(eq=False, kw_only=True)
 class _Row:
-    """A row that was appended to the master problem, either a cut or a valid row with its proof.
+    """A row appended to the master problem: either a cut, or a valid row with its proof.
 
     Attributes:
         cut: The cut. None for a valid row.
@@ -102,7 +102,7 @@ class MasterAnswer:
 
 
 def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
-    """Return the lower bound that multipliers prove, and the multipliers used for the proof.
+    """Return the lower bound proved by multipliers, and the multipliers used in the proof.
 
     The bound excludes the objective's constant c0, and is -inf if nothing is proved. Privacy rows z_i <= exp(L) z_j
     whose exponent L is beyond the solver's range are tightened before a solve. Their multipliers are therefore inexact
@@ -166,7 +166,7 @@ class Master:
         rows: The appended rows, in the solver's order.
         idle: For each appended row, the number of solves since its multiplier was last nonzero.
         basis: The basis of the last optimum. None before the first one.
-        box: The largest absolute value allowed for complicating columns, which is infinite at first.
+        box: The largest absolute value allowed for complicating columns. Infinite at first.
         blocks: The number of blocks.
         _has_cut: (blocks,) Whether each block has an optimality cut.
         _engine: The solver session. Its model has the columns z, followed by w. The appended rows follow the rows over
@@ -305,7 +305,7 @@ class Master:
         return (scales @ sparse.hstack([slopes, negated_w])).tocsr()
 
     def solve(self) -> MasterAnswer:
-        """Minimise the master, and return its optimal point and the lower bound that its multipliers prove."""
+        """Minimise the master, and return its optimal point and the lower bound proved by its multipliers."""
         answer = self._engine.solve(basis=self.basis)
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             return MasterAnswer(outcome=answer.outcome, seconds=answer.seconds)

@@ -18,7 +18,7 @@ FEASIBILITY_TOLERANCE: Final = 1e-6
 
 @frozen(kw_only=True, eq=False)
 class Start:
-    """A point and multipliers that a run uses at its start, or that a hook supplies during the rounds.
+    """A point and multipliers, given at the start of a run or supplied by a hook during the rounds.
 
     Attributes:
         x: A feasible point of the whole form, as an array of shape (n,), or None.

@@ -1,4 +1,4 @@
-"""Split a compiled model into complicating columns and blocks, and compute the cuts that multipliers prove.
+"""Split a compiled model into complicating columns and blocks, and compute the cuts proved by multipliers.
 
 Once the complicating columns ``z`` are fixed, the blocks are independent linear programs. By weak duality, any
 multipliers of a block's rows give a cut over ``z``. The model has m rows and n columns, |Y| of which are complicating.
@@ -34,8 +34,9 @@ A cut with a coefficient above the first limit is scaled down to it, so that HiG
 coefficient above the second limit is not used."""
 
 REDUCED_COST_TOLERANCE = 1e-9
-"""The largest absolute value at which a reduced cost counts as a rounding error if its column lacks the bound that it
-needs."""
+"""The largest absolute value at which a reduced cost counts as a rounding error if its column lacks the bound needed.
+
+It is relative to the largest absolute value of a multiplier, if that is above 1."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -131,8 +132,8 @@ class Cut:
 def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardForm, Ints]:
     """Restrict a form to some of its rows and columns.
 
-    A privacy row ``z_i <= exp(L) z_j``, whose exponent L is stored separately, keeps its exponent if both its columns
-    remain. Otherwise it becomes a plain row.
+    The exponent L of a privacy row ``z_i <= exp(L) z_j`` is stored separately. The row keeps its exponent if both of
+    its columns remain. Otherwise, it becomes a plain row.
 
     Args:
         form: The form to restrict.
@@ -292,7 +293,7 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
 
 
 def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | None:
-    """Return the cut that multipliers of a block's rows prove by weak duality, or None if they prove no usable cut.
+    """Return the cut proved by weak duality from multipliers of a block's rows, or None if there is no usable cut.
 
     A cut is a lower bound on the block's cost that is linear in the complicating columns. Any multipliers, even inexact
     ones, give a valid cut, because the bounds of the block's columns compensate for nonzero reduced costs. Multipliers
@@ -386,7 +387,7 @@ def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
 
     Args:
         cuts: The cuts, of which only ``places`` and ``slope`` are used.
-        width: The number of columns of the matrix, which is the number of complicating columns.
+        width: The number of columns in the matrix, i.e. the number of complicating columns.
     """
     lengths = [len(cut.places) for cut in cuts]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -26,11 +26,9 @@ class State:
     Attributes:
         lower: The proved lower bound on the optimum.
         upper: The cost of the best point.
-        x: The best point, as an array of shape (n,), or None before the first one.
-        duals: The multipliers of the form's rows that prove the lower bound, as an array of shape (m,), or None before
-            the first bound.
-        centre: The values of the complicating columns in a feasible point, as an array of shape (|Y|,), or None before
-            the first such point.
+        x: (n,) The best point. None before the first one.
+        duals: (m,) The multipliers of the form's rows that prove the lower bound. None before the first bound.
+        centre: (|Y|,) The values of the complicating columns in a feasible point. None before the first such point.
         share: The position of the query (the point at which the blocks are solved) on the line from the centre to the
             master's point, from 0 at the centre to 1 at the master's point.
         rounds: The number of rounds so far.
@@ -38,9 +36,8 @@ class State:
         trajectory: A tuple (seconds, lower, upper) for each time the progress was logged, in the user's units.
         seconds: The time spent before the run was resumed, in seconds, or 0 for a run that was not resumed.
         master_times: The time spent in the master in each round, in seconds.
-        block_times: The time spent in each block over all rounds in seconds, as an array of shape (blocks,).
-        first_feasible: The first round in which each block was feasible, as an array of shape (blocks,), or 0 if there
-            was no such round.
+        block_times: (blocks,) The time spent in each block over all rounds, in seconds.
+        first_feasible: (blocks,) The first round in which each block was feasible, or 0 if there was no such round.
         cuts: The number of cuts added so far.
         dropped: The number of idle rows dropped from the master so far.
     """

@@ -1,7 +1,7 @@
 """The modelling language, in which models are written as sympy formulas and compiled to arrays.
 
-Names are imported on first use. This way, solver processes, which need only compiled forms and row scaling, do not load
-sympy.
+Names are imported on first use. This keeps sympy out of solver processes, which need only compiled forms and row
+scaling.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
 
 
 def _depends_on_bounds(family: Family | Block) -> bool:
-    """Return whether a family's rows depend on variable bounds, as those of implications and privacy families do."""
+    """Return whether a family's rows depend on variable bounds. Those of implications and privacy families do."""
     return isinstance(family, Family) and (family.kind == "indicator" or privacy_terms(family) is not None)
 
 
@@ -237,7 +237,7 @@ def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coe
 
 
 def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
-    """Return the positions, within their index sets, of the index values that belong to each row of a family.
+    """Return the index values of each row of a family, as positions in their index sets.
 
     There is one row for each tuple of index values. Indices that are restricted by ``where`` take the values in the
     given tuples, and all other indices run over their whole sets.

@@ -34,11 +34,11 @@ WIDE_ROW_ADVICE = (
     "variables allow; or declare a privacy row with its exponent (exp, log_ratio)"
 )
 EXPONENT_ROUNDING = 2.0**-50
-"""The factor by which 4 + |L| is multiplied to get the amount by which a privacy row's exponent L is lowered.
+"""The factor that determines how much a privacy row's exponent L is lowered: by (4 + |L|) times this factor.
 
 It is eight times the unit roundoff (2**-53)."""
 MIP_COST = 2.0**13
-"""The absolute value to which an integer program's largest cost is scaled up if it is smaller.
+"""The absolute value to which the largest cost of an integer program is scaled up, if it is smaller than this value.
 
 Searches over integers stop at an absolute difference of about 1e-6 (see ``_cost_scale``)."""
 
@@ -67,7 +67,7 @@ class TightenedRows:
 
     Attributes:
         rows: The number of tightened rows.
-        log_cap: The largest exponent that the solver can work with, to which larger exponents were reduced.
+        log_cap: The largest exponent that the solver can work with. Larger exponents were reduced to this one.
         largest_log: The largest absolute value of an exponent among the tightened rows.
         families: The names of the families with tightened rows.
         cost: An upper bound on the loss in the objective due to tightening, in the objective's units. None before a
@@ -267,7 +267,7 @@ def _privacy_coefficients(log_ratio: Floats, bearing: CoefficientRange) -> tuple
 
 
 def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
-    """Return a matrix in which the privacy rows have the coefficients that were computed from their exponents.
+    """Return a matrix in which the privacy rows have coefficients computed from their exponents.
 
     Args:
         matrix: The CSR matrix (m, n), in which all other rows are already scaled.
@@ -378,7 +378,7 @@ def _drop_harmless_entries(
 
 
 def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) -> float | None:
-    """Return an upper bound on the loss in the objective due to tightening, or None if the multipliers prove none.
+    """Return an upper bound on the loss in the objective due to tightening, or None if the multipliers prove no bound.
 
     The result is the difference between the objective and a dual bound on the optimum of the untightened problem. Two
     sets of multipliers are tried, and the better bound is used. In one set, the multipliers of the tightened rows are

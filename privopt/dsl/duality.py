@@ -18,7 +18,7 @@ from privopt.dsl.form import StandardForm
 def weak_duality(
     form: StandardForm, cost: Floats, duals: Floats, lower: Floats, upper: Floats, *, slack: float = 0.0
 ) -> tuple[float, Floats]:
-    """Compute the lower bound on a form's cost that the given row multipliers prove by weak duality.
+    """Compute a lower bound on a form's cost by weak duality, using the given row multipliers.
 
     The reduced costs ``cost - A'y`` of the multipliers y need not be 0. Each is multiplied by one of its column's
     bounds, and the products are added to the lower bound. Multipliers of the wrong sign are treated as 0.
@@ -64,7 +64,7 @@ def _drop_wrong_signs(form: StandardForm, duals: Floats) -> Floats:
 
 
 def dual_bound(form: StandardForm, duals: Floats) -> float:
-    """Return the bound on a form's optimum that the given row multipliers prove, which is infinite if they prove none.
+    """Return the bound on a form's optimum proved by the given row multipliers, or an infinite one if they prove none.
 
     It is a lower bound for a minimisation and an upper bound for a maximisation. If a column has no upper bound, one is
     derived, if possible, from a row with non-negative entries, such as "each record's probabilities sum to 1".
@@ -84,7 +84,7 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
 
 
 def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, tolerance: float) -> float:
-    """Return the bound on a linear program's optimum that a solver's multipliers prove, apart from rounding errors.
+    """Return the bound on a linear program's optimum proved by a solver's multipliers, apart from rounding errors.
 
     Unlike :func:`dual_bound`, this function allows columns without a bound to have small reduced costs, within rounding
     and the solver's tolerance. It assumes that such a column x satisfies ``abs(x) <= 10 * max(1, abs(v))``, where v is
@@ -135,8 +135,8 @@ ULP: Final = 2.0**-52
 MAX_LOG_RATIO: Final = 700.0
 """The largest exponent L of a privacy row ``z_i <= exp(L) z_j`` that the matrix can represent.
 
-If the exponent is larger, the matrix contains exp of this value instead, which is a smaller factor, because exp
-overflows above 709.8. ``FamilyBlock.log_ratio`` contains the original L."""
+For larger exponents, the matrix contains exp of this value instead, a smaller factor, because exp overflows above
+709.8. ``FamilyBlock.log_ratio`` contains the original L."""
 
 
 def rigorous_bound(form: StandardForm, duals: Floats) -> float:

@@ -1,4 +1,4 @@
-"""Model absolute values, maxima and minima of linear expressions with variables and linear rows.
+"""Use variables and linear rows to model absolute values, maxima and minima of linear expressions.
 
 Each such function is represented by a variable. ``abs(e)`` and ``maximum(...)`` are convex, because they are the
 maximum of several linear expressions, which are called their lines. Rows keep the variable above each line, and it

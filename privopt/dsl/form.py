@@ -1,6 +1,6 @@
 """The standard form of a compiled model, which consists of arrays and of the names and labels from its formulas.
 
-Solvers receive this form, also in other processes. Results are reported under the form's names.
+Solvers receive this form, even if they run in other processes. Results are reported under the form's names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from privopt.errors import ModelError
 __all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock", "round_integer_bounds"]
 
 BOUND_ROUNDING = 1e-9
-"""The distance from an integer up to which an integer column's bound is rounded to that integer.
+"""The largest distance between an integer column's bound and an integer at which the bound is rounded to that integer.
 
 For bounds above 1, the distance is relative to the bound, but at most 1e-6."""
 
@@ -75,9 +75,8 @@ class FamilyBlock:
         positions: For each index, the positions (from 0) of its values in its set, one for each row. Each array has
             shape (stop - start,).
         kind: The kind of rows: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
-        log_ratio: For privacy rows, the exponent of each row (such as eps d), shape (stop - start,). The matrix
-            contains exponentials, for which large exponents are capped, whereas this array contains the original
-            exponents.
+        log_ratio: For privacy rows, the exponent of each row (such as eps d), shape (stop - start,). This array
+            contains the original exponents, whereas the exponentials in the matrix are of capped exponents.
         left, right: For privacy rows, the column indices of z_i and z_j, shape (stop - start,).
     """
 
@@ -230,7 +229,7 @@ class StandardForm:
     The objective is ``c x + c0 + x' Q x / 2``, and the constraints are ``row_lower <= A x <= row_upper`` and
     ``col_lower <= x <= col_upper``.
 
-    All arrays are read-only. Forms can be pickled, and thus sent to a solver in another process.
+    All arrays are read-only. Forms can be pickled, so that they can be sent to a solver in another process.
 
     Attributes:
         c: The coefficients of the objective, shape (n,). They are not negated for a maximisation.
@@ -329,16 +328,19 @@ class StandardForm:
             )
 
     def objective_at(self, point: Floats) -> float:
-        """Return the objective value at a point, shape (n,)."""
+        """Return the objective value at a point, given as an array of shape (n,)."""
         value = sum_products(self.c, point) + self.c0
         return value if self.Q is None else value + 0.5 * sum_products(point, self.Q @ point)
 
     def linearised_at(self, point: Floats) -> StandardForm:
-        """Return a copy of this form whose objective is the tangent to this form's objective at a point of shape (n,).
+        """Return a copy of this form in which the objective is replaced by its tangent at a point.
 
         The tangent is linear, and lies below a convex objective or above a concave one. A lower bound on the minimum of
         the returned form, or an upper bound on its maximum, is therefore valid for this form too. A form with a linear
         objective is returned unchanged.
+
+        Args:
+            point: (n,) The point at which the tangent touches the objective.
         """
         if self.Q is None:
             return self

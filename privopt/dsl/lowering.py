@@ -251,7 +251,7 @@ def build_family(
 ) -> Family:
     """Create a family of rows from the arguments of ``Model.require``.
 
-    First checks that the relation is linear and that its operator, indices and index tuples are valid.
+    This first checks that the relation is linear and that its operator, indices and index tuples are valid.
 
     Args:
         name: The family's name.
@@ -348,7 +348,7 @@ def _replace_functions(
 
 
 def line_families(epigraph: Epigraph) -> list[Family]:
-    """Return one family of rows for each line of an epigraph, the representation of a piecewise-linear function.
+    """Return one family of rows for each line of an epigraph, which represents a piecewise-linear function.
 
     The rows keep the epigraph's variable on or above the line if the function is convex, and on or below it if the
     function is concave.

@@ -202,7 +202,7 @@ class Model:
                 )
 
     def param(self, name: str, source: ArrayLike | Source, *sets: IndexSet) -> Param:
-        """Add a parameter: known numbers, under a name, for use in formulas.
+        """Add a parameter: one or more known numbers with a name, for use in formulas.
 
         Args:
             name: The name under which the parameter is printed.
@@ -230,7 +230,8 @@ class Model:
         A quadratic objective must be convex, which :meth:`compile` checks, and needs a solver such as HiGHS.
 
         Raises:
-            ModelError: The model already has an objective, or the expression cannot be one; the message says why.
+            ModelError: The model already has an objective, or the expression is not a valid objective. The message says
+                why.
         """
         self._set_objective(expression, "min", replace)
 
@@ -370,7 +371,8 @@ class Model:
                 one axis for each index in ``forall`` followed by an axis of length B.
             values: The function's values at the breakpoints. The first and last pieces extend beyond the breakpoints.
             forall: The term's indices. There is one function for each tuple of their values.
-            where: The index tuples to create rows for: positions, shape (P, m), tuples of labels, or None for all.
+            where: The index tuples to create rows for, as positions of shape (P, m) or as tuples of labels, or None for
+                all.
 
         Returns:
             The variable over the sets of ``forall``, for use in formulas such as ``total(w[i] * t[i], over=i)``.
@@ -484,7 +486,7 @@ class Model:
         return form
 
     def _check_function_names(self, epigraphs: Iterable[Epigraph]) -> None:
-        """Raise an error if a name that absolute values, minima and maxima need is already taken."""
+        """Raise an error if a name needed for absolute values, minima or maxima is already taken."""
         taken = set(self._names)
         for epigraph in epigraphs:
             names = {epigraph.variable.name, *epigraph.line_names}

@@ -53,10 +53,10 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
     mistake for a keyword or a number get the prefix ``row_`` or ``column_``.
 
     The factors in privacy rows are rounded down, so that no privacy row is looser in the file than in the model, and
-    bounds of integer columns are rounded inwards to integers. The resulting numbers are written at full precision. An
-    MPS file contains, in place of the upper bound of a row with two different bounds, their difference, which is
-    rounded to a double. Semicontinuous columns are written as continuous ones with binaries, because solvers disagree
-    on how to represent them in files.
+    bounds of integer columns are rounded inwards to integers. The resulting numbers are written at full precision. If a
+    row has two different bounds, an MPS file contains the difference between them, rounded to a double, instead of the
+    upper bound. Semicontinuous columns are written as continuous ones with binaries, because solvers disagree on how to
+    represent them in files.
 
     Args:
         form: The compiled model.

@@ -113,11 +113,11 @@ class Ranging:
     Each range assumes that no other number changes.
 
     Attributes:
-        costs: The range of each column's cost, shape (n,), within which the optimal point stays the same.
-        sides: The range of the bound at which each row is active, shape (m,), within which the multipliers stay the
-            same.
-        is_tight: Mask of the rows that are active at a bound, shape (m,). The ranges of other rows are meaningless.
-        is_at_upper: Mask of the rows that are active at their upper bound, shape (m,).
+        costs: (n,) The range of each column's cost within which the optimal point stays the same.
+        sides: (m,) For each row, the range of the bound at which the row is active. Within this range, the multipliers
+            stay the same.
+        is_tight: (m,) A mask of the rows that are active at a bound. The ranges of other rows are meaningless.
+        is_at_upper: (m,) A mask of the rows that are active at their upper bound.
     """
 
     costs: Ranges

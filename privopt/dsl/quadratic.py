@@ -25,7 +25,7 @@ from privopt.errors import ModelError
 MAX_BLOCK = 2000
 """The largest number of variables in a block whose convexity is checked by computing eigenvalues."""
 CURVATURE_ROUNDING = 1e-10
-"""How far below 0 rounding may move an eigenvalue, as a fraction of the largest eigenvalue of the same block."""
+"""How far rounding may push an eigenvalue below 0, as a fraction of the largest eigenvalue of the same block."""
 
 
 @frozen(eq=False)

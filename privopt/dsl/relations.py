@@ -31,7 +31,7 @@ def refuse_as_condition(relation: object) -> NoReturn:
 
 
 def refuse_copy(name: str) -> NoReturn:
-    """Raise the error for copying or pickling a model or part of one, which the message calls ``name``."""
+    """Raise the error for copying or pickling a model or part of one, called ``name`` in the message."""
     raise MisuseError(
         f"{name} cannot be copied or pickled, because formulas know variables by identity; build the model again, or "
         "pickle the arrays of Model.compile()"

@@ -115,8 +115,9 @@ class IndexSet:
 
         Args:
             values: An integer array of positions, or a sequence of labels. The positions in an array are only checked
-                against the size of the set. In a sequence, an integer that equals no label is interpreted as a position
-                if no label of the set is an integer. Booleans in a sequence are always interpreted as labels.
+                against the size of the set. In a sequence, an integer that doesn't match a label is treated as a
+                position, but only if none of the set's labels are integers. Booleans in a sequence are always treated
+                as labels.
 
         Raises:
             ModelError: A value is neither a label nor a position in the set.
@@ -142,12 +143,12 @@ class IndexSet:
         """Return the position of one element.
 
         Args:
-            value: A label. If the set has no integer labels, an integer that equals no label is interpreted as a
-                position, which the caller checks.
+            value: A label. If the set has no integer labels, an integer that doesn't match a label is treated as a
+                position, and the caller must check that the position exists.
             has_integers: Whether the set has integer labels.
 
         Raises:
-            ModelError: The value is neither an element nor interpreted as a position.
+            ModelError: The value is not an element and cannot be treated as a position.
         """
         if not has_integers and _is_integer(value) and value not in self:
             return int(value)

@@ -125,7 +125,7 @@ def _latex_variable(variable: Variable) -> str:
 
 
 def _latex_lines(model: PrintableModel) -> list[tuple[str, str, str]]:
-    """Return a (name, formula, quantifier) triple for the objective, then each family of rows, then each variable.
+    """Return (name, formula, quantifier) triples for the objective, all families of rows and all variables, in order.
 
     The formulas and quantifiers are in LaTeX.
     """

@@ -28,7 +28,7 @@ else:  # loaded late
     DataFrame = Any
 
 EXPLAIN_SECONDS = 20.0
-"""The maximum time to spend on explaining why a model is infeasible, in seconds."""
+"""The maximum time, in seconds, to spend on explaining why a model is infeasible."""
 
 
 class SolveOptions(TypedDict, total=False):
@@ -57,7 +57,7 @@ class BackendOptions(SolveOptions, total=False):
     """The options of ``Backend.solve``.
 
     Attributes:
-        start: A point from which to start a search over integers, shape (n,), with NaN for missing values.
+        start: (n,) A point from which to start a search over integers, with NaN for missing values.
     """
 
     start: Floats | None
@@ -198,11 +198,11 @@ class Solution:
         return _select_rows(block, self._slacks(block), labels)
 
     def _activities(self, block: FamilyBlock) -> Floats:
-        """Return the activity ``A x`` of each of a family's rows, shape (rows,)."""
+        """Return the activity ``A x`` of each row in a family, shape (rows,)."""
         return np.asarray(self.form.A[block.start : block.stop] @ self.x)
 
     def _slacks(self, block: FamilyBlock) -> Floats:
-        """Return the distance from the value of each of a family's rows to the row's nearest bound, shape (rows,)."""
+        """Return the slack of each row in a family (the distance to its nearest bound), shape (rows,)."""
         activities, rows = self._activities(block), slice(block.start, block.stop)
         return np.asarray(np.minimum(activities - self.form.row_lower[rows], self.form.row_upper[rows] - activities))
 
@@ -328,8 +328,8 @@ def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] 
 def _labels_at(index_set: IndexSet, places: Ints) -> list[Any]:
     """Return the labels at the given positions in a set.
 
-    The labels are converted to strings unless all of them have the same type, and it is ``str``, ``int``, ``float``,
-    ``date`` or a subclass of one of these.
+    The labels are converted to strings unless all of them have the same type and that type is ``str``, ``int``,
+    ``float``, ``date`` or a subclass of one of these.
     """
     labels = [index_set.labels[place] for place in places.tolist()]
     is_simple = len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | date)
@@ -444,7 +444,7 @@ def complete_extremum(
 
     Users cannot supply these values, because the model itself adds the columns for these functions. A column is set to
     the largest value of its lines, or to the smallest value if the function is concave. It stays NaN if the starting
-    point has no value for a column that one of the lines needs.
+    point has no value for a column needed by one of the lines.
 
     Args:
         form: The compiled model.

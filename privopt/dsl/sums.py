@@ -25,7 +25,7 @@ _LATEX_ESCAPES = {letter: f"\\{letter}" for letter in "_&%$#{}"} | {
 
 
 def latex_text(text: str) -> str:
-    r"""Return the LaTeX code for a string in upright letters.
+    r"""Return LaTeX code that sets a string in upright letters.
 
     >>> print(latex_text("a_b"))
     \mathrm{a\_b}

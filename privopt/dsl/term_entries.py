@@ -122,7 +122,7 @@ def term_columns(term: Term, places: Places, size: int, where: str) -> Ints:
     """Return the column index of a term's variable for each index tuple, shape (size,).
 
     Args:
-        term: The term, which has a variable.
+        term: The term, which must contain a variable.
         places: For each index, the positions of its values, shape (size,).
         size: The number of index tuples.
         where: The part of the model to name in error messages: a family of rows or "objective".

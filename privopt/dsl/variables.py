@@ -23,8 +23,8 @@ class Variable(Indexable):
     Attributes:
         sets: The sets that the indices run over. A scalar has no sets, and is used in formulas without indices.
         start: The index of the variable's first column in the model.
-        owner: The model that the variable belongs to. Other models reject it, because its column indices would refer to
-            their own variables.
+        owner: The model that the variable belongs to. Other models reject the variable, because its column indices
+            would refer to their own variables.
     """
 
     __slots__ = ("_kind", "_lower", "_upper", "owner", "start")

@@ -35,12 +35,12 @@ class TripColumns:
 
 @frozen(kw_only=True, eq=False)
 class TripCounts:
-    """The number of trips for each pair of outputs that were reported for a trip's start and end.
+    """The number of trips for each pair of outputs reported for a start and an end.
 
     Attributes:
         channel: The release's channel.
-        counts: The number of trips for each pair of outputs, as a sparse array of shape (K, K) for K outputs. Rows are
-            the outputs reported for starts, and columns are those reported for ends.
+        counts: (K, K) The number of trips for each pair of the K outputs, as a sparse array. Rows are the outputs
+            reported for starts, and columns are those reported for ends.
         skipped: The number of rows with a missing report.
         repeated: The number of trips that were omitted because their subject already had a counted trip.
     """

@@ -238,8 +238,8 @@ def estimate_of(
         gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
         intervals: "finite-sample" (valid for any number of reports), "asymptotic" (valid for many reports) or "smooth"
             (valid for many reports if shares are smooth over the map).
-        resolution: The resolution of smooth shares, in the unit of distance. If 0, shares are not smooth. If None, the
-            resolution is chosen automatically.
+        resolution: The resolution of smooth shares, in the same units as distances. If 0, shares are not smooth. If
+            None, the resolution is chosen automatically.
     """
     ids = list(channel_of(opened).inputs)
     return _estimate_opened(

@@ -27,9 +27,9 @@ from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
 MOST_WORK: Final = 20_000_000
-"""The largest product of channel size and number of intervals for which linear programs are solved."""
+"""The largest product of the channel's size and the number of intervals for which linear programs are solved."""
 MIN_SHARE: Final = 1e-8
-"""The fraction of a channel column's largest entry below which entries are omitted from a program.
+"""The smallest entry to include in a program, as a fraction of the largest entry in the same channel column.
 
 The solver would drop entries this small itself.
 """
@@ -51,15 +51,15 @@ def finite_sample(
     """Bound linear functionals over all shares that are consistent with bounds on the outputs' probabilities.
 
     Args:
-        columns: Array of shape (N, K), the probability of each output given each record.
-        low, high: Arrays of shape (K,), the lower and upper bounds on the outputs' probabilities.
-        functionals: Sparse matrix of shape (G, N) with entries in [0, 1]. For each row h, the product h . pi with the
-            shares pi is bounded. If the row has a 1 at each of a group's records, h . pi is the group's share.
+        columns: (N, K) The probability of each output given each record.
+        low, high: (K,) The lower and upper bounds on the outputs' probabilities.
+        functionals: (G, N) A sparse matrix with entries in [0, 1]. For each row h, the product h . pi with the shares
+            pi is bounded. If the row has a 1 at each of a group's records, h . pi is the group's share.
         progress: A function to call with the number of the current program, or None.
 
     Returns:
-        The lower and upper bounds, two arrays of shape (G,) with entries in [0, 1], or None if no shares are consistent
-        with the bounds on the outputs' probabilities.
+        The lower and upper bounds, each of shape (G,) with entries in [0, 1], or None if no shares are consistent with
+        the bounds on the outputs' probabilities.
     """
     program_bounds = _solve_programs(columns, low, high, functionals, progress)
     if program_bounds is None:
@@ -81,15 +81,14 @@ def _solve_programs(
     """Solve two linear programs for each interval, starting each from the basis of the previous one.
 
     Args:
-        columns: Array of shape (N, K), the probability of each output given each record.
-        low, high: Arrays of shape (K,), the lower and upper bounds on the outputs' probabilities.
-        functionals: Sparse matrix of shape (G, N) with entries in [0, 1]. For each row h, an interval for h . pi is
-            computed.
+        columns: (N, K) The probability of each output given each record.
+        low, high: (K,) The lower and upper bounds on the outputs' probabilities.
+        functionals: (G, N) A sparse matrix with entries in [0, 1]. For each row h, an interval for h . pi is computed.
         progress: A function to call with the number of the current program, or None.
 
     Returns:
-        The lower and upper bounds that the dual multipliers prove, two arrays of shape (G,), or None if the programs
-        are infeasible.
+        The lower and upper bounds proved by the dual multipliers, each of shape (G,), or None if the programs are
+        infeasible.
 
     Raises:
         SolverError: A program ended without multipliers.
@@ -140,10 +139,10 @@ def _lower_bounds(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floa
     rounding error.
 
     Args:
-        columns: Array of shape (N, K), the probability of each output given each record.
-        low, high: Arrays of shape (K,), the lower and upper bounds on the outputs' probabilities.
-        h: Array of shape (G, N), whose rows are the functionals.
-        y: Array of shape (K, G), the dual multipliers of the outputs for each functional.
+        columns: (N, K) The probability of each output given each record.
+        low, high: (K,) The lower and upper bounds on the outputs' probabilities.
+        h: (G, N) The functionals, one per row.
+        y: (K, G) The dual multipliers of the outputs for each functional.
     """
     bounds: Floats = low @ np.maximum(y, 0.0) + high @ np.minimum(y, 0.0) + (h.T - columns @ y).min(axis=0)
     # All entries are in [0, 1], so a sum of K products with y errs by at most about K 2^-53 times the sum of |y|. There

@@ -19,15 +19,15 @@ from privopt.estimate.smooth_shares import FINER, Rows, make_bumps
 
 @frozen(kw_only=True, eq=False)
 class Bumps:
-    """A set of M bumps, which are smooth distributions over the records, at one resolution.
+    """A set of M bumps at one resolution. Bumps are smooth distributions over the records.
 
     See :func:`.smooth_shares.make_bumps`. The records themselves are not stored, only the probabilities of cells and
     groups.
 
     Attributes:
-        columns: Array of shape (M, L), the probability of each cell given each bump. A cell is a set of similar outputs
+        columns: (M, L) The probability of each cell given each bump. A cell is a set of similar outputs
             (:func:`.flow_fit.merge_outputs`).
-        groups: Array of shape (M, G), the fraction of each bump that lies on each group's records.
+        groups: (M, G) The fraction of each bump that lies on each group's records.
     """
 
     columns: Floats
@@ -37,7 +37,7 @@ class Bumps:
         """Return the most likely weights of the bumps, shape (M,).
 
         Args:
-            counts: The number of times that each cell was reported, shape (L,).
+            counts: (L,) The number of times that each cell was reported.
             gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
         """
         is_counted = counts > 0
@@ -49,7 +49,9 @@ class Bumps:
     def find_links(self, counts: Floats, *, extremes: bool = False) -> list[Floats]:
         """Return initial weights for a fit to trip counts, as described in :func:`.flow_links.find_links`.
 
-        ``counts``, shape (L, L), contains the number of trips for each pair of cells.
+        Args:
+            counts: (L, L) The number of trips for each pair of cells.
+            extremes: Whether to return the extreme mixtures as well.
         """
         starts, ends = (self.fit_weights(counts.sum(axis=axis), REPLICATE_GAP) for axis in (1, 0))
         return find_links(self.columns, counts, starts, ends, extremes=extremes)
@@ -57,7 +59,8 @@ class Bumps:
     def choose_rounds(self, counts: Floats) -> int:
         """Return the number of rounds after which a fit best predicts held-out trips (see :func:`.choose_rounds`).
 
-        ``counts``, shape (L, L), contains the number of trips for each pair of cells.
+        Args:
+            counts: (L, L) The number of trips for each pair of cells.
         """
         # A fixed seed, so that the same reports give the same flows.
         rng = np.random.default_rng([SEED, 0])
@@ -67,8 +70,8 @@ class Bumps:
         """Fit flows to trip counts with :func:`.fit_flows`.
 
         Args:
-            counts: Array of shape (L, L), the number of trips for each pair of cells.
-            weights: Array of shape (M, M), the initial weights of pairs of bumps.
+            counts: (L, L) The number of trips for each pair of cells.
+            weights: (M, M) The initial weights of pairs of bumps.
             gap: The fit stops once its log-likelihood per trip is proved to be within this distance of the maximum.
             rounds: The maximum number of rounds.
         """
@@ -81,8 +84,8 @@ class BumpMaker:
     All bumps are for the same channel and the same groups.
 
     Attributes:
-        cells: Array of shape (K,), the index of each output's cell. Similar outputs share a cell.
-        _columns: Array of shape (N, L), the probability of each cell given each record.
+        cells: (K,) The index of each output's cell. Similar outputs share a cell.
+        _columns: (N, L) The probability of each cell given each record.
         _functionals, _rows: The constructor's arguments ``functionals`` and ``rows``.
         _records: The number of records N.
     """
@@ -91,10 +94,10 @@ class BumpMaker:
         """Merge the channel's outputs into cells, which are sets of similar outputs.
 
         Args:
-            columns: Array of shape (N, K), the probability of each output given each record.
-            functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
-            rows: A function that takes the indices of B records and returns their distances to all records, an array of
-                shape (B, N), or None if there are no distances.
+            columns: (N, K) The probability of each output given each record.
+            functionals: (G, N) A sparse matrix with a 1 where a record belongs to a group.
+            rows: A function that takes the indices of B records and returns an array of shape (B, N) with their
+                distances to all records. None if there are no distances.
         """
         self._functionals, self._rows, self._records = functionals, rows, len(columns)
         self.cells = merge_outputs(columns)

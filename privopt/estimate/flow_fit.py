@@ -62,7 +62,7 @@ MIN_WEIGHT: Final = 1e-200
 """The smallest weight of a pair of bumps. A weight of 0 would remain 0 in all later rounds."""
 
 MAX_SCALINGS: Final = 10_000
-"""The maximum number of times to scale rows and columns. If their sums still differ then, an error is raised."""
+"""The maximum number of times to scale rows and columns. If their sums still differ after that, an error is raised."""
 
 SUM_TOLERANCE: Final = 1e-10
 """The largest allowed difference between the flows' row and column sums and the estimates of starts and ends."""
@@ -75,10 +75,10 @@ class FlowFit:
     Bumps are smooth distributions over records, and cells are sets of similar outputs.
 
     Attributes:
-        weights: Array of shape (M, M), the weights of pairs of bumps, which sum to 1.
-        cell_probabilities: Array of shape (L, L), the probability of each pair of cells.
-        flows: Array of shape (G, G), the share of trips from each group (row) to each group (column), before the flows
-            are scaled to the estimated shares of starts and ends.
+        weights: (M, M) The weights of pairs of bumps, which sum to 1.
+        cell_probabilities: (L, L) The probability of each pair of cells.
+        flows: (G, G) The share of trips from each group (row) to each group (column), before the flows are scaled to
+            the estimated shares of starts and ends.
         gap: A proved bound on how far the log-likelihood of the cells is below its maximum, per trip.
     """
 
@@ -92,8 +92,8 @@ def log_likelihood_of(counts: Floats, expected: Floats) -> float:
     """Return the log-likelihood of the counts of cell pairs, given the probabilities of these pairs.
 
     Args:
-        counts: Array of shape (L, L), the number of trips for each pair of reported cells.
-        expected: Array of shape (L, L), the probability of each pair.
+        counts: (L, L) The number of trips for each pair of reported cells.
+        expected: (L, L) The probability of each pair.
     """
     is_counted = counts > 0
     with np.errstate(divide="ignore"):  # a pair that cannot occur makes the result minus infinity
@@ -105,8 +105,8 @@ class FlowRound:
     """The state of a fit after a round of expectation maximisation, for M bumps and L cells of outputs.
 
     Attributes:
-        weights: Array of shape (M, M), the weights of pairs of bumps, which sum to 1.
-        expected: Array of shape (L, L), the probability of each pair of cells under these weights.
+        weights: (M, M) The weights of pairs of bumps, which sum to 1.
+        expected: (L, L) The probability of each pair of cells under these weights.
         log_likelihood: The log-likelihood of all trips.
     """
 
@@ -156,7 +156,7 @@ def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
     of the secret given each output, with a uniform prior.
 
     Args:
-        columns: Array of shape (N, K), the probability of each output given each record or bump.
+        columns: (N, K) The probability of each output given each record or bump.
         max_cells: The maximum number of cells.
     """
     totals = columns.sum(axis=0)
@@ -181,8 +181,8 @@ def merge_columns(columns: Floats, cells: Ints) -> Floats:
     """Sum the probabilities of the outputs in each cell, and return the probability of each cell given each record.
 
     Args:
-        columns: Array of shape (N, K), the probability of each output given each record.
-        cells: Array of shape (K,), the index of each output's cell.
+        columns: (N, K) The probability of each output given each record.
+        cells: (K,) The index of each output's cell.
 
     Returns:
         Array of shape (N, L) for L cells.
@@ -198,9 +198,9 @@ def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[
     The log-likelihood rises from each round to the next. The iteration stops when it no longer rises.
 
     Args:
-        columns: Array A of shape (M, L), the probability of each cell of outputs given each bump.
-        counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
-        weights: Array of shape (M, M), the initial weights of pairs of bumps, which are positive and sum to 1.
+        columns: (M, L) The matrix A, which contains the probability of each cell of outputs given each bump.
+        counts: (L, L) The number of trips for each pair of reported cells, with start cells in rows.
+        weights: (M, M) The initial weights of pairs of bumps, which are positive and sum to 1.
     """
     current = FlowRound.of(columns, counts, weights)
     power = 1.0
@@ -223,10 +223,10 @@ def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, 
     """Fit flows between groups in at most ``rounds`` rounds, stopping early once the gap is reached.
 
     Args:
-        columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
-        counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
-        groups: Array of shape (M, G), the fraction of each bump that lies in each group.
-        weights: Array of shape (M, M), the initial weights of pairs of bumps, which are positive and sum to 1.
+        columns: (M, L) The probability of each cell of outputs given each bump.
+        counts: (L, L) The number of trips for each pair of reported cells, with start cells in rows.
+        groups: (M, G) The fraction of each bump that lies in each group.
+        weights: (M, M) The initial weights of pairs of bumps, which are positive and sum to 1.
         gap: The fit stops once its log-likelihood per trip is proved to be within this distance of the maximum. This is
             tested before the first round and after every tenth one.
         rounds: The maximum number of rounds.
@@ -254,9 +254,9 @@ def choose_rounds(
     that is about as good as the best is determined, and the larger of these two numbers is returned.
 
     Args:
-        columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
-        counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
-        groups: Array of shape (M, G), the fraction of each bump that lies in each group.
+        columns: (M, L) The probability of each cell of outputs given each bump.
+        counts: (L, L) The number of trips for each pair of reported cells, with start cells in rows.
+        groups: (M, G) The fraction of each bump that lies in each group.
         link: A function that takes counts of shape (L, L) and returns the initial weights, shape (M, M).
         rng: The random generator that splits the trips.
     """
@@ -295,9 +295,9 @@ def scale_to_sums(flows: Floats, starts: Floats, ends: Floats) -> Floats:
     """Scale the rows and columns of flows until they have the given sums (iterative proportional fitting).
 
     Args:
-        flows: Array of shape (G, G), the non-negative flows.
-        starts: Array of shape (G,), the required row sums, which sum to 1.
-        ends: Array of shape (G,), the required column sums, which sum to 1. All sums are positive.
+        flows: (G, G) The non-negative flows.
+        starts: (G,) The required row sums, which sum to 1.
+        ends: (G,) The required column sums, which sum to 1. All sums are positive.
 
     Raises:
         SolverError: The sums still differ after :data:`MAX_SCALINGS` scalings.

@@ -37,8 +37,8 @@ PILOT_ROUNDS: Final = (2, 20)
 CALIBRATION: Final = 1.25
 """The factor by which half widths are increased.
 
-With it, the intervals held as often as they claim for most kinds of trips. Without it, with 36 records and seven kinds
-of trips, the largest error was 1.1 to 1.3 half widths in one run out of ten.
+With this factor, the intervals held as often as claimed for most kinds of trips. Without it, with 36 records and seven
+kinds of trips, the largest error was 1.1 to 1.3 half widths in one run out of ten.
 """
 
 
@@ -59,11 +59,10 @@ class FlowModel(NamedTuple):
     gap: float
 
     def estimate(self, counts: Floats) -> Floats:
-        """Return the estimated flows between groups, an array of shape (G, G) that sums to 1.
+        """Return the estimated flows between groups, as an array of shape (G, G) that sums to 1.
 
         Args:
-            counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in
-                rows.
+            counts: (L, L) The number of trips for each pair of reported cells, with start cells in rows.
         """
         flows = self.bumps.fit(counts, self.bumps.find_links(counts)[0], gap=self.gap, rounds=self.rounds).flows
         margin_gap = max(self.gap, REPLICATE_GAP)
@@ -81,8 +80,8 @@ def find_half_widths(
     estimated from each draw. The intervals are meant to hold simultaneously.
 
     Args:
-        counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
-        shares: Array of shape (G, G), the estimated flows.
+        counts: (L, L) The number of trips for each pair of reported cells, with start cells in rows.
+        shares: (G, G) The estimated flows.
         model: The settings with which the flows were estimated.
         pilot_bumps: The bumps with which the pilots are fitted.
         confidence: The confidence level, in (0, 1).
@@ -105,7 +104,7 @@ def find_half_widths(
 def _draw_errors(
     pilot: FlowFit, model: FlowModel, n: int, replicates: int, name: str, progress: Progress | None
 ) -> Floats:
-    """Return the errors of B estimates, shape (B, G * G), each based on n trips drawn from a pilot.
+    """Return the errors of B estimates, each based on n trips drawn from a pilot, as an array of shape (B, G * G).
 
     Args:
         pilot: The pilot, a fit that stands in for the true flows.

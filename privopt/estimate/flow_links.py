@@ -59,16 +59,16 @@ def find_links(
     A link is a distribution over pairs of bumps, one for the start of a trip and one for its end.
 
     Args:
-        columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
-        counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
-        start_shares, end_shares: Arrays of shape (M,), the bumps' shares for starts and for ends, which sum to 1.
+        columns: (M, L) The probability of each cell of outputs given each bump.
+        counts: (L, L) The number of trips for each pair of reported cells, with start cells in rows.
+        start_shares, end_shares: (M,) The bumps' shares for starts and for ends, which sum to 1.
         extremes: Whether to return extreme mixtures as well. An extreme mixture is omitted if it nearly equals the most
             likely one.
 
     Returns:
-        A list of arrays of shape (M, M), of which the first is the most likely mixture. If ``extremes`` is True, up to
-        two extreme mixtures follow: one as near to the identity (each trip ends where it began) as the likelihood
-        allows, and one as near to independence of starts and ends as it allows.
+        A list of arrays of shape (M, M). The first is the most likely mixture. If ``extremes`` is True, up to two
+        extreme mixtures follow: one as near to the identity (each trip ends where it began) as the likelihood allows,
+        and one as near to independence of starts and ends as it allows.
     """
     uniform = UNIFORM_PART / len(columns)
     starts, ends = ((1.0 - UNIFORM_PART) * shares + uniform for shares in (start_shares, end_shares))
@@ -89,14 +89,14 @@ def find_links(
 
 
 def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
-    """Return the links, an array of shape (7, M, M): the identity, the powers of the kernel, and independence.
+    """Return the links as an array of shape (7, M, M): the identity, the powers of the kernel, and independence.
 
     Each link is a distribution over pairs of bumps, one for the start of a trip and one for its end. The kernel is
     explained in the module's docstring.
 
     Args:
-        columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
-        starts, ends: Arrays of shape (M,), the bumps' shares for starts and for ends, which are positive and sum to 1.
+        columns: (M, L) The probability of each cell of outputs given each bump.
+        starts, ends: (M,) The bumps' shares for starts and for ends, which are positive and sum to 1.
     """
     # Starts and ends share one kernel, so the links are symmetric before they are scaled.
     shares = (starts + ends) / 2
@@ -119,14 +119,14 @@ def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
 
 
 def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: Floats) -> Floats:
-    """Return the plausible mixture nearest to ``extreme``, on the segment between it and ``best``.
+    """Return the plausible mixture nearest to ``extreme`` on the segment from ``extreme`` to ``best``.
 
     A mixture is plausible if its log-likelihood is at most :data:`LIKELY` below that of the best one.
 
     Args:
-        extreme, best: Arrays of shape (C,), the fractions of the links in the extreme and in the best mixture.
-        probabilities: Array of shape (C, K), the probability of each counted pair of cells given each link.
-        trips: Array of shape (K,), the number of trips with each of these pairs.
+        extreme, best: (C,) The fractions of the links in the extreme and in the best mixture.
+        probabilities: (C, K) The probability of each counted pair of cells given each link.
+        trips: (K,) The number of trips with each of these pairs.
     """
     greatest = float(trips @ np.log(best @ probabilities))
 

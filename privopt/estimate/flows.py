@@ -1,4 +1,4 @@
-"""Estimate flows, which are the shares of trips from one group of records to another, from pairs of reports.
+"""Estimate flows (the shares of trips from one group of records to another) from pairs of reports.
 
 The row sums and column sums of the flows come from separate estimates of where trips start and end (:mod:`.shares`).
 :mod:`.flow_fit` finds flows with these sums, and :mod:`.flow_intervals` finds their intervals.
@@ -40,11 +40,12 @@ MAX_GROUPS: Final = 100
 MAX_BUMPS: Final = 400
 """The maximum number of bumps (smooth distributions over records) in a fit.
 
-With this number, a round takes 5 ms. If more bumps were needed, the resolution is made coarser.
+With this number, a round takes 5 ms. If more bumps would be needed, the resolution is made coarser.
 """
 
 REFINEMENT: Final = 4.0
-"""How many times narrower bumps for flows are than those for starts and ends, unless too many bumps would be needed.
+"""How many times narrower the bumps for flows are than those for starts and ends, unless too many bumps would be
+needed.
 
 The factor was tested over 2,032 street nodes with 200,000 trips. Bumps of 0.2 km instead of 0.4 km reduced a flow's
 mean error from 45 to 9 % of the flow for trips to near places, and from 69 to 39 % for trips that end where they began.
@@ -52,9 +53,9 @@ For other trips it stayed the same.
 """
 
 LINKED: Final = "fitted links"
-"""What a table's column ``assumes`` says about the intervals' assumption on starts and ends.
+"""The text in a table's ``assumes`` column that states what intervals assume about starts and ends.
 
-If flows are smooth, ``smooth`` precedes it.
+If flows are smooth, it comes after ``smooth``.
 """
 
 LINK_ASSUMPTION: Final = (
@@ -71,10 +72,9 @@ class Flows:
 
     Attributes:
         groups: The names of the G groups.
-        shares: Array of shape (G, G), the share of trips from each group (row) to each group (column). The shares sum
-            to 1.
-        low, high: Arrays of shape (G, G), the lower and upper ends of the shares' intervals. The intervals are meant to
-            hold simultaneously. This was tested empirically, but is not proved.
+        shares: (G, G) The share of trips from each group (row) to each group (column). The shares sum to 1.
+        low, high: (G, G) The lower and upper ends of the shares' intervals. The intervals are meant to hold
+            simultaneously. This was tested empirically, but is not proved.
         n: The number of trips with both reports.
         skipped: The number of rows with a missing report.
         method: ``"maximum-likelihood"`` or ``"smooth-maximum-likelihood"``.
@@ -107,18 +107,18 @@ class Flows:
 
     @property
     def starts(self) -> Floats:
-        """The share of trips that start in each group, an array of shape (G,)."""
+        """The share of trips that start in each group, shape (G,)."""
         sums: Floats = self.shares.sum(axis=1)
         return sums
 
     @property
     def ends(self) -> Floats:
-        """The share of trips that end in each group, an array of shape (G,)."""
+        """The share of trips that end in each group, shape (G,)."""
         sums: Floats = self.shares.sum(axis=0)
         return sums
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that ``privopt estimate --from --to --json`` prints, as a dict."""
+        """Return the JSON object printed by ``privopt estimate --from --to --json``, as a dict."""
         names = ("n", "skipped", "method", "confidence", "gap", "intervals", "resolution", "unit", "pair_guarantee")
         values = {name: getattr(self, name) for name in names} | {"intervals_by": BOOTSTRAP}
         return {**values, "assumption": self.assumption, "notes": list(self.notes)}
@@ -168,8 +168,8 @@ def estimate_flows(
         options: The options for the estimate. The option ``intervals`` is ignored, because intervals for flows always
             come from the parametric bootstrap.
         groups: The indices of each group's records, by group name. Every record is in exactly one group.
-        rows: A function that takes the indices of B records and returns their distances to all records, an array of
-            shape (B, N), or None if there are no distances.
+        rows: A function that takes the indices of B records and returns an array of shape (B, N) with their distances
+            to all records. None if there are no distances.
         unit: The unit of distance.
         progress: A function to call with the current step, or None.
 
@@ -232,7 +232,7 @@ def estimate_flows(
 
 
 def _merge_trips(trips: TripCounts, cells: Ints) -> Floats:
-    """Return the number of trips for each pair of reported cells, an array of shape (L, L).
+    """Return the number of trips for each pair of reported cells, as an array of shape (L, L).
 
     ``cells`` is an array of shape (K,) with the index of each output's cell.
     """

@@ -24,7 +24,7 @@ from privopt.interfaces import Progress
 MOST_STEPS: Final = 300
 """The maximum number of interior point steps."""
 MIN_WEIGHT_SHARE: Final = 1e-14
-"""The fraction of the largest weight below which a record is omitted from a step's equations."""
+"""The weight, as a fraction of the largest one, up to which a record is omitted from a step's equations."""
 
 MAX_STALLED_STEPS: Final = 15
 """The number of steps without a smaller gap after which the method restarts in the interior, near the best shares."""
@@ -44,12 +44,13 @@ class Fit:
     """Shares that maximise the likelihood of the reports.
 
     Attributes:
-        shares: Array of shape (N,), the records' shares, which are positive and sum to 1.
+        shares: (N,) The records' shares, which are positive and sum to 1.
         gap: A proved bound on how far the log-likelihood is below its maximum, per report. For smooth shares, the
             maximum is taken over mixtures with the same resolution.
         log_likelihood: The log-likelihood of these shares, per report.
         whole_gap: A proved bound on how far the log-likelihood is below its maximum over all distributions, per report.
-        resolution: The resolution of smooth shares, in the unit of distance, or 0 if all distributions were allowed.
+        resolution: The resolution of smooth shares, in the same units as distances, or 0 if all distributions were
+            allowed.
     """
 
     shares: Floats
@@ -66,9 +67,9 @@ def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
     if the logarithm is negative.
 
     Args:
-        shares: Array of shape (N,), the shares, which sum to 1.
-        columns: Array of shape (N, K), the probability of each report given each record.
-        parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
+        shares: (N,) The shares, which sum to 1.
+        columns: (N, K) The probability of each report given each record.
+        parts: (K,) Each output's fraction of all reports. The fractions sum to 1.
     """
     slope = columns @ (parts / (shares @ columns))
     return max(0.0, math.log(float(slope.max())))
@@ -78,9 +79,9 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
     """Return the shares that maximise the likelihood of the reports.
 
     Args:
-        columns: Array of shape (N, K), the probability of each reported output given each record. Each of these outputs
-            has a positive probability for at least one record.
-        parts: Array of shape (K,), each output's fraction of all reports. The fractions are positive and sum to 1.
+        columns: (N, K) The probability of each reported output given each record. Each of these outputs has a positive
+            probability for at least one record.
+        parts: (K,) Each output's fraction of all reports. The fractions are positive and sum to 1.
         gap: The method stops once the log-likelihood per report is proved to be within this distance of its maximum.
         progress: A function to call with the gap after each step, or None.
 
@@ -121,9 +122,9 @@ def _start_point(p: Floats, columns: Floats, parts: Floats, minimum: float) -> t
     Both are arrays of shape (N,). A point is interior if all shares and multipliers are positive.
 
     Args:
-        p: Array of shape (N,), the shares, which are positive and sum to 1.
-        columns: Array of shape (N, K), the probability of each report given each record.
-        parts: Array of shape (K,), each output's fraction of all reports.
+        p: (N,) The shares, which are positive and sum to 1.
+        columns: (N, K) The probability of each report given each record.
+        parts: (K,) Each output's fraction of all reports.
         minimum: The smallest allowed multiplier.
     """
     slope = columns @ (parts / (p @ columns))
@@ -137,10 +138,10 @@ def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Fl
     respect to each share, and mu is a positive target that decreases towards 0.
 
     Args:
-        p: Array of shape (N,), the shares, which are positive. They sum to 1 if both equations hold.
-        s: Array of shape (N,), the multipliers for p >= 0, which are positive.
-        columns: Array of shape (N, K), the probability of each report given each record.
-        parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
+        p: (N,) The shares, which are positive. They sum to 1 if both equations hold.
+        s: (N,) The multipliers for p >= 0, which are positive.
+        columns: (N, K) The probability of each report given each record.
+        parts: (K,) Each output's fraction of all reports. The fractions sum to 1.
 
     Returns:
         The next p and s, both positive.
@@ -189,9 +190,9 @@ class _Newton:
         """Factorise the matrix.
 
         Args:
-            columns: Array Z of shape (N, K), the probability of each report given each record.
-            v: Array of shape (K,) with positive entries.
-            t: Array of shape (N,) with positive entries.
+            columns: (N, K) The matrix Z, which contains the probability of each report given each record.
+            v: (K,) The vector v, with positive entries.
+            t: (N,) The vector t, with positive entries.
         """
         from scipy.linalg import cho_factor
 
