@@ -29,7 +29,7 @@ MAX_DRAWN_INTERVALS: Final = 40
 MAX_TABLE_ROWS: Final = 10_000
 """The maximum number of rows in the page's table. The CSV file has all rows."""
 INTERVAL_LEAD: Final = "The largest first. Low and high are the ends of the interval of each share."
-"""The sentence above the table of shares."""
+"""The sentences above the table of shares."""
 
 
 def share_layer(estimate: Estimate, channel: Channel) -> Layer:
@@ -188,8 +188,8 @@ def _position_texts(channel: Channel) -> list[str]:
 def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
     """Return a list with one section of maps, or an empty list if there is nothing to map.
 
-    Groups are mapped if there are any. Otherwise, all records are mapped, provided that the estimate includes the
-    shares among the raw reports.
+    Groups are mapped if there are any. Otherwise, all records are mapped, but only if the estimate includes the shares
+    among the raw reports.
 
     Args:
         estimate: The estimate.

@@ -6,10 +6,10 @@ h . pi = v. The interval consists of the values v at which the profile is at mos
 where n is the number of reports and chi-squared is the quantile for the confidence.
 
 The profile is found without constraints. Let c be a number such that all entries of the vector T = 1 + c h are
-positive. The shares that maximise the log-likelihood minus ln(T . pi) are the best among all shares with the same
-h . pi, a value called v. With T_i pi_i as the unknowns, this is an ordinary maximum likelihood problem with the
-probabilities z_ik / T_i, where z_ik is the probability of output k given record i. As c grows from -1 to infinity, v
-falls from its largest value to 0.
+positive. Let v be the value of h . pi for the shares that maximise the log-likelihood minus ln(T . pi). They are the
+best among all shares with h . pi = v. With T_i pi_i as the unknowns, finding them is an ordinary maximum likelihood
+problem with the probabilities z_ik / T_i, where z_ik is the probability of output k given record i. As c grows from -1
+to infinity, v falls from its largest value to 0.
 
 Each such fit also bounds the profile at every other value v': the profile is at most the sum of the fit's objective,
 the fit's gap and ln(1 + c v'). If this bound is low enough at v', then v' is a valid end for the interval: it is never
@@ -30,19 +30,22 @@ from privopt.estimate.likelihood import fit
 from privopt.interfaces import Progress
 
 MAX_LOG_TILT: Final = 40.0
-"""The largest |ln T| to try, at which h . pi is practically at the end of its range."""
+"""The largest |ln T| to try. With this value, h . pi is practically at the end of its range."""
 
 FALL_TOLERANCE: Final = 0.05
 """The largest distance between the profile at an interval's end and the required level, relative to the allowed drop.
 
-It shifts the end by at most 0.1 % of the interval's half width.
+This tolerance shifts the end by at most 0.1 % of the interval's half width.
 """
 
 MIN_GAP_PER_REPORT: Final = 1e-11
-"""The smallest gap, per report, to require of fits. Rounding prevents them from reaching a smaller one."""
+"""The smallest gap per report that fits are asked to reach. Rounding errors prevent smaller gaps."""
 
 BRACKET_TOLERANCE: Final = 1e-6
-"""The bracket width, relative to its upper end, at which bisection stops because the best shares jump inside it."""
+"""The bracket width at which bisection stops, relative to the bracket's upper end.
+
+A bracket becomes this narrow only if the best shares jump inside it.
+"""
 
 
 def profile_intervals(
@@ -53,13 +56,13 @@ def profile_intervals(
     confidence: float,
     progress: Progress | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return the lower and upper bounds on each group's share h . pi, two arrays of shape (G,).
+    """Return lower and upper bounds on each group's share h . pi, as two (G,) arrays.
 
-    Each interval has the given confidence individually rather than simultaneously, and only asymptotically.
+    The confidence level holds asymptotically, and for each interval individually rather than for all simultaneously.
 
     Args:
-        columns: Array of shape (N, K), the probability of each reported output given each record.
-        parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
+        columns: (N, K) The probability of each reported output given each record.
+        parts: (K,) Each output's fraction of all reports. The fractions sum to 1.
         reports: The number of reports, n.
         functionals: Sparse matrix of shape (G, N) with entries 0 and 1, whose rows are the vectors h.
         confidence: The confidence level, in (0, 1).
@@ -104,17 +107,17 @@ def gap_for(confidence: float, reports: int) -> float:
 def _find_end(
     columns: Floats, parts: Floats, level: float, h: Floats, gap: float, tolerance: float, sign: float
 ) -> float:
-    """Return the value of h . pi at which the profile log-likelihood falls to ``level``, or a value farther out.
+    """Return the value of h . pi where the profile log-likelihood falls to ``level``, or a value farther out.
 
     The profile log-likelihood at a value is the greatest log-likelihood among all shares pi for which h . pi has this
     value.
 
     Args:
-        columns: Array of shape (N, K), the probability of each reported output given each record.
-        parts: Array of shape (K,), each output's fraction of all reports.
+        columns: (N, K) The probability of each reported output given each record.
+        parts: (K,) Each output's fraction of all reports.
         level: The log-likelihood, per report, at the end of the interval.
-        h: Array of shape (N,) with entries 0 and 1. The interval is for h . pi.
-        gap: The gap to which each fit's log-likelihood is maximised, per report.
+        h: (N,) The vector h, with entries 0 and 1. The interval is for h . pi.
+        gap: Each fit stops once its log-likelihood per report is within this distance of the maximum.
         tolerance: The largest distance between the profile and the level, in log-likelihood per report.
         sign: 1 for the lower end of the interval, -1 for the upper end.
     """
@@ -134,7 +137,7 @@ def _find_end(
     def measure_excess(log_tilt: float) -> float:
         """Return how far the profile exceeds the level in a fit at a given tilt.
 
-        The end of the interval that this fit proves is also stored. The tilt T is described in the module's docstring.
+        The interval end proved by this fit is also stored. The tilt T is described in the module's docstring.
 
         Args:
             log_tilt: |ln T|, which is positive. T tilts the likelihood against the records with h = 1 if ``sign`` is 1,

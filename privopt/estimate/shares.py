@@ -31,24 +31,27 @@ from privopt.numbers.binomial import clopper_pearson
 Intervals = Literal["finite-sample", "asymptotic", "smooth"]
 
 MAX_UNSMOOTHED_RECORDS: Final = 300
-"""The largest number of records for which all distributions are allowed by default. With more, shares are smooth."""
+"""The largest number of records for which all distributions are allowed by default.
+
+With more records, shares are smooth.
+"""
 
 PROFILE: Final = "profile likelihood"
 """The name in results for the method in :mod:`privopt.estimate.profile_intervals`."""
 EACH: Final = "each by itself"
-"""The suffix to a method's name if its intervals hold individually, but not simultaneously."""
+"""The suffix of a method's name if its intervals hold individually but not simultaneously."""
 
 NOISY_COUNTS: Final = "noisy-counts"
 """The value of :attr:`Estimate.method` for an estimate from noisy counts."""
 BOOTSTRAP: Final = "parametric bootstrap"
 """The name in results for the method in :mod:`privopt.estimate.smooth_intervals`."""
 SMOOTH: Final = "smooth"
-"""What a table's column ``assumes`` says about the assumption of smooth intervals."""
+"""The text in a table's ``assumes`` column for smooth intervals."""
 
 MAX_PROFILED_RECORDS: Final = 300
 """The largest number of records for which profile likelihood is used to find asymptotic intervals.
 
-Each interval takes some thirty fits, and with 2,000 records a fit takes 0.3 s.
+Each interval takes about fifteen fits, and with 2,000 records each fit takes 0.3 s.
 """
 
 MIN_THREADED_ENTRIES: Final = 250_000
@@ -65,9 +68,10 @@ class EstimateOptions:
         intervals: The kind of intervals. Finite-sample intervals hold for any number of reports, and asymptotic ones
             for many reports. Smooth intervals hold for many reports if the shares are smooth over the map
             (:mod:`privopt.estimate.smooth_intervals`).
-        resolution: The resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance, or
-            0 for shares that are not smooth. If None, shares are smooth only if the intervals are smooth or if there
-            are more than 300 records with distances. The resolution is then the finest that the reports support.
+        resolution: The resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the same units as the
+            distances, or 0 for shares that are not smooth. If None, shares are smooth only if the intervals are smooth
+            or if there are more than 300 records with distances. The resolution is then the finest that the reports
+            support.
     """
 
     confidence: float = 0.95
@@ -106,7 +110,7 @@ class ReportCounts:
 
     Attributes:
         channel: The channel of the release.
-        counts: Array of shape (K,), how often each output was reported.
+        counts: (K,) The number of times each output was reported.
         skipped: The number of rows without a report.
         repeated: The number of rows that were omitted because their subject already had a counted report, from this
             release or from one counted earlier.
@@ -124,8 +128,8 @@ class Estimate:
 
     Attributes:
         ids: The ids of the G records, in the release's order, or the names of the G groups.
-        shares: Array of shape (G,), the shares, which sum to 1.
-        low, high: Arrays of shape (G,), the lower and upper ends of the shares' intervals.
+        shares: (G,) The shares, which sum to 1.
+        low, high: (G,) The lower and upper ends of the shares' intervals.
         n: The number of reports, or the number of people according to noisy counts.
         method: ``"maximum-likelihood"``, ``"smooth-maximum-likelihood"`` or ``"noisy-counts"``.
         confidence: The confidence level of the intervals.
@@ -142,10 +146,10 @@ class Estimate:
             shares are smooth.
         unit: The unit of distance.
         skipped: The number of rows without a report.
-        reported: Array of shape (G,), the records' or groups' shares among the raw reports, or None unless the outputs
-            are the records.
-        group_of: Array of shape (N,), the index of each record's group, or -1 for a record without a group. None if
-            there are no groups.
+        reported: (G,) The records' or groups' shares among the raw reports, or None if the outputs are not the same as
+            the records.
+        group_of: (N,) The index of each record's group, or -1 for a record without a group. None if there are no
+            groups.
         notes: Warnings for users of the estimate, as sentences.
     """
 
@@ -308,8 +312,8 @@ def fit_reports(
     The shares are smooth if the options or the number of records require it.
 
     Args:
-        columns: Array of shape (N, K), the probability of each output given each record.
-        counts: Array of shape (K,), how often each output was reported.
+        columns: (N, K) The probability of each output given each record.
+        counts: (K,) The number of times each output was reported.
         options: The options for the estimate.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N), or None if there are no distances.
@@ -332,17 +336,17 @@ def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
     """Return the number of threads for linear algebra: 1 for small matrices, None (one per processor) for large ones.
 
     With small matrices, threads mostly wait for one another, which is slow on a busy machine. If ``resolution`` is
-    greater than 0, the fit uses bumps, whose matrix is small.
+    greater than 0, the fit uses bumps, and their matrix is small.
     """
     is_dense = resolution == 0.0 and reported_columns.size > MIN_THREADED_ENTRIES
     return None if is_dense else 1
 
 
 def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
-    """Replace smooth intervals with finite-sample ones, for a best fit that is not smooth.
+    """Replace smooth intervals with finite-sample ones, because the best fit is not smooth.
 
-    Smooth intervals would assume smoothness that the reports do not support. This happens if there are many reports, or
-    if the reports show that people are concentrated at few records.
+    Smooth intervals would assume smoothness that the reports do not support. The best fit is not smooth if there are
+    many reports, or if the reports show that people are concentrated at a few records.
 
     Returns:
         The options, and a tuple with a note about the replacement. If other intervals were requested, the options are
@@ -355,7 +359,7 @@ def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tupl
 
 
 def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
-    """Return the channels of several releases as one array, shape (N, K), and their output counts, shape (K,).
+    """Return the channels of several releases as one (N, K) array, and their output counts as one (K,) array.
 
     Raises:
         UsageError: Releases have different records, there are no reports, or a report cannot come from any record.
@@ -374,8 +378,8 @@ def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Int
 
     Args:
         outputs: The ids of the K outputs.
-        columns: Array of shape (N, K), the probability of each output given each record.
-        counts: Array of shape (K,), how often each output was reported.
+        columns: (N, K) The probability of each output given each record.
+        counts: (K,) The number of times each output was reported.
 
     Raises:
         UsageError: There are no reports, or one of them cannot come from any record.
@@ -409,7 +413,7 @@ def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> 
 
 
 def _group_of(groups: Mapping[str, Ints] | None, records: int) -> Ints | None:
-    """Return the index of each record's group, shape (N,), or None if ``groups`` is None.
+    """Return an (N,) array with the index of each record's group, or None if ``groups`` is None.
 
     The index is -1 for a record without a group.
     """
@@ -435,17 +439,17 @@ def _find_intervals(
 
     Args:
         observed: The counts for each release.
-        columns: Array of shape (N, K), the probability of each output from all releases given each record.
+        columns: (N, K) The probability of each output from all releases given each record.
         reported_columns: The columns of those outputs that were reported.
-        parts: The fraction of all reports for each of these outputs.
+        parts: Each of these outputs' fraction of all reports.
         n: The number of reports.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         options: The options, which provide the intervals' confidence and kind.
         progress: A function to call with the current step, or None.
 
     Returns:
-        The lower and upper ends of the intervals, two arrays of shape (G,), followed by the name of the method that
-        found them and by notes for users.
+        The lower and upper ends of the intervals as two (G,) arrays, the name of the method that found them, and notes
+        for users.
     """
     channels = [release_counts.channel.probabilities for release_counts in observed]
     is_grouped = functionals.shape[0] != len(columns)
@@ -497,7 +501,7 @@ def _program_intervals(
         progress: A function to call with the current step, or None.
 
     Returns:
-        The lower and upper bounds, two arrays of shape (G,), or None if no shares are consistent with the counts.
+        The lower and upper bounds as two (G,) arrays, or None if no shares are consistent with the counts.
     """
     # The error probability is divided evenly among all outputs of all releases, and then between both sides.
     alpha = (1.0 - confidence) / sum(release_counts.channel.probabilities.shape[1] for release_counts in observed)
@@ -514,7 +518,7 @@ def _program_intervals(
 
 
 def _reported_shares(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
-    """Return each group's share of the raw reports, shape (G,).
+    """Return each group's share of the raw reports, as a (G,) array.
 
     The result is None if the outputs of any release are not the same as its records.
 
@@ -540,9 +544,9 @@ def estimate_of_counts(
 
     Args:
         channel: The channel of the release.
-        counts: Array of shape (N,), the noisy counts in the order of the channel's inputs.
-        options: The options, of which only the confidence is used. Intervals must be finite-sample ones, and no
-            resolution may be set.
+        counts: (N,) The noisy counts in the order of the channel's inputs.
+        options: The options. Only the confidence is used. Intervals must be finite-sample ones, and no resolution may
+            be set.
         groups: The indices of each group's inputs, to estimate the groups' shares, or None to estimate the inputs'
             shares.
 

@@ -1,13 +1,13 @@
 """Intervals for shares that are assumed to be smooth over the map, calibrated by a parametric bootstrap.
 
-Intervals that hold for every distribution are wide, because the distribution could be concentrated at places about
-which the reports say little. An estimate for many records assumes more: its shares are mixtures of bumps
+Intervals that hold for every distribution are wide, because the distribution could be concentrated at places that the
+reports say little about. An estimate for many records assumes more: its shares are mixtures of bumps
 (:mod:`.smooth_shares`). The intervals in this module make the same assumption, at a resolution that is PILOT_REFINEMENT
 times finer.
 
-The most likely shares at this finer resolution serve as a pilot. The bootstrap repeats two steps: it draws as many
-reports from the pilot as were observed, and it estimates shares from them at the resolution of the original estimate.
-The errors of these estimates contain the variance of the reports, and the bias from smoothing shares as rough as the
+The most likely shares at this finer resolution are the pilot. The bootstrap repeats two steps: it draws as many reports
+from the pilot as were observed, and it estimates shares from them at the resolution of the original estimate. The
+errors of these estimates include both the variance of the reports and the bias from smoothing shares as rough as the
 pilot.
 
 The half width for a share is a multiple of the share's root mean square error. The multiple is the same for all shares,
@@ -35,7 +35,7 @@ from privopt.estimate.smooth_shares import MAX_BUMP_ENTRIES, Rows, fit_bumps, ma
 from privopt.interfaces import Progress
 
 PILOT_REFINEMENT: Final = 4.0
-"""How many times narrower the pilot's bumps are than the estimate's: four steps in the search for a resolution.
+"""The ratio between the widths of the estimate's bumps and the pilot's, equal to four steps in the resolution search.
 
 With a pilot at the estimate's own resolution, the intervals would leave out the bias of smoothing. With bumps half as
 wide, they held simultaneously in 0 of 4 runs of tests/bench/bench_smooth.py in Chiang Mai, where the density of places
@@ -46,7 +46,7 @@ REPLICATES: Final = 60
 """The number of times to draw reports from the pilot."""
 
 REPLICATE_GAP: Final = 1e-5
-"""The smallest log-likelihood gap, per report, to which fits to drawn reports are computed."""
+"""The smallest gap, in log-likelihood per report, at which fits to drawn reports stop."""
 
 SEED: Final = 20261129
 """The seed of all draws. It is fixed so that the same reports give the same intervals."""
@@ -69,14 +69,14 @@ def smooth_intervals(
     gap: float,
     progress: Progress | None = None,
 ) -> tuple[Floats, float]:
-    """Return the half widths of simultaneous intervals for smooth shares, shape (G,), and the pilot's resolution.
+    """Return the (G,) half widths of simultaneous intervals for smooth shares, and the pilot's resolution.
 
     The pilot is a fit at a finer resolution. It stands in for the true shares when reports are drawn for a parametric
     bootstrap.
 
     Args:
-        channels: For each release, an array of shape (N, K), the probability of each output given each record.
-        counts: For each release, an array of shape (K,), how often each output was reported.
+        channels: For each release, an (N, K) array with the probability of each output given each record.
+        counts: For each release, a (K,) array with the number of times each output was reported.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N).
         resolution: The estimate's resolution, greater than 0.
@@ -87,7 +87,7 @@ def smooth_intervals(
         progress: A function to call with the number of the current draw, or None.
 
     Raises:
-        UsageError: The pilot's bumps do not fit into memory.
+        UsageError: The pilot's bumps do not fit in memory.
     """
     columns = np.hstack(channels)
     totals = [int(release_counts.sum()) for release_counts in counts]
@@ -120,10 +120,10 @@ def smooth_intervals(
 
 
 def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
-    """Return half widths, shape (G,), within which all errors lie simultaneously with the given confidence.
+    """Return (G,) half widths within which all errors lie simultaneously with the given confidence.
 
     Args:
-        errors: Array of shape (B, G), the errors of B estimates of shares whose true values are known.
+        errors: (B, G) The errors of B estimates of shares whose true values are known.
         confidence: The confidence level, in (0, 1).
         reports: The number of reports, n, for each estimate. No half width is below ln(G / (1 - confidence)) / n, which
             is the rule of three applied to all G shares at once. A smaller share cannot be distinguished from 0,
@@ -154,15 +154,15 @@ def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap
     The pilot is the fit that stands in for the true shares in the bootstrap.
 
     Args:
-        columns: Array of shape (N, K), the probability of each output from all releases given each record.
-        counts: Array of shape (K,), how often each output was reported.
+        columns: (N, K) The probability of each output from all releases given each record.
+        counts: (K,) The number of times each output was reported.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N).
         resolution: The pilot's resolution.
         gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
 
     Raises:
-        UsageError: The pilot's bumps do not fit into memory.
+        UsageError: The pilot's bumps do not fit in memory.
     """
     is_reported = counts > 0
     pilot = fit_bumps(

@@ -5,7 +5,7 @@ be farther from the truth than the raw reports, because reports with a kilometre
 streets a person is in. Smooth shares avoid this.
 
 A bump at resolution r is proportional to exp(-(d / r)^2 / 2) at distance d from its centre. The mixtures of bumps whose
-centres are about r apart form a convex family, so the maximum of the likelihood over these mixtures is also found to a
+centres are about r apart form a convex family, so the maximum likelihood over these mixtures is also found to within a
 proved gap. (This is a sieve; compare the smoothed EM algorithm by Silverman et al. 1990.) Resolutions are tried from
 coarse to fine. The best resolution has the greatest maximum log-likelihood minus the number of bumps (Akaike's
 criterion). If the finest resolution is the best, shares that are not smooth are also tried.
@@ -26,13 +26,13 @@ from privopt.estimate.likelihood import Fit, fit, gap_of
 from privopt.interfaces import Progress
 
 COARSEST_DIVISOR: Final = 4.0
-"""The ratio between the largest distance and the coarsest resolution. Each further one is FINER times finer."""
+"""The ratio between the largest distance and the coarsest resolution. Each later one is finer by a factor of FINER."""
 FINER: Final = math.sqrt(2.0)
 """The ratio between two successive resolutions."""
 MAX_WORSE_RESOLUTIONS: Final = 2
 """The number of consecutive resolutions without improvement after which no finer one is tried."""
 MAX_BUMP_ENTRIES: Final = 100_000_000
-"""The largest number of entries in the array of bumps, shape (M, N), which then takes 0.8 GB.
+"""The largest number of entries in the (M, N) array of bumps, which takes 0.8 GB at this size.
 
 Resolutions that need a larger array are not tried.
 """
@@ -40,7 +40,7 @@ MIN_BUMP_SHARE: Final = 1e-5
 """The share above which a bump counts as used."""
 
 Rows = Callable[[Ints], Floats]
-"""A function that takes B record indices, shape (B,), and returns their distances to all records, shape (B, N)."""
+"""A function that takes a (B,) array of record indices and returns their distances to all records, shape (B, N)."""
 
 
 def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
@@ -54,7 +54,7 @@ def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N).
         count: The number of records N.
-        resolution: The bumps' width, in the unit of distance.
+        resolution: The bumps' width, in the same units as the distances.
     """
     centre_distances = [rows(np.array([0]))[0]]
     nearest = centre_distances[0]
@@ -83,18 +83,18 @@ def resolved_fit(
     """Return the most likely shares, at a given resolution or at the best one according to Akaike's criterion.
 
     Args:
-        columns: Array of shape (N, K), the probability of each reported output given each record.
-        parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
+        columns: (N, K) The probability of each reported output given each record.
+        parts: (K,) Each output's fraction of all reports. The fractions sum to 1.
         reports: The number of reports, n.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N). If None, only resolution 0 is possible.
-        resolution: The bumps' width, in the unit of distance. If 0, all distributions are allowed. If None, the width
-            is chosen automatically.
+        resolution: The bumps' width, in the same units as the distances. If 0, all distributions are allowed. If None,
+            the width is chosen automatically.
         gap: A fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
         progress: A function to call with each resolution that is tried, or None.
 
     Raises:
-        UsageError: The given resolution is so fine that the bumps do not fit into memory.
+        UsageError: The given resolution is so fine that the bumps do not fit in memory.
     """
     if rows is None or resolution == 0:
         return fit(columns, parts, gap=gap, progress=progress)
@@ -131,8 +131,13 @@ def resolved_fit(
 def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
     """Yield resolutions from coarse to fine.
 
-    They range from a quarter of the greatest distance down to a typical neighbour distance, which is the median, over
-    up to 200 records, of the distance to the nearest record at another place. ``count`` is the number of records.
+    They start at a quarter of the greatest distance, and stop at a typical neighbour distance: the median distance from
+    a record to the nearest record at another place, measured for up to 200 records.
+
+    Args:
+        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+            shape (B, N).
+        count: The number of records N.
     """
     first_distances = rows(np.array([0]))[0]
     # The greatest distance is found approximately, by measuring from the record that is farthest from record 0.
@@ -154,11 +159,11 @@ def fit_bumps(
     """Fit a mixture of bumps of one width by maximum likelihood.
 
     Args:
-        columns: Array of shape (N, K), the probability of each reported output given each record.
-        parts: Array of shape (K,), each output's fraction of all reports.
+        columns: (N, K) The probability of each reported output given each record.
+        parts: (K,) Each output's fraction of all reports.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N).
-        resolution: The bumps' width, in the unit of distance.
+        resolution: The bumps' width, in the same units as the distances.
         gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
         progress: A function to call with a message that names the resolution, or None.
 

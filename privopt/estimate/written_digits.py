@@ -18,7 +18,7 @@ MOST: Final = 12
 BEYOND_WIDTH: Final = 3
 """The number of decimals beyond the first nonzero decimal of the narrowest interval's width.
 
-With these, rounding moves an interval's ends by at most 1 % of its width.
+With this many decimals, rounding moves an interval's ends by at most 1 % of its width.
 """
 
 

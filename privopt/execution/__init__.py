@@ -2,8 +2,8 @@
 
 ``Executor.submit(key, function, *arguments)`` queues a task and returns a :class:`concurrent.futures.Future`. Tasks
 with the same key run one after another on the same worker, so that the worker can cache data for the key
-(:func:`worker_state`). Any other worker must be able to rebuild these data, because the result of a task depends only
-on its arguments, never on where the task ran. A worker that dies is replaced, and its task is tried once more. If the
+(:func:`worker_state`). Any other worker must be able to rebuild these data, because a task's result must depend only on
+its arguments, and never on where the task ran. A worker that dies is replaced, and its task is tried once more. If the
 new worker dies as well, the task fails with :class:`~privopt.errors.SolverError`.
 
 >>> from privopt.execution import serial

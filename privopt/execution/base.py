@@ -79,8 +79,8 @@ class Executor(ABC):
     def map(self, function: Callable[..., T], *columns: Iterable[Any]) -> Iterator[T]:
         """Call a function in parallel, like :func:`map`, and return an iterator over the results in order.
 
-        The n-th call receives the n-th element of each of ``columns``, which must be equally long. The calls are
-        assigned to ``jobs`` different keys in turn, and all of them are submitted immediately.
+        The n-th call receives the n-th element of each of ``columns``, which must all have the same length. The calls
+        are assigned to ``jobs`` different keys in turn, and all of them are submitted immediately.
         """
         futures = [
             self.submit(("map", n % self.jobs), function, *row) for n, row in enumerate(zip(*columns, strict=True))
@@ -97,8 +97,7 @@ class Executor(ABC):
 class WorkerExecutor(Executor):
     """Base class for executors with several workers.
 
-    Each worker has a slot, which is its index, and a dedicated thread in this process, which passes tasks to it in
-    order.
+    Each worker has a slot (its index) and a dedicated thread in this process that passes tasks to it in order.
     """
 
     def __init__(self, jobs: int) -> None:

@@ -45,13 +45,13 @@ __all__ = [
 T = TypeVar("T")
 
 SLICE_SECONDS: Final = 0.1
-"""The duration of a span that :func:`slices` aims for, in seconds.
+"""The target duration of each span of :func:`slices`, in seconds.
 
-It is also roughly how late compiled work notices its deadline.
+Compiled work notices that its deadline has passed after about this long.
 """
 
 UNWRITTEN: Final = "the time limit was reached before a release was found; nothing written"
-"""The message of the error at a scope's deadline if the work does not say what is unfinished."""
+"""The default error message when a scope's deadline passes, used if the work does not say what is unfinished."""
 
 
 class OutOfTime(StoppedError):  # noqa: N818 (users do not see this error, because its own scope suppresses it)
@@ -126,7 +126,7 @@ class Clock:
 
     @property
     def over(self) -> Clock | None:
-        """The outermost scope that has expired, among this one and its enclosing scopes, or None if there is none."""
+        """The outermost expired scope among this one and its enclosing scopes, or None if none has expired."""
         # Return the outermost scope, because the blocks of all scopes inside it must be left too.
         outer_scope = None if self.parent is None else self.parent.over
         return self if outer_scope is None and self.now() >= self.end else outer_scope
@@ -209,7 +209,7 @@ class _HeldClock(Clock):
     """A scope that ignores the deadlines of its enclosing scopes and expires only if one of them is cancelled."""
 
     def __init__(self, outer: Clock) -> None:
-        """Create the scope inside ``outer``, whose deadlines are ignored."""
+        """Create the scope inside ``outer``. The deadlines of ``outer`` and its enclosing scopes are ignored."""
         super().__init__(None, None, outer.now)
         self._outer = outer
 
@@ -344,7 +344,7 @@ class DaemonCall(Generic[T]):
 
     Attributes:
         thread: The thread. If the caller stops waiting for it, it ends when the function next checks its clock after
-            the deadline, or at the latest with the process.
+            the deadline, or at the latest when the process ends.
         error: The error that the function raised, or None if it has raised no error so far.
     """
 
@@ -395,7 +395,7 @@ class Ticket:
 
     Attributes:
         seconds: The remaining time in seconds when the ticket was created, or infinity without a limit.
-        machine: The name of the machine on which the ticket was created.
+        machine: The name of the machine where the ticket was created.
         end: The deadline on that machine's ``time.monotonic`` clock, which all of its processes share.
     """
 
@@ -413,8 +413,7 @@ class Ticket:
     def seconds_left(self) -> float:
         """The number of seconds until the deadline.
 
-        On another machine, whose clock cannot be compared, it is the number of seconds that were left when the ticket
-        was created.
+        On another machine, clocks cannot be compared, so it is the number of seconds left when the ticket was created.
         """
         # The monotonic clock counts from the start of a machine, so its deadlines are meaningless on another one.
         return self.end - time.monotonic() if platform.node() == self.machine else self.seconds
@@ -436,7 +435,7 @@ END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a process to end: Ctrl-C, ``kill``, and the end of its terminal."""
 
 _SIGNAL_RECEIVED: Final = threading.Event()
-"""Set when an open :func:`interrupts` block has received a signal."""
+"""An event that is set when an open :func:`interrupts` block has received a signal."""
 _open_blocks = 0
 """The number of open :func:`interrupts` blocks that handle signals. Only the main thread changes it."""
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 _LOST_AFTER_SECONDS = 2.0
 """The number of seconds after which a worker that the scheduler no longer lists counts as lost."""
 _PATIENCE_SECONDS = 10.0
-"""The number of seconds to wait for a scheduler to answer, or for a worker to join a cluster that has none."""
+"""The number of seconds to wait for a scheduler to answer, or for a worker to join a cluster without workers."""
 
 
 class _Dask(WorkerExecutor):
@@ -114,7 +114,7 @@ class _Dask(WorkerExecutor):
     def _wait_for_answer(self, future: Any, name: str) -> bool:
         """Wait for a task to finish, and return True once it has.
 
-        If its worker, or data that it needs, is lost before that, return False.
+        Return False if its worker, or data that the task needs, is lost first.
         """
         from distributed import KilledWorker
 

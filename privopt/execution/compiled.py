@@ -1,9 +1,9 @@
 """Functions that numba compiles to machine code. numba is loaded when the first such function is called.
 
-numba caches the code so that later processes only need to load it. The cache is the folder that NUMBA_CACHE_DIR names,
-or else a folder next to the module, or else the user's cache folder. Since loading numba and the code takes half a
-second, a function can declare which calls are short enough that interpreting them is faster. If numba is not installed,
-every call is interpreted, with the same results.
+numba caches the code so that later processes only need to load it. The cache is the folder named by NUMBA_CACHE_DIR if
+that is set, and otherwise a folder next to the module or, failing that, the user's cache folder. Since loading numba
+and the code takes half a second, a function can declare which calls are short enough that interpreting them is faster.
+If numba is not installed, every call is interpreted, with the same results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ R = TypeVar("R")
 _LOCK = threading.RLock()
 _THREAD_STATE = threading.local()
 MAX_INTERPRETED_CALLS = 250
-"""The largest number of calls to a function that are interpreted, because many short calls add up to a long time."""
+"""The largest number of calls to a function that are interpreted.
+
+It is limited because many short calls add up to a long time.
+"""
 MAX_INTERPRETED_COSTS = 700
 """The largest number of costs (records times outputs) for which a solve and its proof are interpreted.
 
@@ -31,7 +34,7 @@ Interpreting a solve with 26 records and 26 outputs takes a few tenths of a seco
 compiled code takes half a second and 100 MiB.
 """
 _listeners: list[Callable[[str], object]] = []
-"""Functions to call with a sentence at the next compilation."""
+"""Functions to call with a message at the next compilation."""
 _listening = False
 """Whether numba reports its compilations to this module."""
 _compilation_count = 0
@@ -180,7 +183,7 @@ def when_compiling(notify: Callable[[str], object]) -> Iterator[None]:
 
 
 def compilations() -> int:
-    """Return the number of compilations that this process has started, excluding loads from numba's cache."""
+    """Return the number of compilations started by this process, not counting loads from numba's cache."""
     return _compilation_count
 
 

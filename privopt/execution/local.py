@@ -52,7 +52,7 @@ class _Processes(WorkerExecutor):
     """
 
     def __init__(self, jobs: int) -> None:
-        """Create slots for ``jobs`` worker processes, each of which is started when it is first used."""
+        """Create slots for ``jobs`` worker processes. Each process is started when it is first used."""
         super().__init__(jobs)
         self._workers: list[Worker | None] = [None] * jobs
         self._closed = False
@@ -111,7 +111,7 @@ def threads(jobs: int) -> Executor:
 
 
 def processes(jobs: int) -> Executor:
-    """Return an executor with ``jobs`` worker processes (at least 1), each of which is started on first use."""
+    """Return an executor with ``jobs`` worker processes (at least 1). Each process is started on first use."""
     return _Processes(_at_least_one(jobs))
 
 

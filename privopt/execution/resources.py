@@ -1,7 +1,7 @@
 """The memory and threads that this process may use, and the division of work among its threads.
 
 On Linux, free memory is read from /proc/meminfo, and limits come from ulimit and from control groups (cgroups v1 and
-v2), which containers and batch systems set. On other systems, only physical memory and ulimit are considered.
+v2), as set by containers and batch systems. On other systems, only physical memory and ulimit are considered.
 ``--jobs`` limits the threads.
 """
 
@@ -26,7 +26,10 @@ PROGRAM_BYTES: Final = 240_000_000
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 """The size of a memory page, in bytes."""
 UNLIMITED: Final = 1 << 62
-"""The number of bytes from which a limit counts as none, because cgroup v1 reports no limit as a huge number."""
+"""The number of bytes at or above which a limit counts as no limit.
+
+cgroup v1 reports a huge number if there is no limit.
+"""
 
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
@@ -130,7 +133,7 @@ def _bytes_left_in_group(group: Path, limit_file: str, usage_file: str) -> int:
 T = TypeVar("T")
 
 VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Environment variables that linear algebra libraries read the number of threads from when they are loaded."""
+"""The environment variables from which linear algebra libraries read their number of threads when loaded."""
 
 
 def allowed_threads() -> int:

@@ -32,7 +32,7 @@ from privopt.execution.resources import VARIABLES
 T = TypeVar("T")
 
 _STACK: Final = re.compile(r"\[0x[0-9a-f]+\]$|Getting stack trace")
-"""Matches the lines of a stack trace, which CBC's signal handler writes after the error message."""
+"""Matches the lines of the stack trace written by CBC's signal handler after the error message."""
 
 
 class DeadWorkerError(Exception):
@@ -58,8 +58,8 @@ def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
     """Start a thread that runs calls from a queue until this process ends, and return the queue.
 
     All workers are started by this thread. Linux kills a worker when the *thread* that started it ends
-    (PR_SET_PDEATHSIG), so a short-lived thread must not start workers. The process id ``process`` serves as the cache
-    key, because a forked child does not inherit its parent's thread.
+    (PR_SET_PDEATHSIG), so a short-lived thread must not start workers. The process id ``process`` is the cache key,
+    because a forked child does not inherit its parent's thread.
     """
     start_calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
@@ -92,7 +92,7 @@ class Worker:
         process: The child process.
         answered: The number of answered calls.
         held: The numbers that identify the held values in the child's memory.
-        latest: The latest value that the most recent call sent with :func:`privopt.execution.child.send_progress`, or
+        latest: The latest value sent by the most recent call with :func:`privopt.execution.child.send_progress`, or
             None if that call has sent no value.
     """
 
@@ -176,7 +176,7 @@ class Worker:
         raise value.error()
 
     def hear(self, value: object) -> None:
-        """Store a progress value that the running call sent with :func:`privopt.execution.child.send_progress`."""
+        """Store a progress value sent by the running call with :func:`privopt.execution.child.send_progress`."""
         self.latest = value
 
     def alive(self) -> bool:

@@ -45,11 +45,12 @@ _HEADER_BYTES: Final = 4096
 _MAX_TEXT_BYTES: Final = 1024
 """The largest size of a string in an archive, in bytes."""
 _LOCAL, _LENGTHS, _CENTRAL, _END_64 = 30, 26, 46, 76
-"""Sizes and offsets in a zip archive, in bytes: the size of a member's local header, the offset in that header of the
-lengths of the name and extra field, the size of an entry in the directory, and the size of the zip64 records before the
-end (APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16)."""
+"""Sizes and offsets in a zip archive, in bytes (APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16).
+
+They are the size of a member's local header, the offset in this header of the lengths of the name and extra field, the
+size of a directory entry, and the size of the zip64 records before the end."""
 _TYPE_BYTES = 256
-"""The number of bytes at the start of an .npy header that contain the type, which NumPy writes first."""
+"""The number of bytes to read from the start of an .npy header to find the type, which NumPy writes first."""
 _STATED = re.compile(rb"""['"]descr['"]: ['"][<|>]""")
 """Matches an .npy header whose type specifies its byte order: little-endian, none (single bytes) or big-endian."""
 _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
@@ -81,7 +82,7 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
 
 
 def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
-    """Return an array's shape and the size of each value in bytes, from the first bytes of an ``.npy`` file.
+    """Return an array's shape and the size in bytes of each value, given the first bytes of an ``.npy`` file.
 
     Raises:
         ValueError: The bytes are not an .npy header.
@@ -156,7 +157,7 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
     """Check that an archive contains only its members and their directory, so that all programs read the same data.
 
     ``zipfile`` accepts bytes before and between members, truncates names at a zero byte, and prefers the second zip64
-    end record to the first. Other programs handle these cases differently, so they could read a different matrix.
+    end record to the first. Other programs handle these cases differently, so they could read different data.
 
     Raises:
         ValueError: The archive contains anything else.
@@ -249,7 +250,7 @@ def read_npz(
 
 
 Shape = tuple[int | str | None, ...]
-"""The axes of an array: each is a length, a name (axes with the same name have equal length), or None for any."""
+"""The axes of an array. Each is a length, a name shared by axes of equal length, or None for any length."""
 
 
 def read_arrays(

@@ -316,7 +316,7 @@ def _check_complete(path: Path, form: Form) -> None:
 
 @contextmanager
 def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
-    """Open a log file to which nothing more will be written, and yield a read-only connection in a transaction.
+    """Open a log file that will not be written to again, and yield a read-only connection in a transaction.
 
     Args:
         path: The path of the file.
@@ -367,7 +367,7 @@ def _status_of(path: Path) -> os.stat_result | None:
 
 
 NAME_LOOKS: Final = 3
-"""The number of times to count a file's names before it is rejected, because names can vanish between two counts."""
+"""The number of times a file's names are counted before it is rejected. Names can vanish between two counts."""
 
 
 def _check_names(path: Path, status: os.stat_result) -> None:

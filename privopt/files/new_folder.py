@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 OURS: Final = ".privopt"
-"""The part that the names of all of privopt's hidden folders share, so that no other folders are removed."""
+"""The string in the names of all hidden folders created by privopt, so that no other folders are removed."""
 
 FOLDER_NAME_BYTES: Final = 255
 """The maximum length of a name on common file systems, in bytes."""
@@ -56,7 +56,7 @@ TARGET_NAME_BYTES: Final = FOLDER_NAME_BYTES - len(f"..12345678{OURS}.replaced")
 PATH_BYTES: Final = 4096 - 2 * (FOLDER_NAME_BYTES + 1)
 """The maximum length of a target's path, in bytes.
 
-Linux allows 4,096. The path of a file in a hidden folder is longer than that of the target.
+Linux allows 4,096 bytes, but the path of a file in a hidden folder is longer than that of the target.
 """
 
 
@@ -325,9 +325,9 @@ def _lock_folder(target: Path) -> tuple[Path, int]:
 def _remove_leftovers(target: Path) -> None:
     """Remove what killed runs have left next to a target: unlocked hidden folders of this user.
 
-    Folders with unfinished work are removed whatever their target is, because they may contain drawn reports and no
-    later run may ever write to their own target. A folder that a killed run was replacing is removed only if it belongs
-    to this target. If it belongs to another target, it may be the owner's only copy.
+    Folders with unfinished work are removed even if they belong to another target. They may contain drawn reports, and
+    there may never be another run that writes to that target. A folder that a killed run was replacing is removed only
+    if it belongs to this target. If it belongs to another target, it may be the owner's only copy.
     """
     # The names that _lock_folder creates, in which mkdtemp adds eight random characters between prefix and suffix.
     random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)

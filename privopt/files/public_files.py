@@ -14,9 +14,9 @@ from typing import Any, Final
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS
 
 NAMED: Final = ("filename", "date_time", "comment", "extra")
-"""The metadata in an archive about the file of each member."""
+"""The attributes of a zip archive member that describe the stored file."""
 PACKED: Final = ("external_attr", "compress_type", "flag_bits", "create_system")
-"""The metadata in an archive about how each member was packed."""
+"""The attributes of a zip archive member that describe how it was packed."""
 
 NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w-])")
 """Matches a number in text, unless it is part of a word or name."""

@@ -45,10 +45,10 @@ PROBLEM: Final = "problem"
 PROOF: Final = "proof.npz"
 PRIVATE: Final = "private"
 REPORT: Final = "report.html"
-"""The report in a release folder or its private/. SHA256SUMS does not cover it, because it may be written later."""
+"""The name of the report in a release folder or its private/. Not in SHA256SUMS, because it may be written later."""
 
 SIGNATURE: Final = "SHA256SUMS.sig"
-"""The signature of a release folder's SHA256SUMS, which therefore cannot list it."""
+"""The name of the file that signs a release folder's SHA256SUMS, and therefore cannot be listed there."""
 
 LARGEST_TEXT: Final = 64 * 2**20
 """The largest size of a result.json or SHA256SUMS file, in bytes."""

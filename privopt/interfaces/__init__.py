@@ -3,7 +3,7 @@
 A mechanism solves a problem and returns an :class:`Outcome`. The pipeline (:mod:`privopt.run.solve`) certifies its
 release with the mechanism's :class:`PrivacyConstraint`, evaluates it with its :class:`UtilityLoss`, and writes it only
 if the certificate holds. The claim (:class:`Guarantee`) and the record of what was checked (:class:`Certificate`) have
-different types. So do the problem that a file declares and the loaded problem that a mechanism solves
+different types. The same applies to the problem declared by a file and the loaded problem solved by a mechanism
 (:meth:`Mechanism.load`).
 """
 

@@ -93,7 +93,7 @@ class ChecksProblem(Protocol[P]):
 class NeedsMemory(Protocol[P]):
     """The ability of a mechanism to estimate the memory that a problem needs.
 
-    A problem that does not fit into memory is then rejected immediately. Without this ability, work starts on any
+    A problem that does not fit in memory is then rejected immediately. Without this ability, work starts on any
     problem, no matter how large.
     """
 
@@ -110,13 +110,13 @@ class NeedsMemory(Protocol[P]):
 
 @runtime_checkable
 class AdvisesMemory(Protocol[P]):
-    """The ability of a mechanism to advise users whose problem does not fit into memory.
+    """The ability of a mechanism to advise users whose problem does not fit in memory.
 
     Without this ability, the message only says how much memory is missing.
     """
 
     def memory_advice(self, problem: P) -> str:
-        """Return advice on how to make the problem fit into memory, as the end of a sentence, or "" for no advice."""
+        """Return advice on how to make the problem fit in memory, as the end of a sentence, or "" for no advice."""
 
 
 @runtime_checkable
@@ -292,7 +292,7 @@ class SolvesProgram(Protocol):
     """
 
     programs: ClassVar[bool]
-    """Whether ``details.lp`` contains the program's value and bound, to which ``--gap`` and the status then refer."""
+    """Whether ``details.lp`` contains the program's value and bound. If so, ``--gap`` and the status refer to these."""
 
 
 @runtime_checkable
@@ -479,7 +479,7 @@ ABILITIES: Final[tuple[type, ...]] = (
 
 
 def member_of(ability: type) -> str:
-    """Return the name of the method or attribute that a mechanism must have to possess an ability.
+    """Return the name of the method or attribute that gives a mechanism an ability.
 
     >>> member_of(Plans), member_of(CopiesFiles)
     ('plan', 'copies')
@@ -496,7 +496,7 @@ def member_of(ability: type) -> str:
 
 
 def check_memory(mechanism: object, problem: object, context: SolveContext) -> None:
-    """Reject a problem that does not fit into memory, before any work on it starts.
+    """Reject a problem that does not fit in memory, before any work on it starts.
 
     Args:
         mechanism: The mechanism, which may have the abilities :class:`NeedsMemory` and :class:`AdvisesMemory`.

@@ -1,4 +1,4 @@
-"""Certificates for additive noise, which give the exact budget that a release's noise spends.
+"""Certificates for additive noise, based on the exact budget spent by a release's noise.
 
 A noise call adds Laplace or discrete Gaussian noise to some numbers. :func:`certify_noise` sums the costs of all calls
 (:meth:`privopt.interfaces.PrivacyConstraint.cost_of_call`) as rationals and compares the total with the guarantee.

@@ -33,7 +33,7 @@ class Channel:
             positions.
         coordinate_unit: The unit of x and y.
         geographic: Whether the coordinates are degrees.
-        streets: (E, 2) indices of the two inputs that each street joins, for maps, or None if there are no streets.
+        streets: (E, 2) indices of the two inputs joined by each street, for maps. None if there are no streets.
     """
 
     inputs: Sequence[str]
@@ -90,7 +90,7 @@ class NoisyCounts:
     """A release of noisy counts: for each place, the number of people there plus independent noise.
 
     Attributes:
-        inputs: (N,) ids of the places at which people are counted.
+        inputs: (N,) ids of the places where people are counted.
         reach: A function that takes a probability a in (0, 1) and returns the half-width of a confidence interval at
             level 1 - a. The absolute value of the noise in one count exceeds the half-width with probability at most a.
     """

@@ -132,8 +132,8 @@ class Cost:
     Fraction(1, 2)
 
     Attributes:
-        epsilon: The exact amount, which may be given as a string with a decimal or quotient, or None if the cost is
-            measured in rho.
+        epsilon: The exact amount, or None if the cost is measured in rho. It may be given as a string with a decimal or
+            quotient.
         rho: The exact rho of zero-concentrated DP, or None for other notions.
         delta: The exact delta of approximate DP, given in addition to epsilon, or None for other notions.
         unit: The neighbouring relation that the amounts refer to. All costs in a ledger have the same unit.
@@ -215,7 +215,7 @@ def cost_of_draw(
 
 
 def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
-    """Return a sentence about the protection that a subject has under an example limit.
+    """Return a sentence about how well a subject is protected under an example limit.
 
     The example is a limit of :data:`EXAMPLE_REPORTS` reports.
 

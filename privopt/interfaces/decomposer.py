@@ -54,7 +54,7 @@ class Decomposer(ABC):
     def solve(
         self, form: dsl.StandardForm, blocks: Sequence[Sequence[int] | Ints], context: SolveContext
     ) -> Decomposed:
-        """Solve a compiled model whose columns outside ``blocks`` are the complicating variables of the master problem.
+        """Solve a compiled model. Its columns outside ``blocks`` are the complicating variables of the master problem.
 
         Args:
             form: A linear form without integer columns.

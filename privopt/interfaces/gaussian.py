@@ -51,7 +51,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the rho that one addition of Gaussian or Laplace noise costs, as explained in the class docstring."""
+        """Return the cost in rho of one addition of Gaussian or Laplace noise, as explained in the class docstring."""
         if shift.law == "gaussian":
             return shift.square / (2 * shift.scale)
         # Laplace noise is epsilon-DP with epsilon = change / scale.
@@ -64,7 +64,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return three pairs (epsilon, delta) that rho implies, rounded up.
+        """Return three (epsilon, delta) pairs implied by rho, rounded up.
 
         The conformance kit searches for events that violate one of these pairs.
         """
@@ -76,7 +76,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
-        """Return the epsilon that rho implies at a delta of 1e-6 (Bun and Steinke, Proposition 1.3), and that delta."""
+        """Return (epsilon, 1e-6), with the epsilon implied by rho at this delta (Bun and Steinke, Proposition 1.3)."""
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always has a rho
         # This closed form, rho + 2 sqrt(rho log(1 / delta)), is larger than the epsilon that delta_of would give.
@@ -103,9 +103,9 @@ class ZCDP(BoundedOdds[R_contra]):
     def guess(cls, guarantee: Guarantee) -> float:
         """Return an upper bound on the probability of a correct guess, derived from a KL divergence of at most rho.
 
-        The guess is right with probability at most (1 + TV) / 2, where TV is the total variation distance. TV is at
-        most sqrt(KL / 2), by Pinsker's inequality, and at most sqrt(1 - exp(-KL)), by that of Bretagnolle and Huber
-        (1979). The latter bound is smaller if rho is above 1.6.
+        The guess is right with probability at most (1 + TV) / 2, where TV is the total variation distance. By Pinsker's
+        inequality, TV is at most sqrt(KL / 2). By the inequality of Bretagnolle and Huber (1979), it is also at most
+        sqrt(1 - exp(-KL)), which is smaller if rho is above 1.6.
         """
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always has a rho
@@ -142,7 +142,7 @@ class ApproxDP(ZCDP[R_contra]):
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return a tuple whose only pair is the guarantee's own (epsilon, delta), rounded up to doubles."""
+        """Return a tuple with a single pair, the guarantee's own (epsilon, delta), rounded up to doubles."""
         assert guarantee.epsilon is not None  # a guarantee of this kind always has epsilon and delta
         return ((float_up(guarantee.epsilon), float_up(Fraction(guarantee.extra["delta_text"]))),)
 

@@ -14,7 +14,7 @@ R = TypeVar("R", bound=Release)
 
 
 class Mechanism(ABC, Generic[P, R]):
-    """Base class for mechanisms, each of which implements a method from a paper, from the problem to the release.
+    """Base class for mechanisms. Each mechanism implements a method from a paper, from the problem to the release.
 
     Plugins subclass it and name the subclass in a MechanismSpec. A mechanism that releases an obfuscation matrix
     subclasses :class:`privopt_metric_dp.mechanisms.base.MetricMechanism` instead, and implements only one method. Each
@@ -34,22 +34,22 @@ class Mechanism(ABC, Generic[P, R]):
     """
 
     problem_class: ClassVar[type]
-    """An attrs class declared with :func:`privopt.declare.key`, which only declares the problem.
+    """The attrs class that declares the problem, with fields made by :func:`privopt.declare.key`.
 
     Parsing, error messages and ``describe`` are derived from it. :meth:`load` reads the problem's files.
     """
 
     release_class: ClassVar[type[Release]]
-    """The class of the mechanism's releases, which can read them back."""
+    """The class of the mechanism's releases. It can also read them back."""
 
     scope: ClassVar[str] = ""
     """Text for ``describe`` about which inputs the guarantee covers and against which attackers it holds."""
 
     reporting: ClassVar[str] = ""
-    """``"package.module:Class"`` of the :class:`Reporting` that presents the releases, imported when first needed."""
+    """The :class:`Reporting` that presents the releases, as ``"package.module:Class"``. Imported when first needed."""
 
     kit: ClassVar[str] = ""
-    """``"package.module:PROFILE"`` of the mechanism's :class:`privopt.testing.Profile`.
+    """The mechanism's :class:`privopt.testing.Profile`, as ``"package.module:PROFILE"``.
 
     The conformance kit draws problems and neighbours from the profile. The name may also refer to a function that
     creates the profile from the problem class.
@@ -79,7 +79,7 @@ class Mechanism(ABC, Generic[P, R]):
 
     @abstractmethod
     def utility(self, problem: P, method: str) -> UtilityLoss[R]:
-        """Return the loss by which the method's release is evaluated."""
+        """Return the loss used to evaluate the method's release."""
 
     @abstractmethod
     def solve(self, problem: P, context: SolveContext) -> Outcome[R]:

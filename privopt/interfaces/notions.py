@@ -35,7 +35,7 @@ USELESS_FACTOR: Final = 100
 """The factor beyond which a change in the odds between two inputs counts as leaving almost no doubt."""
 
 HIDING_GUESS: Final = 0.75
-"""The largest probability of a correct guess at which a promise says that one individual makes little difference.
+"""The largest probability of a correct guess for which a promise says that one individual makes little difference.
 
 It corresponds to odds of 3 to 1.
 """
@@ -146,9 +146,9 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
 
 class _Additive(BoundedOdds[R_contra]):
-    """A notion achieved by adding noise, whose epsilon bounds how far the odds of any result can change.
+    """A notion achieved by adding noise. Its epsilon bounds how far the odds of any result can change.
 
-    The bound holds for every result, without a small probability of exceptions (delta).
+    The bound holds for every result, with no exceptions of small probability (delta).
     """
 
     odds: ClassVar[bool] = True
@@ -244,26 +244,23 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence that says that no privacy is promised, and why."""
+        """Return a sentence stating that no privacy is promised, and why."""
         # A class method has no access to ``reason``, so the reason is taken from the statement.
         reason_text = result.guarantee.statement.removeprefix(NO_GUARANTEE)
         return f"This result promises no privacy: {reason_text}" if reason_text else "This result promises no privacy."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return a line that says that nothing was checked, and a line that says that everything is unchecked.
-
-        Each line is in a list of its own.
-        """
+        """Return two lists of one line each: that nothing was checked, and that everything is unchecked."""
         return ["Nothing: this method claims nothing."], ["Everything."]
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of kind ``"none"``, whose statement contains the reason."""
+        """The guarantee of kind ``"none"``, with the reason in its statement."""
         return Guarantee(kind=self.kind, statement=f"{NO_GUARANTEE}{self.reason}.")
 
     def measure(self, release: object) -> Certificate:
-        """Return a certificate whose ``holds`` is None, because nothing is claimed."""
+        """Return a certificate with ``holds`` set to None, because nothing is claimed."""
         return Certificate(
             holds=None,
             evidence="none",

@@ -76,7 +76,7 @@ class Release(ABC):
 
 @frozen(kw_only=True)
 class Shift:
-    """The difference between two inputs that an addition of noise to some numbers must hide.
+    """A difference between two inputs, which must be hidden by adding noise to some numbers.
 
     Attributes:
         law: The distribution of the noise: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
@@ -92,7 +92,7 @@ class Shift:
 
 
 class PrivacyConstraint(ABC, Generic[R_contra]):
-    """A notion of privacy, which adds constraints to models, certifies releases and expresses guarantees in words.
+    """A notion of privacy. It adds constraints to models, certifies releases and expresses guarantees in words.
 
     A notion is registered as a kind for the ``"notion"`` role (:class:`privopt.specs.KindSpec`), under the name used in
     :attr:`Guarantee.kind`.
@@ -145,7 +145,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the attrs class for metric problems' ``[privacy]`` table, or None if they cannot use this notion."""
+        """Return the attrs class of metric problems' ``[privacy]`` tables, or None if they cannot use this notion."""
         return None
 
     @classmethod
@@ -205,7 +205,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
 
 class UtilityLoss(ABC, Generic[R_contra]):
-    """A loss of utility, which serves as the objective of models and as the measure for evaluating releases.
+    """A loss of utility, used as the objective of models and to evaluate releases.
 
     Attributes:
         unit: The unit of the loss.
@@ -233,8 +233,9 @@ class UtilityLoss(ABC, Generic[R_contra]):
     def state(self, release: R_contra) -> tuple[float | None, float | None]:
         """Return the loss to publish for a release, and the unit to which it is rounded up. Either may be None.
 
-        Rounding is explained in :mod:`privopt.numbers.stated_rounding`. The unit is None if the loss is 0 or has no
-        finite enclosure (proved bounds), or if the enclosure is so wide that the unit would be too coarse.
+        Rounding is explained in :mod:`privopt.numbers.stated_rounding`. The unit is None if the loss is 0 or unknown,
+        if there are no finite proved bounds on the loss, or if these bounds are so far apart that the unit would be too
+        coarse.
         """
         value, enclosure = self.evaluate(release), self.enclose(release)
         if not value or enclosure is None or not math.isfinite(enclosure[1] - enclosure[0]):
@@ -249,8 +250,8 @@ class UtilityLoss(ABC, Generic[R_contra]):
         """Return the loss of a release, rounded up to the unit recorded in its result.
 
         Raises:
-            CertificationError: There are no proved bounds on the loss, or the unit is not one that :meth:`state` could
-                have chosen.
+            CertificationError: There are no proved bounds on the loss, or the unit could not have been chosen by
+                :meth:`state`.
         """
         enclosure = self.enclose(release)
         if enclosure is None:

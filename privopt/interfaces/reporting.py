@@ -97,8 +97,8 @@ class Reporting(Generic[P, R]):
     def headline(self, problem: P, release: R, result: Result) -> str:
         """Return plain sentences about the published data, their accuracy and what an attacker could gain.
 
-        The report begins with these sentences, of which there are at most three. If the string is empty, the report
-        begins with a sentence about the guarantee.
+        The report begins with these sentences (at most three). If the string is empty, the report begins with a
+        sentence about the guarantee.
         """
         return ""
 
@@ -134,7 +134,7 @@ class Reporting(Generic[P, R]):
 
 
 def open_reporting(mechanism: Mechanism[Any, Any]) -> Reporting[Any, Any]:
-    """Create an instance of the class that :attr:`Mechanism.reporting` names.
+    """Create an instance of the class named by :attr:`Mechanism.reporting`.
 
     Raises:
         RegistryError: The class cannot be imported, or is not a :class:`Reporting`.

@@ -113,7 +113,7 @@ SQUARED: Final = " squared"
 """The suffix of an objective's unit if the objective is a sum of squared differences."""
 
 COUNTED: Final = {"locations": "protected", "photos": "deleted", "choices": "published"}
-"""What was done with the items that an objective counts, as one word, keyed by the objective's unit."""
+"""A word for what was done with the items counted by an objective, keyed by the objective's unit."""
 
 
 @frozen(kw_only=True)
@@ -134,7 +134,7 @@ class Bounds:
 
     @classmethod
     def of(cls, value: float, lower_bound: float | None, *, maximise: bool = False, **more: str | None) -> Self:
-        """Return an instance whose gap is computed from the value and the bound.
+        """Return an instance with a gap computed from the value and the bound.
 
         Args:
             value: The value of the release.
@@ -195,14 +195,14 @@ TOLD: Final = "told"
 LP: Final = "lp"
 """The key in ``details`` for the program that was solved, if its value differs from the objective.
 
-``--gap`` and the status then refer to that program.
+In that case, ``--gap`` and the status refer to the program.
 """
 
 VALUE_UNIT: Final = "value_unit"
 """The key in ``details`` for the unit to which the objective's value is rounded up."""
 
 FINE_GAP: Final = 1e-4
-"""The largest requested gap that the status in words does not mention."""
+"""The largest requested gap that is not mentioned in :attr:`Result.status_in_words`."""
 
 
 @frozen(kw_only=True)
@@ -321,7 +321,7 @@ class Result:
 
     @property
     def told_bound(self) -> float | None:
-        """The bound that the solver reported without a proof in the folder, or None if there is no such bound.
+        """The bound reported by the solver without a proof in the folder, or None if there is no such bound.
 
         It is stored under ``details.told.lower_bound``, and ``verify`` does not check it. A proof may be missing
         because, for example, it would need the true counts. If result.json contains a proved bound, the value is None.
@@ -337,7 +337,7 @@ class Result:
     def status_in_words(self) -> str:
         """The status in words, for readers.
 
-        It includes the requested gap if that is coarse, or says that the bound is missing or not proved.
+        It includes the requested gap if the gap is coarse, or states that the bound is missing or not proved.
         """
         if self.status == "optimal" and self.asked.gap > FINE_GAP:
             return f"optimal within the gap of {self.asked.gap:g} asked"

@@ -122,7 +122,7 @@ class SolveContext:
         return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM_BYTES))
 
     def require_memory(self, byte_count: float, consumer: str) -> None:
-        """Reject work that does not fit into memory, before it begins.
+        """Reject work that does not fit in memory, before it begins.
 
         Args:
             byte_count: The number of bytes that the work allocates.

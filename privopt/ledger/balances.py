@@ -1,8 +1,8 @@
 """The account balances that a single ledger transaction reads and updates.
 
-Charging must not slow down as a ledger grows. A transaction therefore reads only the newest entry of an account, whose
-total is cumulative, and recomputes the hash of each entry that it relies on. :mod:`privopt.ledger.check_chain` checks
-all entries.
+Charging must not slow down as a ledger grows. A transaction therefore reads only the newest entry of an account, which
+contains the cumulative total, and recomputes the hash of each entry that it relies on.
+:mod:`privopt.ledger.check_chain` checks all entries.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TERMS: Final = ", ".join(Terms._fields)
 NEWEST: Final = "ORDER BY time DESC, number DESC LIMIT 1"
 """The SQL clause that selects the newest entry, which SQLite can find through the index."""
 _MAX_PENDING_ROWS: Final = 20_000
-"""The number of added entries in memory at which all of them are written to the database."""
+"""The number of added entries in memory that triggers writing them to the database."""
 
 
 @define
@@ -123,7 +123,7 @@ class LedgerTransaction:
         return entry
 
     def _read_texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
-        """Return the row that a query finds for ``number``, or None if there is no row or a value is not a string.
+        """Return the row found by a query for ``number``, or None if there is no row or a value is not a string.
 
         The values are checked because columns of a file that was tampered with can contain any type.
         """
@@ -242,7 +242,7 @@ class LedgerTransaction:
 
     @property
     def names(self) -> str:
-        """The label of the scheme by which subjects are named, or "" before the first charge.
+        """The label of the scheme for naming subjects, or "" before the first charge.
 
         See :attr:`.subject_names.Names.label`.
         """
@@ -385,7 +385,8 @@ class LedgerTransaction:
         Args:
             key: The account.
             subject: The subject's name in the result.
-            micros: The length, in microseconds, of the window whose charges count as spent, or None for all time.
+            micros: The length in microseconds of a window that ends now. Only its charges count as spent. None for all
+                time.
             limit: The limit in force, or None if there is no limit.
 
         Raises:

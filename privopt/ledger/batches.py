@@ -38,8 +38,9 @@ LONGEST_NAME: Final = 200
 """Maximum number of characters in a batch's name."""
 
 _LABEL: Final = b"privopt batch 1"
-"""A label that is part of everything hashed under a batch's key, so that no other use of the key gives the same
-hashes."""
+"""A label included in everything hashed under a batch's key.
+
+It ensures that no other use of the key gives the same hashes."""
 _KEY, _RECORD, _LOCK, _OPEN = "key", "record.json", "lock", "open"
 """The files in a batch's folder: its key, its record, the lock file and, while workers may read the key, the token."""
 
@@ -149,14 +150,14 @@ class BatchAccess:
 
         Args:
             key: The batch's key from :meth:`read_key`. It must not be pickled.
-            release: The SHA-256 of the release's file SHA256SUMS.
+            release: The SHA-256 of the release's SHA256SUMS file.
         """
         return Coins(encode_parts((key, _LABEL, self.name.encode("utf-8"), release.encode())))
 
 
 @define(kw_only=True, eq=False)
 class Batch:
-    """A repeatable run of ``apply``, whose key and record are stored in a folder next to a ledger.
+    """A repeatable run of ``apply``, with its key and record stored in a folder next to a ledger.
 
     While the folder is open (:meth:`open_folder`), no other process can run the batch.
 
@@ -300,7 +301,7 @@ class Batch:
         return hmac.new(self.key(), encode_parts((_LABEL, b"fingerprint")), hashlib.sha256).hexdigest()[:32]
 
     def purpose(self, charged: Iterable[str]) -> str:
-        """Return the purpose under which the ledger records this batch's charges.
+        """Return the purpose recorded in the ledger for this batch's charges.
 
         It consists of the batch's name and the fingerprint of its key.
 
@@ -325,8 +326,7 @@ class Batch:
         """Return the batch's random streams for a release.
 
         Args:
-            release: The SHA-256 of the release's file SHA256SUMS, which ensures that no two releases get the same
-                bytes.
+            release: The SHA-256 of the release's SHA256SUMS file. It ensures that no two releases get the same bytes.
         """
         return Coins(encode_parts((self.key(), _LABEL, self.name.encode("utf-8"), release.encode())))
 
@@ -369,7 +369,7 @@ class Batch:
         Args:
             counts: Counts about the table, such as the number of rows and the number of refused rows by reason.
             source: A description of the table's sources, which must reveal nothing secret.
-            options: The options with which the table was made, as JSON values that reveal nothing secret.
+            options: The options used to make the table, as JSON values that reveal nothing secret.
         """
         final_state = {"state": "finished", "sha256": sha256(self.target), "counts": counts, "source": source}
         final_state["options"] = options
@@ -414,14 +414,14 @@ class Batch:
 
 
 def count_batch_keys(ledger: Path) -> int:
-    """Return the number of batches of a ledger whose keys still exist, that is, the number of unfinished batches."""
+    """Return the number of a ledger's unfinished batches, which are those with a key that still exists."""
     return sum(1 for _ in ledger.with_name(f"{ledger.name}.batches").glob(f"*/{_KEY}"))
 
 
 def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
-    """Return a name for each row, which encodes the row's subject and id.
+    """Return a name for each row that encodes its subject and id.
 
-    Ids need only be distinct among the rows of a subject. A row's random bytes are derived from its name
+    Ids only need to be unique among the rows of a subject. A row's random bytes are derived from its name
     (:meth:`Coins.stream`), so they do not depend on the order of rows.
 
     Args:

@@ -22,7 +22,7 @@ from privopt.ledger.subject_names import key_path, subject_name
 
 
 def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
-    """Check that a file is neither in the release's folder, where it could be published, nor used for anything else.
+    """Check that a file has no other use, and is not in the release's folder, where it could be published.
 
     Args:
         option: The option that names the file, used in error messages.
@@ -76,8 +76,7 @@ class Charge:
             tables all share one limit. If ``solve`` is given no subject, it uses the name of the problem's only secret
             file. The ledger must then have no other subject, because a renamed copy of the file, such as next year's,
             would get a separate budget.
-        key: The file with the key under which the ledger hashes subjects' names. If None, names are stored in plain
-            text.
+        key: The file with the ledger's key for hashing subjects' names. If None, names are stored in plain text.
         sticky: For a table, whether each subject's first report at a place is stored and repeated at later visits.
         within: With ``sticky``, the distance in km from a cell's centre up to which the cell's stored report is
             repeated. If None, a report is repeated only in its own cell.
@@ -134,7 +133,7 @@ class Charge:
         return self.ledger.path if isinstance(self.ledger, Ledger) else self.ledger
 
     def check_apart(self, folder: Path, *files: Path) -> None:
-        """Check that the ledger and the key file are neither in the release's folder nor used for anything else.
+        """Check that the ledger and the key file have no other use, and are not in the release's folder.
 
         Args:
             folder: The release's folder.

@@ -27,7 +27,7 @@ def check_chain(
             check.
         path: The ledger's file, used in messages.
         head: The number and hash of an entry that is known to have been written. If entries were removed from the end,
-            the remaining ones form a valid chain, and only this argument reveals the loss.
+            the remaining ones still form a valid chain, and the loss is detected only with this argument.
         progress: A function that is called with the number of entries checked so far.
 
     Raises:
@@ -71,8 +71,8 @@ class Walk:
     Attributes:
         path: The ledger's file, used in messages.
         head: The number and hash of an entry that is known to have been written, or None if no such entry is known.
-        accounts, terms: The valid rows of the tables of accounts and terms, keyed by id. Terms are the part that many
-            entries have in common.
+        accounts, terms: The valid rows of the tables of accounts and terms, keyed by id. Terms are the parts shared by
+            many entries.
         sizes: The number of rows in each of the two tables, whether valid or not.
         totals: The total and the number of charges so far, keyed by the account's id.
         used_terms: The ids of all terms that occur in the entries checked so far.

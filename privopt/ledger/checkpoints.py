@@ -19,8 +19,8 @@ at the last check. For a window, the entries just before and just after its begi
 (:meth:`~.LedgerTransaction._read_balance`).
 
 The exception is an entry at the beginning of a window that was changed together with its hash. The next entry's hash is
-then wrong, but only a full check recomputes it. Likewise, only a full check finds changes to earlier entries on which
-nothing relies.
+then wrong, but only a full check recomputes it. Likewise, only a full check finds changes to earlier entries that
+nothing relies on.
 
 Anyone who can write the ledger can also write the checkpoint, and even a whole new chain. Such a forgery can be
 detected only by comparison with a head (an entry's number and hash) that was stored elsewhere. A check against a head
@@ -113,10 +113,9 @@ def check_ledger(
     Args:
         transaction: The ledger, open for reading.
         form: The log-file format of ledgers.
-        head: A head ``N:HASH`` of the open period or a closed one, which was stored elsewhere. If it is given, all
-            entries are checked.
-        full: Whether to check all entries. If False, only the entries after the last checkpoint are checked, if there
-            is one.
+        head: A head ``N:HASH`` of the open period or a closed one, stored elsewhere. If it is given, all entries are
+            checked.
+        full: Whether to check all entries. If False and there is a checkpoint, only the entries after it are checked.
         progress: A function that is called with the number of entries checked so far.
 
     Returns:
@@ -297,7 +296,7 @@ class _LaterWalk(Walk):
         """Check that the index lists all later entries in order, and that no later account or row of terms is unused.
 
         Raises:
-            DoesNotHoldError: The index was changed, or accounts or terms were added that no entry uses.
+            DoesNotHoldError: The index was changed, or unused accounts or terms were added.
         """
         query = "SELECT number FROM entries INDEXED BY by_account WHERE account IS ? AND time >= ? AND number > ?"
         for account, numbers in self.numbers.items():

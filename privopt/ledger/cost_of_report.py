@@ -33,7 +33,7 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
 
 
 def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence about the joint guarantee for all reports about one subject, which are drawn independently.
+    """Return a sentence about the joint guarantee for all independently drawn reports about one subject.
 
     Args:
         cost: The cost of each report.
@@ -90,7 +90,7 @@ def window_text(limit: Limit | None) -> str:
 
 
 def limit_text(limit: Limit, unit: str) -> str:
-    """Return a sentence about each subject's budget, and the protection that it gives in each period of the limit.
+    """Return a sentence about each subject's budget and the protection it gives in each period of the limit.
 
     Args:
         limit: The ledger's limit.

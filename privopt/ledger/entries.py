@@ -33,7 +33,7 @@ def sum_of(text: str) -> Sum:
 
 
 def zero_sum(unit: str) -> Sum:
-    """Return the zero sum in a unit, which has one component for epsilon or rho and two for epsilon with delta."""
+    """Return the zero sum in a unit. It has one component for epsilon or rho, and two for epsilon with delta."""
     return (Fraction(0),) * len(NUMBERS[unit])
 
 
@@ -133,15 +133,15 @@ class AccountKey(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The part of an entry that many entries have in common, which is stored only once.
+    """The part of a ledger entry that may be the same for many entries, and is therefore stored only once.
 
     Attributes:
         kind: ``"charge"``, ``"limit"``, ``"names"`` (the scheme that names subjects), ``"begin"`` (the first entry),
             ``"closed"`` (the calendar periods that are closed) or ``"end"`` (the last entry of an archived ledger).
-        unit: One of `UNITS` for a charge, a limit or closed periods. It is empty for other kinds, as is every field
-            that a kind does not use.
-        relation: The :attr:`Cost.unit` of a charge. For ``"closed"``, the unit that all charges in the closed periods
-            share.
+        unit: One of `UNITS` for a charge, a limit or closed periods, and empty for other kinds. Any field that a kind
+            does not use is empty.
+        relation: The :attr:`Cost.unit` of a charge. For ``"closed"``, the unit shared by all charges in the closed
+            periods.
         notion, mechanism: See :class:`Cost`.
         amount: The amount of the charge or limit as exact text, followed by a semicolon and the delta if there is one.
         within: For a limit, the hours of its window as exact text, or its calendar (such as ``day Europe/Rome``). It is
@@ -175,7 +175,7 @@ class Terms(NamedTuple):
 
     @property
     def cost(self) -> Cost:
-        """The cost that an entry with these terms charges."""
+        """The cost charged by an entry with these terms."""
         numbers: dict[str, Any] = dict(zip(NUMBERS[self.unit], sum_of(self.amount), strict=True))
         return Cost(unit=self.relation, notion=self.notion, mechanism=self.mechanism, purpose=self.purpose, **numbers)
 
@@ -189,7 +189,7 @@ class Terms(NamedTuple):
 
     @property
     def limit(self) -> Limit:
-        """The limit that an entry with these terms sets."""
+        """The limit set by an entry with these terms."""
         # `within` contains the hours of a window, a calendar, or nothing.
         calendar = Calendar.from_text(self.within)
         amount, *delta = sum_of(self.amount)
@@ -230,11 +230,11 @@ class Entry(NamedTuple):
     hash: bytes
 
     def compute_hash(self, previous: bytes, account: AccountKey | None, terms: Terms) -> bytes:
-        """Return the SHA-256 of the entry's canonical text, which is a JSON array that begins with the previous hash.
+        """Return the SHA-256 of the entry's canonical text, a JSON array that begins with the previous hash.
 
         Args:
             previous: The previous entry's hash, or :data:`BEGINNING` for the first entry.
-            account: The charged account, or None if the entry charges nobody, which is encoded as three empty strings.
+            account: The charged account. None, encoded as three empty strings, if the entry charges nobody.
             terms: The entry's terms.
         """
         # This text is part of the file format. If it changed, the hashes of existing ledgers would become invalid.

@@ -16,14 +16,14 @@ __all__ = ["Erasure", "erase_subject"]
 
 @frozen(kw_only=True)
 class Erasure:
-    """The outcome of an erasure, which describes the erased data about a subject and the data that remains.
+    """The outcome of an erasure: which of a subject's data were erased, and which remain.
 
     Attributes:
         label: The subject's name in the ledger, which is a hash if the ledger has a key.
         kept_reports: The number of stored reports that were removed.
         charges: The number of charges that remain in the ledger.
-        archived_charges: The number of charges that remain in its archived periods. Both counts include charges that a
-            rotation copied one by one.
+        archived_charges: The number of charges that remain in its archived periods. Both counts include charges copied
+            one by one by a rotation.
         erased: Sentences that describe the removed data.
         remaining: Sentences that describe the remaining data and explain why it cannot be removed.
     """
@@ -49,7 +49,7 @@ class Erasure:
 
 
 def erase_subject(ledger: Ledger, subject: str) -> Erasure:
-    """Remove the data about a subject that can be removed, which are the reports stored by ``apply --sticky``.
+    """Remove a subject's removable data, namely the reports stored by ``apply --sticky``.
 
     Charges cannot be removed. Each entry contains the hash of the previous one, so the ledger would no longer verify.
     Removing the charges would also give the same person the whole budget again.

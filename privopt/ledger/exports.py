@@ -1,4 +1,4 @@
-"""Export charges to other privacy accountants, namely OpenDP and Google's dp-accounting, if they are installed.
+"""Export charges to two other privacy accountants, OpenDP and Google's dp-accounting, if they are installed.
 
 Both accountants support pure differential privacy. Neither can represent an epsilon per unit of distance.
 """
@@ -24,7 +24,7 @@ else:
     Measurement = Any
 
 LARGEST_EPSILON = 700
-"""The largest epsilon of a charge that can be exported to dp-accounting, because exp(710) would overflow a double."""
+"""The largest epsilon of a charge that can be exported to dp-accounting. exp(710) would overflow a double."""
 
 
 def count_by_epsilon(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
@@ -71,11 +71,11 @@ def _import_module(name: str, distribution: str) -> Any:
 
 
 def to_opendp(costs: Iterable[Cost]) -> Measurement:
-    """Convert charges to a single OpenDP measurement, whose ``map(1)`` is their total epsilon.
+    """Convert charges to a single OpenDP measurement with a ``map(1)`` equal to their total epsilon.
 
     The result is a composition (``make_composition``) of one measurement per charge. Two data sets that differ in one
-    individual are at distance 1. When invoked, the measurement reveals nothing about its argument. Each epsilon is
-    rounded up to a double.
+    individual are at distance 1. Invoking the measurement reveals nothing about the argument. Each epsilon is rounded
+    up to a double.
 
     Raises:
         UsageError: A charge is for a notion other than pure or local differential privacy, there are no charges, or

@@ -19,8 +19,7 @@ _ISO: Final = re.compile(
     r" ?(?P<offset>Z|UTC|(?P<sign>[+\u2212-])(?P<offset_hour>[0-9]{2})(?::?(?P<offset_minute>[0-9]{2}))?)?)?",
     re.ASCII | re.IGNORECASE,
 )
-"""A pattern for a calendar, week or ordinal date, with or without separators, and optionally a time of day and an
-offset."""
+"""Matches a calendar, week or ordinal date, with or without separators, and optionally a time and an offset."""
 
 
 @frozen
@@ -30,8 +29,8 @@ class IsoTime:
     Attributes:
         moment: The date and time, without any decimal fraction that follows the last unit. It is a naive datetime if
             the text has no offset.
-        excess_seconds: The number of seconds to add to ``moment``, which is less than 3600. It stands for a decimal
-            fraction in the text, such as 1800 for 10.5 hours, plus 1 for a leap second.
+        excess_seconds: The number of seconds, less than 3600, to add to ``moment``. It represents a decimal fraction in
+            the text, such as 1800 for 10.5 hours, plus 1 for a leap second.
         is_leap_second: Whether the text denotes a leap second.
     """
 

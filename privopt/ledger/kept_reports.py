@@ -1,9 +1,9 @@
 """A store of each subject's first report at each place, which is repeated at every later visit.
 
 The reports are stored next to the ledger in the folder ``FILE.sticky/``, which only its owner can enter. The folder's
-file ``reports`` contains the reports. Its file ``key`` contains the key under which subjects and places are hashed.
-Without a key, anyone could hash a thousand candidate places and recognise the right one. Reports are not shared between
-places, subjects or mechanisms.
+file ``reports`` contains the reports. Its file ``key`` contains the key for hashing subjects and places. Without a key,
+anyone could hash a thousand candidate places and recognise the right one. Reports are not shared between places,
+subjects or mechanisms.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FORM: Final = Form(
         "CREATE TABLE ledger (beginning BLOB NOT NULL, seal BLOB NOT NULL)",
     ),
 )
-"""The tables of the store.
+"""The file format of the store, with its table of reports.
 
 ``place`` and ``subject`` are keyed hashes. ``entry`` and ``charge`` are the number and hash of the ledger entry that
 charged a report. ``seal`` is an HMAC of the row's other values."""
@@ -45,7 +45,7 @@ SEQUENCE: Final = (
     "of the distances between the places, each counted once; which of its visits were to the same place, and how many "
     "places there were, is not protected: equal reports, charges and refusals reveal it"
 )
-"""A sentence on the guarantee for all of a subject's stored reports together."""
+"""A sentence about the joint guarantee for all of a subject's stored reports."""
 
 WITHIN: Final = (
     "a place is a cell of a fixed public map, and its report is repeated near the cell's centre: epsilon protects the "
@@ -227,8 +227,7 @@ class Visits:
     Attributes:
         keys: The key of each visit. Visits by the same subject to the same place have equal keys.
         nearby_keys: For each visit, the keys of further places whose stored reports may be used.
-        stored: For each key that has one, the stored report and the rank of its charge. The oldest of these charges has
-            rank 0.
+        stored: The stored reports by key, each with the rank of its charge. The oldest of these charges has rank 0.
         uncharged: Stored reports whose charge is missing from the ledger, for example after a backup was restored. Such
             a report is charged again before it is repeated.
         new: The reports that were charged in this block, each with the number and hash of its ledger entry, keyed like
@@ -268,7 +267,7 @@ class Visits:
     def keep(self, number: int, report: int, mark: Mark) -> None:
         """Store the report for visit ``number``, which was charged by the ledger entry ``mark``.
 
-        If there is already a stored report for the same place whose charge was lost, that report is kept instead.
+        If a report for the same place is already stored but its charge was lost, that report is kept instead.
         """
         key = self.keys[number]
         # A stored report whose charge was lost is repeated, and the newly drawn one is dropped, because a second report

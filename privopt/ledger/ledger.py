@@ -48,13 +48,14 @@ class Ledger(LogFile):
 
     Every entry contains the SHA-256 of the previous entry, the subject's exact total including this entry, and the
     time. A charge is durable when :meth:`charge` returns, so draw only after the call. Several processes can charge at
-    once, each waiting up to a minute for the others. Charging and reading an account take O(log n) for n entries, and
-    rely only on entries whose hash they recompute. Each process (even a fork) and thread must open its own Ledger.
+    once, each waiting up to a minute for the others. With n entries, charging an account or reading it takes O(log n)
+    time, and relies only on entries whose hash is recomputed. Each process (even a fork) and thread must open its own
+    Ledger.
 
     Attributes:
-        path: The ledger's file. If it is missing, the first limit or charge creates it with access for its owner alone.
+        path: The ledger's file. If it is missing, the first limit or charge creates it, accessible only to its owner.
         key: The file with the key for hashing subjects' names (HMAC-SHA256). None if names are stored in plain text.
-        make: Whether to create missing files, which are the ledger and, before the first charge, the key.
+        make: Whether to create the ledger and, before the first charge, the key file if they are missing.
         clock: A function that returns the time in nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
         checked_from: The number of the first entry that the last :meth:`check` recomputed, or None before a check.
@@ -101,7 +102,10 @@ class Ledger(LogFile):
 
     @cached_property
     def _names(self) -> Names:
-        """The naming scheme for subjects. Creates a missing key file if ``make`` is set and nothing was charged yet."""
+        """The naming scheme for subjects.
+
+        If ``make`` is set and nothing has been charged yet, a missing key file is created.
+        """
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
@@ -266,7 +270,7 @@ class Ledger(LogFile):
         """Open a transaction for charging a cost, after checking the cost's relation and unit and the naming scheme.
 
         Yields:
-            The transaction, the terms of one charge, and the limit, which is None if there is none.
+            The transaction, the terms of one charge, and the limit or None if there is no limit.
 
         Raises:
             InputError: Earlier charges have another relation or naming scheme, or all limits are in other units.
@@ -375,7 +379,8 @@ class Ledger(LogFile):
 
         Args:
             subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
-            hours: The length of the window, ending now, whose charges count as spent. If None, all charges count.
+            hours: The length in hours of a window that ends now. Only its charges count as spent. If None, all charges
+                count.
             period: The calendar period to report on. Defaults to the current one if the limit has a calendar.
             unit: The account's unit. If None, the first of :attr:`units`.
 
@@ -393,7 +398,8 @@ class Ledger(LogFile):
         """Return every subject's account in a unit (see :meth:`account`), sorted by the ledger's names and by period.
 
         Args:
-            hours: The length of the window, ending now, whose charges count as spent. If None, all charges count.
+            hours: The length in hours of a window that ends now. Only its charges count as spent. If None, all charges
+                count.
             unit: "epsilon", "rho" or "(epsilon, delta)". If None, the first of :attr:`units`.
         """
         unit = self._select_unit(unit)
@@ -512,7 +518,10 @@ class Ledger(LogFile):
 
     @property
     def head(self) -> str:
-        """The last entry's number and hash, as ``N:HASH``. Given a copy, :meth:`check` detects removed entries."""
+        """The last entry's number and hash, as ``N:HASH``.
+
+        Pass a saved copy to :meth:`check` to detect removed entries.
+        """
         with self._open_for_reading(make=True) as transaction:
             assert transaction.head is not None  # every ledger has the entry with which it began
             return f"{transaction.head.number}:{transaction.head.hash.hex()}"

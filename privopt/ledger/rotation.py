@@ -176,7 +176,7 @@ def find_closed_head(
 ) -> Path | None:
     """Search the archives for an entry, and return the path of the archive that contains it.
 
-    Returns None if the entry is in the open ledger, or if it was not found although no archive is missing.
+    Returns None if the entry is in the open ledger, or if it was not found and no archive is missing.
 
     Archives are checked from the newest back to the one that contains the entry. Each archive's successor must begin
     with the entries carried over from that archive. Without this check, a forged ledger that names a genuine archive
@@ -186,7 +186,7 @@ def find_closed_head(
         transaction: The open ledger.
         head: The entry's number and its hexadecimal hash.
         form: The log-file format of ledgers.
-        progress: Called with the number of entries checked so far.
+        progress: A function that is called with the number of entries checked so far.
 
     Raises:
         DoesNotHoldError: An archive was changed, its successor does not begin with the entries carried over, or the
@@ -340,8 +340,8 @@ def rotate_file(
         path: The ledger's file.
         form: The log-file format of ledgers.
         clock: A function that returns the current time in nanoseconds since 1970, UTC.
-        progress: Called with the number of entries checked so far.
-        step: Called with the name of each step before the step runs, so that tests can simulate crashes.
+        progress: A function that is called with the number of entries checked so far.
+        step: A function that is called with the name of each step before it runs, so that tests can simulate crashes.
 
     Raises:
         DoesNotHoldError: The ledger was changed.
@@ -491,7 +491,7 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
     Args:
         transaction: The open ledger, which must have been checked already.
         form: The log-file format of ledgers.
-        progress: Called with the number of entries checked so far.
+        progress: A function that is called with the number of entries checked so far.
 
     Returns:
         The number of archived ledgers.

@@ -25,7 +25,7 @@ _KEY_BYTES: Final = 32
 
 
 def subject_name(subject: str) -> str:
-    """Return the normalised name under which a subject is charged (see :func:`fold_subject_name`).
+    """Return the normalised name used to charge a subject (see :func:`fold_subject_name`).
 
     Raises:
         UsageError: The subject is not a string, is blank or too long, or contains control characters, lone surrogates,
@@ -49,7 +49,7 @@ class Names:
     ('anna', 64)
 
     Attributes:
-        key: The 32-byte key with which names are hashed (HMAC-SHA256), or None if names are not hashed.
+        key: The 32-byte key for hashing names (HMAC-SHA256), or None if names are not hashed.
     """
 
     key: bytes | None = field(default=None, repr=False)

@@ -1,4 +1,4 @@
-"""Conversion of accounts in several units to one (epsilon, delta), as an upper bound that holds for every mechanism."""
+"""Conversion of a subject's accounts in several units to one (epsilon, delta) bound that holds for every mechanism."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def binomial_quantile(probability: float, draws: int, chance: float) -> int:
 
 
 Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]
-"""A function that takes an array of draws, shape (n,), and returns a mask of those that belong to the event."""
+"""A function that takes an (n,) array of draws and returns a mask of the draws that belong to the event."""
 
 
 def _learn_event(

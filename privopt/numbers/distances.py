@@ -21,7 +21,7 @@ from privopt.execution.compiled import jit
 from privopt.numbers.exp_log_bounds import two_product, two_sum
 
 EARTH_RADIUS_KM: Final = 6371.0
-"""Radius, in km, of the sphere on which great-circle distances are computed."""
+"""Radius in km of the sphere used to compute great-circle distances."""
 _RADIANS: Final = math.pi / 180.0
 _PLURAL_IN_S: Final = re.compile("[a-z]{3,}[a-gi-rt-wy]")
 """Matches units that form their plural with s, such as "band", but not abbreviations ("km") or words such as "inch"."""
@@ -41,10 +41,10 @@ def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
     5.0
 
     Args:
-        a, b: (..., dim) coordinates in the same unit. All axes but the last are broadcast.
+        a, b: (..., dim) coordinates in the same units. All axes but the last are broadcast.
 
     Returns:
-        The distances, of the broadcast shape (...), in the unit of the coordinates.
+        (...) The distances, in the same units as the coordinates. The shape is the one to which the points broadcast.
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     # Broadcast the points' indices rather than the points, so that no point is copied for each pair.
@@ -76,7 +76,7 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 
 
 def directions(degrees: Floats) -> Floats:
-    """Convert latitudes and longitudes in degrees, shape (N, 2), to points on the unit sphere, shape (N, 3).
+    """Convert (N, 2) latitudes and longitudes in degrees to (N, 3) points on the unit sphere.
 
     Sorting pairs of points by straight-line distance gives the same order as sorting them by great-circle distance.
     """
@@ -86,7 +86,7 @@ def directions(degrees: Floats) -> Floats:
 
 
 def upper_distances(distances: Floats) -> Floats:
-    """Return upper bounds on the exact distances, given distances that this module's functions rounded down.
+    """Return upper bounds on the exact distances, given distances rounded down by this module's functions.
 
     Each distance is multiplied by a factor that covers the largest relative error of the formulas. A constant is then
     added, because small distances may have been rounded down to 0.
@@ -140,8 +140,8 @@ def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compi
     """Return a lower bound on the square root of a sum of squares that was computed in plain doubles.
 
     The sum is over ``dim`` columns, in blocks of 16. Each square has a relative error of at most 3 u, where u is 2^-53,
-    and the summation adds at most (15 + dim / 16) u. Taking the square root halves this error. Rounding the root, and
-    its product with the factor below 1 that makes it a lower bound, adds 2 u.
+    and the summation adds at most (15 + dim / 16) u. Taking the square root halves this error. The root is multiplied
+    by a factor below 1 to make it a lower bound. Rounding the root and this product adds 2 u.
     """
     return 0.0 if total < 1e-280 else math.sqrt(total) * (1.0 - (dim / 32.0 + 16.0) * 2.0**-53)
 

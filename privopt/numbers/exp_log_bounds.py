@@ -164,9 +164,9 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
 
     Args:
         eps_head, eps_tail: Epsilon as a double-double.
-        d: Up to 64 distances, for each of which eps d is at most 45.
+        d: Up to 64 distances, with eps d at most 45 for each.
         head, mid, tail: ln 2 as three doubles.
-        coefficients: 1 / k! as double-doubles, shape (terms, 2).
+        coefficients: (terms, 2) The coefficients 1 / k! as double-doubles.
         sh, sl: Arrays to which the heads and tails of the results are written.
         rh, rl: Work arrays for the heads and tails of the reduced arguments.
         n: Array to which the powers of two are written.
@@ -198,7 +198,7 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
         eps_head, eps_tail: Epsilon as a double-double: the exact sum of head and tail.
         d: (P,) distances.
         head, mid, tail: ln 2 as three doubles.
-        coefficients: 1 / k! as double-doubles, shape (terms, 2).
+        coefficients: (terms, 2) The coefficients 1 / k! as double-doubles.
         error: Bound on the relative error of :func:`_exp_dd`.
         lower, upper: (P,) arrays to which the bounds are written.
     """
@@ -269,7 +269,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     """Return bounds like those of :func:`exp_bounds`, computed with ball arithmetic instead of double-doubles.
 
-    This function is used for small arrays, and for values of epsilon with which double-doubles could underflow or
+    This function is used for small arrays, and for values of epsilon that could make double-doubles underflow or
     overflow.
     """
     lower, upper = np.ones_like(d), np.full_like(d, np.inf)

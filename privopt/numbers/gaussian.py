@@ -36,8 +36,8 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
     """Return the parameters of the compiled sampler: integers t, n and d such that t n / d is at least ``variance``.
 
     t is close to the standard deviation, d is a power of 2, and n is as small as possible. The product 2 t n d stays
-    below 2**43, so multiplying it by the step counter of a Bernoulli draw, which stays small, does not overflow 64
-    bits.
+    below 2**43. It is multiplied by the step counter of a Bernoulli draw, which stays small, so the result does not
+    overflow 64 bits.
 
     Raises:
         UsageError: The variance is not above 0, or exceeds 2**40.
@@ -125,9 +125,9 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
 def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
     """Return a delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up by ball arithmetic.
 
-    For any a > 1, delta = exp((a - 1)(a rho - epsilon)) (1 - 1/a)^a / (a - 1) is such a delta (Canonne, Kamath and
-    Steinke 2020, Corollary 13). The search for the best a uses floating-point numbers. Their rounding errors are
-    harmless, because the formula is valid for any a. The result is at least 2**-1074 and at most 1.
+    For any a > 1, one such delta is exp((a - 1)(a rho - epsilon)) (1 - 1/a)^a / (a - 1) (Canonne, Kamath and Steinke
+    2020, Corollary 13). The search for the best a uses floating-point numbers. Their rounding errors are harmless,
+    because the formula is valid for any a. The result is at least 2**-1074 and at most 1.
 
     Raises:
         UsageError: rho or epsilon is not above 0.

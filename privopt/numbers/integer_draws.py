@@ -45,7 +45,7 @@ def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
 
 
 def read_in_blocks(source: Source) -> Source:
-    """Return a source of the same random bytes that reads them from ``source`` in blocks, to save system calls."""
+    """Wrap a source of random bytes so that it is read in blocks, which saves system calls."""
     block = b""
 
     def read(count: int) -> bytes:

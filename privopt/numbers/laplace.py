@@ -30,8 +30,9 @@ from privopt.numbers.sampling import Source
 #: The largest numerator or denominator with which every product fits into 64 bits.
 LARGEST_TERM = 1 << 40
 FEW_DRAWS = 1_000
-"""Up to this number of draws, the samplers are interpreted, which takes 12 ms. Loading their compiled code takes half a
-second and 85 MiB."""
+"""The largest number of draws for which the samplers are interpreted, which takes 12 ms.
+
+Loading their compiled code takes half a second and 85 MiB."""
 # The largest number of words to read from the source at a time.
 _WORDS = 1 << 19
 _ONE = np.uint64(1)

@@ -1,4 +1,4 @@
-"""Additive noise whose distribution is exactly the one that the guarantee assumes.
+"""Additive noise with exactly the distribution assumed by the guarantee.
 
 * Discrete Laplace noise is drawn with the sampler of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for
   Differential Privacy", Algorithms 1 and 2) and the operating system's entropy. The sampler uses only integers and
@@ -52,20 +52,22 @@ Law = Literal["discrete-laplace", "laplace", "discrete-gaussian"]
 
 
 _DOUBLE_GRID: Final = 1 << 1074
-"""Every double is an integer multiple of the reciprocal of this number."""
+"""The number of grid steps per unit. Every double is an integer multiple of its reciprocal."""
 _LARGEST_COUNT = 1 << 62
-"""Counts must be smaller than this in absolute value, so that the sum of a count and its noise fits into 64 bits."""
+"""Counts must be smaller than this in absolute value, so that the sum of a count and its noise fits in 64 bits."""
 _LARGEST_SCALE = 1 << 55
-"""The largest scale of discrete Laplace noise. Up to it, noise of 2**62 or more, which could make a 64-bit sum
-overflow, has a probability below exp(-128)."""
+"""The largest scale of discrete Laplace noise.
+
+Noise of 2**62 or more could make a 64-bit sum overflow. Up to this scale, such noise has a probability below
+exp(-128)."""
 
 
 _RATIONAL: Final = re.compile(r"[1-9][0-9]{0,999}(/[1-9][0-9]{0,999})?")
 """Matches an integer or a ratio of two integers, of up to 1,000 digits each."""
 _MAX_SCALE: Final = 1 << 128
-"""Scales must be smaller than this."""
+"""The strict upper bound on scales."""
 _MIN_SCALE: Final = Fraction(1, 1 << 1000)
-"""The smallest scale. Down to it, both the scale and its epsilon can also be represented as doubles."""
+"""The smallest scale allowed. Down to this scale, the scale and its epsilon can also be represented as doubles."""
 
 
 @frozen
@@ -226,7 +228,7 @@ def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
     Releases made inside the block are not private.
 
     Args:
-        source: Called once with the current source. Returns the source to use instead.
+        source: A function that takes the current source and returns the source to use instead. It is called once.
     """
     _SOURCES.append(source(_SOURCES[-1]))
     try:
@@ -261,8 +263,8 @@ def split_budget(
 ) -> tuple[Fraction, ...]:
     """Split a budget in proportion to the given shares, into rationals that sum to at most epsilon.
 
-    A part stays exact if its denominator is small enough. Otherwise it is rounded down to a fraction whose denominator
-    is at most ``denominator``, so that the compiled 64-bit sampler can use it. A part below 1 / denominator is rounded
+    A part stays exact if its denominator is small enough. Otherwise it is rounded down to a fraction with a denominator
+    of at most ``denominator``, so that the compiled 64-bit sampler can use it. A part below 1 / denominator is rounded
     down to 1 / q for some integer q instead.
 
     Args:
@@ -354,8 +356,8 @@ def _add_laplace_on_grid(values: Floats, scale: Fraction, source: Source) -> Flo
     """Add Laplace noise to doubles: discrete noise on the multiples of 2**-1074, followed by a single rounding.
 
     Args:
-        values: Finite doubles, shape (n,).
-        scale: The exact scale of the noise, in the values' unit.
+        values: (n,) Finite doubles.
+        scale: The exact scale of the noise, in the same units as the values.
         source: The source of random bytes.
     """
     noise_steps = draw_wide_laplace(values.size, 1 / (scale * _DOUBLE_GRID), source=source)
