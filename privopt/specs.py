@@ -57,7 +57,7 @@ hookspec = pluggy.HookspecMarker(GROUP)
 """The decorator that declares the hooks that privopt calls (:class:`Hooks`)."""
 
 hookimpl = pluggy.HookimplMarker(GROUP)
-"""The decorator for functions with which plugins implement hooks."""
+"""The decorator for a plugin's implementations of hooks."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """Matches names: lower-case words and digits, joined by hyphens."""
@@ -187,7 +187,7 @@ class KindSpec:
 
     @property
     def category(self) -> str:
-        """The category in which the kind's name must be unique, which is its role."""
+        """The category within which the kind's name must be unique: the kind's role."""
         return self.role
 
 
@@ -294,7 +294,7 @@ class CheckSpec:
 
     @property
     def category(self) -> str:
-        """The category in which the check's name must be unique.
+        """The category within which the check's name must be unique.
 
         The checks for mechanisms form one category, and the checks for each role form another.
         """

@@ -43,9 +43,9 @@ def register(
         release: A release of an obfuscation matrix.
         name: The name of the SQL function.
         ledger: A ledger, or its path, that records the privacy budget used by each person. If None, no budget is
-            recorded. With a ledger, the function has an additional last argument, the subject, which is the person whom
-            the row is about. Each row is charged durably before its report is drawn, and the charge does not depend on
-            the row's position. Rows without a subject, and rows that would exceed the limit, return NULL.
+            recorded. With a ledger, the function has an additional last argument, the subject (the person that the row
+            is about). Each row is charged durably before its report is drawn, and the charge does not depend on the
+            row's position. Rows without a subject, and rows that would exceed the limit, return NULL.
 
     Raises:
         UsageError: An argument has the wrong type, the name is blank or taken, the release has no report for a row, or

@@ -1,8 +1,8 @@
-"""Exact draws from rows of integer weights, with the operating system's entropy.
+"""Exact draws from rows of integer weights, using the operating system's entropy.
 
-Draws from weights involve no floating point and no modulo, so each output has exactly the probability that was
-certified. :func:`choose`, which draws with rational probabilities, uses doubles only where they provably determine the
-result.
+Draws from integer weights use neither floating point nor a modulo operation, so each output has exactly the probability
+that was certified. :func:`choose`, which draws with rational probabilities, uses doubles, but only where they provably
+determine the result.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RowStreams:
     Attributes:
         read: ``read(row, start, count)`` returns ``count`` bytes of a row's stream, from position ``start`` on.
         rows: (B,) row indices, in the order of the draws.
-        _next: The position in ``rows`` of the row whose first 8 bytes are read next.
+        _next: The position in ``rows`` of the next row to read.
     """
 
     read: Callable[[int, int, int], bytes]
@@ -138,7 +138,7 @@ class CumulatedRows:
         self._is_summed = np.zeros(len(self._weights), dtype=np.bool_)
 
     def draw(self, row: int, draws: int, *, source: Source | None = None) -> NDArray[np.int64]:
-        """Draw ``draws`` independent indices, shape (draws,), from a row. See :func:`draw`."""
+        """Return ``draws`` independent indices drawn from a row, as an array of shape (draws,). See :func:`draw`."""
         if draws < 0:
             raise UsageError(f"the number of draws must be at least 0, got {draws}")
         self._sum_rows(np.array([row]))
@@ -208,8 +208,8 @@ class CumulatedRows:
         """For each row, return the number of running sums that are at most the given integer.
 
         A binary search is run on all rows at once, which is possible because it takes the same number of steps for
-        every row. Each step halves the range of possible indices. No search can leave its row, because the last running
-        sum of a row, 2**63, is larger than any of the integers.
+        every row. Each step halves the range of possible indices. No search can run past the end of its row, because a
+        row's last running sum, 2**63, is larger than any of the integers.
 
         Args:
             rows: (B,) row indices.
@@ -230,8 +230,8 @@ class CumulatedRows:
 def _look_up_in_row(sums: NDArray[np.uint64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
     """For each integer, count how many of a row's running sums are at most that integer.
 
-    Integers with the same leading bits form an interval. If an interval belongs to a single index, no search is needed
-    for its integers.
+    Integers with the same leading bits form an interval. If all integers in an interval map to the same index, no
+    search is needed for them.
 
     Args:
         sums: (K,) running sums of the row.
@@ -264,8 +264,8 @@ def choose(
     """Draw one of m + 1 alternatives for each row, with exact rational probabilities.
 
     A uniform number with infinitely many bits is compared with the cumulative probabilities (cuts). Its first 64 bits
-    are nearly always enough. If they lie close to a cut, as many further bits as needed are drawn and compared with
-    exact rationals.
+    are nearly always enough. If they lie close to a cut, further bits are drawn as needed and compared with exact
+    rationals.
 
     Args:
         cuts: (B, m) cumulative probabilities of the first 1, ..., m alternatives, each with an error below

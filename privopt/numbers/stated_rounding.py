@@ -1,9 +1,9 @@
-"""Rounding of a number to a grid that is published with it, so that programs with different rounding errors agree.
+"""Rounding to a published grid, so that programs with different rounding errors agree on the result.
 
-The number is rounded to an odd multiple of half a unit. The publishing program has an interval that contains the
-number. It chooses the unit so that this interval, widened by a margin, lies between two neighbouring points of this
-grid, and publishes the unit as well. A fixed grid would not work, because programs with different rounding errors would
-round numbers near a grid point differently.
+A number is rounded to an odd multiple of half a unit. The publishing program knows an interval that contains the
+number. It chooses the unit such that this interval, widened by a margin, lies between two neighbouring points of this
+grid, and publishes the unit with the number. A fixed grid would not work, because programs with different rounding
+errors would round numbers near a grid point differently.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from privopt.numbers.exp_log_bounds import float_down
 FINEST: Final = 2.0**-48
 """The smallest unit, relative to the number."""
 COARSEST: Final = 2.0**-30
-"""The largest unit for a published loss, relative to the loss, or absolute if the loss is below 1."""
+"""The largest unit for a published loss. It is relative to the loss or, if the loss is below 1, absolute."""
 HALF: Final = Fraction(1, 2)
 
 
 def choose_unit(lower: float, upper: float, maximum: float = math.inf) -> float:
-    """Choose a unit with which :func:`stated_below` rounds all numbers in or near an interval to the same value.
+    """Choose a unit such that :func:`stated_below` rounds all numbers in or near an interval to the same value.
 
     Args:
         lower, upper: The finite bounds of the interval.
-        maximum: An upper limit on the numbers if one is known, such as 1 for a probability.
+        maximum: An upper limit on the numbers, if there is one, such as 1 for a probability.
     """
     # Widen the interval by a quarter of its width on both sides, for programs with other rounding errors. The constant
     # 2^-1000 keeps the width above 0, and the factor 1 + 2^-40 covers the rounding errors of this function.

@@ -1,7 +1,7 @@
-"""Discovery of plugins, whose hooks pluggy calls when the plugins are registered.
+"""Discovery of plugins. A plugin's hooks are called by pluggy when the plugin is registered.
 
-If a plugin fails, the reason is reported and the other plugins still work. Only the module that a plugin's entry point
-names is imported. Mechanisms are imported when they are needed.
+If a plugin fails, the reason is reported and the other plugins still work. Only the module named by a plugin's entry
+point is imported. Mechanisms are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _PluginLoader:
 
         Raises:
             _UnfitError, pluggy.PluginValidationError: The plugin has a mistake that its author must correct.
-            BaseException: Any error that the plugin's code raises.
+            BaseException: Any error raised by the plugin's code.
         """
         if self.manager.has_plugin(name):
             raise _UnfitError(f"a second entry point is called {point.name!r}")
@@ -193,9 +193,9 @@ def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[
 def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Registry:
     """Return a registry of the valid entries, and add the invalid ones to ``broken``.
 
-    An entry is invalid if an earlier entry has the same category and name, if it is a kind whose role is not
-    registered, or if it is a mechanism that claims a notion that is not registered. If two mechanisms have the same
-    name, the earlier one is left out as well, because it is unclear which of them a user means.
+    An entry is invalid if an earlier entry has the same category and name, if it is a kind with an unregistered role,
+    or if it is a mechanism that claims an unregistered notion. If two mechanisms have the same name, the earlier one is
+    left out as well, because it would be unclear which of the two a user means.
 
     Args:
         entries: All entries, in order of precedence.
@@ -231,10 +231,10 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
 
 
 def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> MechanismSpec:
-    """Return a mechanism's spec with the methods that decomposers add to it.
+    """Return a mechanism's spec, extended with a method for each registered decomposer.
 
-    If the mechanism can be decomposed, there is a method for each registered decomposer. A decomposer is skipped if the
-    mechanism already has a method of that name.
+    The spec is returned unchanged if the mechanism cannot be decomposed. A decomposer is skipped if the mechanism
+    already has a method of that name.
     """
     if not spec.decomposes:
         return spec

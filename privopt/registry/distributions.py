@@ -82,7 +82,7 @@ def installed_entry_points() -> InstalledEntryPoints:
 
 
 def owner_of(point: EntryPoint) -> tuple[str, str]:
-    """Return the name and version of the distribution to which an entry point belongs.
+    """Return the name and version of the distribution that owns an entry point.
 
     For an entry point without a distribution, such as one created by a test, the name is the point's value and the
     version is :data:`UNKNOWN`.

@@ -71,7 +71,7 @@ class Broken:
         fatal: Whether the plugin's author must correct the cause, for example a misspelt hook or a name that another
             plugin already uses. ``privopt list`` then exits with code 2.
         is_damaged: Whether the package's metadata cannot be read.
-        clash: The category and name that two packages claim, or None if the reason is a different one.
+        clash: The category and name claimed by two packages, or None if there is another reason.
     """
 
     plugin: str
@@ -132,7 +132,7 @@ class Entry(Generic[S]):
 
         Args:
             reason: The mistake by the plugin's author, in one line.
-            clash: The category and name that two packages claim, or None if the mistake is a different one.
+            clash: The category and name claimed by two packages, or None if there is another mistake.
         """
         return Broken(plugin=self.plugin, version=self.version, reason=reason, fatal=True, clash=clash)
 

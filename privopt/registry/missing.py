@@ -12,7 +12,7 @@ CORE: Final = "privopt-core"
 INSTALL_ALL: Final = "pip install privopt"
 """The command that installs the core and all distributions of the project."""
 EXTRA: Final = "all"
-"""The core's extra that lists the project's distributions in pyproject.toml."""
+"""The extra of the core package that lists the project's distributions. It is defined in pyproject.toml."""
 
 # Matches an extra's requirement, such as "name >=1; extra == 'tables'", and captures the distribution and the extra.
 # All other requirements are installed together with the core.
@@ -52,9 +52,9 @@ def _optional_requirements() -> tuple[tuple[str, str], ...]:
 
 
 def describe_missing_distributions() -> list[str]:
-    """Return a sentence about the project's packages that are not installed, as a list with one item.
+    """Return a list with one sentence that names the project's missing packages.
 
-    The list is empty if none is missing.
+    The list is empty if no package is missing.
     """
     missing = [name for name in project_distributions() if not _is_installed(name)]
     if not missing:

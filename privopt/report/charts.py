@@ -33,13 +33,13 @@ else:
     Axes = Any
 
 LONGEST_NAME: Final = 60
-"""The largest number of characters that a figure shows of a name. Longer names would leave too little room."""
+"""The maximum length of a name in a figure, in characters. Longer names would leave too little room for the rest."""
 LABELLED_DECADES: Final = 3.0
-"""The largest number of decades on an axis with labels at multiples of the powers of ten, not only at the powers."""
+"""The maximum number of decades on an axis that also has labels between the powers of ten."""
 
 
 MAX_LABEL_DIGITS: Final = 6
-"""The largest number of digits in a bar's label. Numbers that differ only in later digits look equal to a reader."""
+"""The maximum number of digits in a bar's label. Numbers that differ only in later digits look equal to a reader."""
 
 
 def short_name(name: str) -> str:
@@ -107,7 +107,7 @@ def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, 
     """Return positions in the order used on maps, with x or longitude first, and labels for the map's axes.
 
     Args:
-        coordinates: The positions, (N, 2), as (x, y), or as (latitude, longitude) in degrees.
+        coordinates: (N, 2) The positions, as (x, y) or, in degrees, as (latitude, longitude).
         unit: The unit of x and y, or an empty string for degrees.
 
     Returns:
@@ -148,7 +148,7 @@ def draw_maps(
     Args:
         values_by_title: The title of each map and its values at the places, an array of shape (N,). Places whose value
             is NaN are left uncoloured.
-        places: The positions, (N, 2), as (x, y) or (longitude, latitude).
+        places: (N, 2) The positions, as (x, y) or (longitude, latitude).
         labels: The names and units of the two axes, or empty strings if the directions have no meaning.
         label: The name and unit of the values, shown below the colour bar.
         upper: The upper end of the shared colour scale, which starts at 0. It defaults to the largest value. Use "each"
@@ -254,9 +254,9 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
 
 
 def _distinct_texts(values: Sequence[float]) -> list[str]:
-    """Format numbers with three significant digits, or with as many more as it takes to tell them apart.
+    """Format numbers with three significant digits, or with more if needed to tell them apart.
 
-    If even :data:`MAX_LABEL_DIGITS` digits do not tell them apart, three digits are used.
+    If :data:`MAX_LABEL_DIGITS` digits are still not enough, three digits are used.
 
     >>> _distinct_texts([3604.4, 3612.1, 3598.1]), _distinct_texts([1.0543, 1.17]), _distinct_texts([2.0, 2.0000001])
     (['3,604', '3,612', '3,598'], ['1.05', '1.17'], ['2', '2'])
@@ -275,7 +275,7 @@ def dot_size(places: Floats, width: float) -> float:
     """Return the area of the dots on a map, in square points, chosen so that the dots rarely overlap.
 
     Args:
-        places: The dots' positions, (N, 2), in any unit.
+        places: (N, 2) The positions of the dots, in any unit.
         width: The width of the axes in inches.
     """
     from scipy.spatial import cKDTree

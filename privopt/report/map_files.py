@@ -23,9 +23,11 @@ from privopt.interfaces.reporting import Feature, Layer
 ENDINGS: Final = (".geojson", ".json")
 """The file extensions accepted for GeoJSON, in lower case."""
 DEGREE_DECIMALS: Final = 7
-"""The number of decimals of coordinates in degrees, a precision of about 1 cm (RFC 7946, section 11.2)."""
+"""The number of decimals in coordinates in degrees, which gives a precision of about 1 cm (RFC 7946, section 11.2)."""
 PLANAR_DIGITS: Final = 9
-"""The number of significant digits with which a planar layer's extent is written, since its unit can be anything."""
+"""The precision of planar coordinates, in significant digits of the layer's extent.
+
+The number of decimals is not fixed, because the unit can be anything."""
 PROPERTY_DIGITS: Final = 10
 """The number of significant digits in properties that are not integers."""
 

@@ -35,10 +35,10 @@ __all__ = ["drawing", "figure_section", "page", "pair_section", "table", "table_
 
 
 MAX_WHOLE_TABLE: Final = 100
-"""The largest number of rows for which a table is shown in full."""
+"""The maximum number of rows for which a table is shown in full."""
 
 MAX_EPSILON_CHARACTERS: Final = 8
-"""The largest number of characters in an epsilon that is shown exactly as given."""
+"""The maximum number of characters in an epsilon that is shown exactly as given."""
 
 FIRST_ROWS: Final = 50
 """The number of rows shown of a table with more than :data:`MAX_WHOLE_TABLE` rows."""
@@ -58,7 +58,7 @@ def figure_section(
 ) -> Section:
     """Return a section with a title, a lead sentence and a figure.
 
-    On phones, ``narrow`` is shown instead of the figure if it is given.
+    If ``narrow`` is given, it replaces the figure on phones.
     """
     return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow), for_experts=for_experts)
 
@@ -153,7 +153,7 @@ def table(
 
 
 def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the CSS class for a table that is too wide for some screens, or an empty string if it fits on all.
+    """Return the CSS class for a table that is too wide for some screens, or an empty string otherwise.
 
     On those screens, report.css shows the rows of a table with this class as lists.
     """
@@ -191,7 +191,7 @@ def _judge(result: Result) -> tuple[str, str]:
 
 
 def _add_decimals(value: object) -> object:
-    """Return a value with an approximate decimal added to each ratio of integers, as in ``"1/3 (0.333333)"``.
+    """Return a value with an approximate decimal value added to each ratio of integers, as in ``"1/3 (0.333333)"``.
 
     Whole numbers in strings get thousands separators. Lists are processed recursively, and other values are returned
     unchanged.

@@ -1,7 +1,7 @@
 """The style of figures, the colours of figures and pages, and the export of figures to inline SVG, .svg and .png.
 
 Inline SVG refers to colours by the page's CSS variables (:data:`NAMES`), so the same figure suits light and dark pages.
-matplotlib is imported only when a figure is drawn, because it takes long to load.
+matplotlib is imported only when a figure is drawn, because it takes a long time to load.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ NARROW_WIDTH: Final = 3.5
 """The width of drawings for phones, in inches: 336 pixels, which fit on a 390-pixel page with a scroll bar."""
 
 NARROW_LABEL: Final = 16
-"""The largest number of characters per line in names beside the rows of a narrow drawing."""
+"""The maximum number of characters per line in the row names of a narrow drawing."""
 
 POINTS_PER_CHARACTER: Final = 5.4
 """The average width of a character in a 10-point font, in points, used to estimate where labels must be broken."""
@@ -90,7 +90,7 @@ SERIES: Final = (MARK, "#c05600", INK, "#8a8f98")
 """The colours of successive lines in a figure. Even readers who cannot tell red from green can distinguish them."""
 
 MOST_TICKS: Final = 8
-"""The largest number of intervals between the ticks of an axis."""
+"""The maximum number of intervals between the ticks of an axis."""
 MIN_LABEL_GAP: Final = 0.25
 """The smallest gap between labels, relative to a label's width. Browsers may use a wider font than matplotlib."""
 
@@ -98,7 +98,7 @@ FLATTEST_MAP: Final = 0.2
 """The smallest ratio between the shorter and the longer side of a map."""
 
 MAX_VECTOR_MARKS: Final = 1_000
-"""The largest number of marks that a figure stores as vectors rather than as a bitmap.
+"""The maximum number of marks that a figure stores as vectors rather than as a bitmap.
 
 As vectors, maps of 2,032 places took up 1 MB of a 1.5 MB page.
 """
@@ -128,7 +128,7 @@ def axes_of(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
 
 
 def panels_of(width: float, height: float, count: int, *, share_y: bool = False) -> tuple[Figure, Sequence[Axes]]:
-    """Create a figure of ``width`` by ``height`` inches, and return it with ``count`` axes side by side.
+    """Create a figure of ``width`` by ``height`` inches with ``count`` axes side by side, and return both.
 
     If ``share_y`` is True, all axes have the same vertical range.
     """
@@ -246,7 +246,7 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
     Args:
         figure: The figure.
         title: The figure's name for screen readers.
-        name: The element's CSS class, by which report.css chooses between several drawings of the same figure.
+        name: The element's CSS class. report.css uses it to choose between several drawings of the same figure.
     """
     import matplotlib as mpl
     from markupsafe import Markup, escape
@@ -352,7 +352,12 @@ def _widen_flat_maps(figure: Figure) -> None:
 
 
 def _stretch(limits: Floats, extent: float) -> tuple[float, float]:
-    """Return axis limits with the centre and direction of ``limits``, shape (2,), but with the given extent."""
+    """Return axis limits with the same centre and direction as ``limits``, but with the given extent.
+
+    Args:
+        limits: (2,) The axis limits.
+        extent: The distance between the new limits.
+    """
     start, end = limits.tolist()
     half, centre = extent / 2, start + (end - start) / 2
     return (centre - half, centre + half) if start <= end else (centre + half, centre - half)

@@ -1,8 +1,8 @@
 """Attacks on releases with a public channel: measured epsilon, Bayes error, entropy, and an attack on samples.
 
-A channel is the matrix of the probabilities of each report given each secret. Epsilon is the largest log ratio between
+A channel is the matrix with the probability of each report given each secret. Epsilon is the largest log ratio between
 two secrets' probabilities of the same report, per unit of distance between the secrets. The Bayes error is the
-probability that a guess is wrong when the most likely secret is guessed. The attack on samples derives a lower bound on
+probability that the best guess, the most likely secret, is wrong. The attack on samples derives a lower bound on
 epsilon from reports drawn for the two secrets with the largest ratio.
 """
 
@@ -22,7 +22,7 @@ from privopt.numbers.binomial import epsilon_lower
 __all__ = ["attack_channel", "attack_two", "bayes_error", "entropy_bits"]
 
 MAX_COMPARISONS: Final = 4_000_000_000
-"""The largest number of comparisons between two probabilities for which all pairs of secrets are compared.
+"""The maximum number of comparisons between two probabilities when all pairs of secrets are compared.
 
 If there are more, epsilon is not measured. This many comparisons take about 4 s on one core. 500 secrets and 500
 reports took 0.12 s.
@@ -99,7 +99,7 @@ def entropy_bits(probabilities: Floats, prior: Floats) -> float:
 
 
 def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats:
-    """Return the distances from a secret to all secrets, shape (N,).
+    """Return the distances from a secret to all secrets, as an array of shape (N,).
 
     Args:
         channel: The channel.

@@ -118,7 +118,7 @@ def _format_lines(value: object, *, split: bool = False) -> list[str]:
 
 
 def _format_value(value: object) -> str:
-    """Return a value as text, with floats to six significant digits and mappings in parentheses.
+    """Return a value as text, with floats rounded to six significant digits and mappings in parentheses.
 
     The items of a list are separated by spaces, or by "and" if there are exactly two.
     """

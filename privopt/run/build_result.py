@@ -51,7 +51,7 @@ R = TypeVar("R", bound=Release)
 
 
 def collect_warnings(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
-    """Return the warnings from a release's mechanism and privacy notion, which all users of the release should read."""
+    """Return the warnings that all users of a release should read, from its mechanism and its privacy notion."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     warnings = mechanism.warnings(problem, release, result) if isinstance(mechanism, Warns) else ()
     return [*warnings, *notion.warnings(result)]
@@ -235,8 +235,7 @@ def versions_behind(plugin: str) -> dict[str, str]:
 RELATIVE_TOLERANCE: Final = 1e-9
 """The largest permitted relative difference between a value in result.json and the recomputed value.
 
-The order in which sums are added up depends on the machine and the version of NumPy, so the last digits of doubles can
-differ.
+The order of summation depends on the machine and the version of NumPy, so the last digits of doubles can differ.
 """
 
 
@@ -290,7 +289,7 @@ def differences(
         claimed_value: The value in result.json.
         expected_value: The value that follows from the other files.
         where: The path of the value in result.json.
-        tolerance: The relative difference up to which numbers count as equal if one of them is a float.
+        tolerance: The largest relative difference at which numbers count as equal if one of them is a float.
     """
     if isinstance(expected_value, dict) and isinstance(claimed_value, dict):
         # All names, the expected ones first.

@@ -39,7 +39,7 @@ class Measurement:
             for the problem (:class:`privopt.interfaces.abilities.ChoosesNotion`) or, if it chooses none, the one in its
             spec.
         certificate: The certificate issued by the mechanism's privacy constraint.
-        utility: The mechanism's utility loss, with which the release was evaluated.
+        utility: The mechanism's utility loss, which was used to evaluate the release.
         value: The release's loss, or None if it has no loss or the loss could not be evaluated.
         value_unit: The unit to which the loss is rounded, so that programs with different rounding errors report the
             same loss. If None, the loss is not rounded.

@@ -1,7 +1,7 @@
 """The pipeline from a problem file to a certified release folder, in four steps: read, search, certify, publish.
 
-A time limit ends the search, which leaves enough time for certifying and writing. These are not interrupted. Nothing is
-written unless the mechanism's own privacy constraint certifies it.
+A time limit ends the search early enough to leave time for certifying and writing, which are not interrupted. Nothing
+is written unless the mechanism's own privacy constraint certifies it.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def read_task(name: str, source: File, out: Path, options: Options, context: Sol
 def _load(
     mechanism: Mechanism[Any, Any], source: File, out: Path, context: SolveContext
 ) -> tuple[AttrsInstance, Any, ProblemCopy]:
-    """Load a problem in the form in which it will be read back from the release folder, and plan the copy of its files.
+    """Load a problem as it will be read back from the release folder, and plan the copy of its files.
 
     Args:
         mechanism: The mechanism.
@@ -264,7 +264,7 @@ def read_problem(
 
 
 def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
-    """Add a hint to a fault about an unknown key that says where the key is accepted. Return other faults unchanged.
+    """Add a hint to a fault about an unknown key, saying where the key is accepted. Return other faults unchanged.
 
     The key may be valid in the same table with another ``kind``, in other tables of the mechanism, or in the same table
     of other mechanisms in the same package. These are tried in this order, and the hint names the first that accepts

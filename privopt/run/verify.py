@@ -70,7 +70,7 @@ Word = Literal["proved", "declared", "none"]
 or "none" (there is no guarantee)."""
 
 CACHE: Final = "PRIVOPT_CACHE"
-"""The environment variable that can name a cache folder to use instead of the default."""
+"""The environment variable that can override the default cache folder."""
 
 
 def recall(folder: Path) -> Word | None:
@@ -558,7 +558,7 @@ def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind
 
 
 def _version_notes(opened: OpenedFolder) -> tuple[str, ...]:
-    """Return a note for each version, privopt's or the plugin's, that has changed since the folder was written."""
+    """Return a note for each version (of privopt or of the plugin) that has changed since the folder was written."""
     plugin, result = opened.registered, opened.result
     rows = [("privopt", result.privopt, VERSION), (f"plugin {plugin.plugin}", result.plugin.version, plugin.version)]
     return tuple(

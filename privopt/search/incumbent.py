@@ -33,8 +33,8 @@ C_contra = TypeVar("C_contra", contravariant=True)
 P_contra = TypeVar("P_contra", contravariant=True)
 
 CLOSING_TIME_FACTOR: Final = 1.5
-"""The time that a search reserves for certifying, proving and writing, as a multiple of how long they have taken so
-far."""
+"""The time that a search reserves for certifying, proving and writing, as a multiple of the time that they have taken
+so far."""
 STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
 """The text that the progress display shows during each closing step, that is, while certifying or proving."""
 MIN_NOTED_EXCESS: Final = 0.01
@@ -74,7 +74,7 @@ class Certifier(Protocol[C_contra, P_contra, R_co]):
         """Evaluate multipliers exactly, and return the lower bound that they prove, together with its proof.
 
         Args:
-            proof: The multipliers, that is, the data with which a solver claims to prove its bound.
+            proof: The multipliers that, according to the solver, prove its bound.
             value: The value of the best certified release.
         """
 
@@ -97,8 +97,8 @@ class Answer(Generic[R]):
         offers: The number of offers that this method made.
         path: The steps of the search, in words.
         stopped: Whether a time limit or an interrupt ended the search early.
-        trajectory: The best bound and value known after each improvement, as tuples (seconds, bound, value). They may
-            have been reported by solvers without having been checked.
+        trajectory: The best bound and value known after each improvement, as tuples (seconds, bound, value). These may
+            be unchecked values reported by solvers.
         details: Statistics that the methods reported, by name.
     """
 
@@ -426,7 +426,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return is_new and improves
 
     def prove(self) -> bool:
-        """Compute the exact bound that the most promising multipliers prove, and store it if it is the best so far.
+        """Compute the exact bound proved by the most promising multipliers, and store it if it is the best so far.
 
         Returns:
             True if multipliers were tried, or False if none promise an improvement or no time is left.

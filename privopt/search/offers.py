@@ -64,7 +64,7 @@ class Offer(Generic[C, P]):
         candidate: The candidate, a :class:`Later` that computes it, or None if only a bound is offered.
         value: The candidate's promised value.
         bound: The promised lower bound, or None if only a candidate is offered.
-        proof: The data that prove the bound, such as multipliers, or a :class:`Later` that computes them.
+        proof: The proof of the bound, such as multipliers, or a :class:`Later` that computes it.
         firm: Whether the candidate keeps its promised value when it is repaired.
     """
 
@@ -77,7 +77,9 @@ class Offer(Generic[C, P]):
 
     @property
     def firm_part(self) -> Offer[C, P]:
-        """This offer without its candidate, or the whole offer if repairing the candidate does not change its value."""
+        """This offer if it is firm, or otherwise this offer without its candidate.
+
+        An offer is firm if its candidate keeps its promised value when it is repaired."""
         return self if self.firm else evolve(self, candidate=None)
 
 
@@ -88,7 +90,7 @@ class BestOffer(Generic[C, P]):
     Attributes:
         candidate: The candidate with the lowest promised value, or None before the first candidate.
         value: The promised value of this candidate, or infinity before the first candidate.
-        proof: The data that prove the highest bound, or None before the first bound.
+        proof: The proof of the highest bound, or None before the first bound.
         bound: The highest bound, or minus infinity before the first bound.
     """
 
@@ -153,10 +155,10 @@ class Offers(Generic[C, P]):
             value: The candidate's value according to the method. It decides which candidate is certified next and, for
                 a firm offer, counts towards the gap, but it is never reported as the value of a release.
             bound: The bound according to the method. It is not reported before ``proof`` has been evaluated.
-            proof: The data that prove the bound, or a :class:`Later` that computes them.
-            firm: Whether the candidate keeps its value when it is repaired, which candidates from relaxations do not.
-                An offer that is not firm does not count towards the gap, and is replaced by any firm offer from the
-                same origin.
+            proof: The proof of the bound, or a :class:`Later` that computes it.
+            firm: Whether the candidate keeps its value when it is repaired. Candidates from relaxations do not. An
+                offer that is not firm does not count towards the gap, and is replaced by any firm offer from the same
+                origin.
 
         Raises:
             OutOfTime: The time is up. The offer was stored anyway.
@@ -179,7 +181,7 @@ class Offers(Generic[C, P]):
         return is_within_gap(self.best.value, self.best.bound, self.gap, self.noise)
 
     def confirm(self) -> bool:
-        """Return whether the gap is reached, judging by the values and bounds that were offered.
+        """Return whether the gap is reached, according to the values and bounds that were offered.
 
         The subclass :class:`Incumbent` first certifies the values and proves the bounds.
         """
@@ -203,8 +205,8 @@ class Offers(Generic[C, P]):
             name: The origin to record for all offers made through the view, or ``""`` to keep each offer's own origin.
             candidate: A function that converts a candidate for the smaller problem to one for the whole problem. If
                 None, candidates are not passed on.
-            proof: A function that converts the data that prove a bound, or None if the view's bounds do not hold for
-                the whole problem.
+            proof: A function that converts the proof of a bound, or None if the view's bounds do not hold for the whole
+                problem.
             firm: Whether a converted candidate is guaranteed to keep its promised value. If not, or if ``proof`` or
                 ``candidate`` is None, the view has its own gap (:attr:`View.has_own_gap`).
         """
@@ -237,8 +239,8 @@ class View(Offers[C, P]):
             name: The origin to record for all offers made through the view, or ``""`` to keep each offer's own origin.
             candidate: A function that converts a candidate for the smaller problem to one for the whole problem. If
                 None, candidates are not passed on.
-            proof: A function that converts the data that prove a bound, or None if the view's bounds do not hold for
-                the whole problem.
+            proof: A function that converts the proof of a bound, or None if the view's bounds do not hold for the whole
+                problem.
             firm: Whether a converted candidate is guaranteed to keep its promised value.
         """
         super().__init__(outer.gap)

@@ -1,4 +1,4 @@
-"""The runner of a search, which certifies candidates in the meantime and stops in time to write the best release.
+"""Code that runs a search, certifies candidates in the meantime and stops in time to write the best release.
 
 The search runs in a thread and offers candidates and bounds to an :class:`~privopt.search.incumbent.Incumbent`. Their
 promised values are checked when the incumbent certifies a candidate or proves a bound (the closing steps).
@@ -23,9 +23,9 @@ R = TypeVar("R")
 SECONDS_PER_POLL: Final = 0.05
 """The number of seconds between two checks of a search that has a time limit."""
 MAX_HELD_FACTOR: Final = 2.0
-"""The CPU time since the start of the search, as a multiple of the granted time, after which held work is abandoned.
+"""The CPU time that a search may use before held work is abandoned, as a multiple of the granted time.
 
-Held work is work for which the caller waits even if the search's time is up.
+Held work is work that the caller waits for even if the search's time is up.
 """
 HELD_PROOF_FACTOR: Final = 5.0
 """The time limit for the last proof, as a multiple of the granted time, if the search began with held work."""
@@ -34,7 +34,7 @@ MAX_CERTIFY_SHARE: Final = 0.1
 MIN_CLOSING_SECONDS: Final = 2.0
 """The number of seconds that proofs and further candidates may take after the search, even if its time is up."""
 MIN_GAP_GAIN: Final = 0.1
-"""The fraction of the gap that a bound must close to be proved during the search, or a candidate to be certified."""
+"""The fraction of the gap that a bound or candidate must close to be proved or certified during the search."""
 
 
 def run_search(
@@ -57,8 +57,8 @@ def run_search(
         incumbent: The incumbent, which certifies and proves offers. It must have been created outside ``search_time``.
         search_time: The time scope of the search.
         first_offers: Functions that each make a quick offer before the search.
-        begins_held: Whether the search begins with work for which the caller must wait (:meth:`Clock.keep_waiting`),
-            even if the search's time is up.
+        begins_held: Whether the search begins with work that the caller must wait for even if the search's time is up
+            (:meth:`Clock.keep_waiting`).
 
     Returns:
         The best certified release and the best proved bound.
@@ -117,7 +117,7 @@ def _certify_during(
 ) -> None:
     """Wait for a search to end, and certify and prove its offers in the meantime if it has a time limit.
 
-    Certifying and proving take about a tenth of the time. A hold marks work for which the caller waits even if the
+    Certifying and proving take about a tenth of the time. A hold marks work that the caller waits for even if the
     search's time is up.
 
     Args:

@@ -169,12 +169,12 @@ def _solve_by_scipy(form: StandardForm) -> float:
 
 
 def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], excess: int) -> None:
-    """Check that a solver reports a model as infeasible after a row that cannot be satisfied has been added to it.
+    """Add an unsatisfiable row to a model, and check that the solver reports the model as infeasible.
 
     Args:
         solve: The solver under test.
         form: A feasible model.
-        columns: The indices of the columns whose sum the added row bounds from below.
+        columns: The indices of the columns whose sum is bounded from below by the added row.
         excess: The positive amount by which that bound exceeds the sum of these columns' upper bounds.
 
     Raises:

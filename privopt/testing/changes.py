@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from privopt.declare.schema import FileUse
 
 WHOLE: Final = (str, bytes, int, float, complex, set, frozenset, Path, type(None))
-"""The types whose instances, including those of subclasses, are compared as a whole rather than part by part."""
+"""The types whose instances (including those of subclasses) are compared as a whole rather than part by part."""
 
 _MISSING: Final = object()
 """A placeholder for a part that is missing from the second object."""
@@ -33,7 +33,7 @@ def changes(
 ) -> Iterator[str]:
     """Yield a sentence for each place where two objects differ, in attrs fields, mappings, sequences or arrays.
 
-    A list and a tuple with equal elements count as equal. Attributes and keys that only one object has are not
+    A list and a tuple with equal elements count as equal. Attributes and keys that exist in only one object are not
     reported. Nor are values that were None in the first object, because they may have been cached in the meantime.
 
     Args:

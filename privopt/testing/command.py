@@ -1,7 +1,7 @@
 """The body of ``privopt check``, which runs the conformance kit on an installed mechanism and formats its results.
 
 The methods are checked in parallel in worker processes. All checks of a method run in the same worker, which caches the
-problems that it solves for them.
+problems that it has solved.
 """
 
 from __future__ import annotations

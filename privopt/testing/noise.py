@@ -38,13 +38,13 @@ _LAWS: Final[dict[Law, Literal["laplace", "gaussian"]]] = {
     "laplace": "laplace",
     "discrete-gaussian": "gaussian",
 }
-"""The law that a :class:`Query` contains for each law in :mod:`privopt.numbers.noise`."""
+"""Maps each law in :mod:`privopt.numbers.noise` to the law that a :class:`Query` contains for it."""
 
 MAX_CALLS: Final = 5_000
-"""Maximum number of noise calls in one solve. The kit's problems are small, so more calls mean an endless loop."""
+"""The maximum number of noise calls in one solve. The kit's problems are small, so more calls mean an endless loop."""
 
 MAX_SHIFT: Final = 1 << 61
-"""Maximum amount by which an answer is shifted, so that sums stay within 64 bits."""
+"""The maximum amount by which an answer is shifted, so that sums stay within 64 bits."""
 
 
 class TooManyCallsError(Exception):

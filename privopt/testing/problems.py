@@ -26,7 +26,7 @@ __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "csv_text", "examples_nea
 FILE: Final = "problem.toml"
 """The name of the problem file in a generated problem."""
 _SHOWN_LINES = 14
-"""Maximum number of lines that a message shows of a file."""
+"""The maximum number of lines of a file to show in a message."""
 
 
 def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
@@ -69,8 +69,9 @@ class GeneratedProblem:
     Attributes:
         toml: The text of the problem file.
         files: The contents of the files that the problem file refers to, keyed by file name.
-        secrets: Byte strings from the secret inputs that the mechanism must not publish, that is, not write to any file
-            outside ``private/``. Each must be long enough not to occur by chance, for example seven digits or letters.
+        secrets: Byte strings from the secret inputs that the mechanism must not publish, i.e. must not write to any
+            file outside ``private/``. Each must be long enough not to occur by chance, for example seven digits or
+            letters.
         facts: Further data about the problem that the profile's functions need, keyed by name.
     """
 

@@ -46,8 +46,8 @@ NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated proble
 """The reason given if no example could have revealed a fault, with a placeholder for the number of solved problems."""
 
 MAX_REJECTED: Final = 10
-"""The number of discarded examples, per example of the effort, after which a check ends. Hypothesis uses the same
-number."""
+"""The number of discarded examples after which a check ends, as a multiple of the effort's examples. Hypothesis uses
+the same number."""
 
 Status = Literal["passed", "failed", "skipped", "not applicable"]
 """The status of a check that has ended, as explained in :class:`CheckResult`."""
@@ -204,7 +204,7 @@ def _run_shared_examples(
 ) -> CheckResult | None:
     """Run a check on the problems that all checks share, stopping at the first failure, and return the result.
 
-    The result is None if no problem could be drawn, or if the check makes more random choices than fit into one
+    The result is None if no problem could be drawn, or if the check makes more random choices than fit in one
     Hypothesis example. In either case, :func:`run_check` uses :func:`run_examples` instead.
 
     Args:
@@ -251,7 +251,7 @@ def _run_shared_examples(
 def _not_done(reason: str) -> dict[str, Any]:
     """Return values for the attributes ``status``, ``reason`` and ``missed`` of a check that was not run.
 
-    They depend on the type of the reason, which is :class:`Elsewhere`, :class:`LeftOut` or a plain string.
+    The values depend on the type of the reason, which is :class:`Elsewhere`, :class:`LeftOut` or a plain string.
     """
     status: Status = "not applicable" if isinstance(reason, Elsewhere) else "skipped"
     return {"status": status, "reason": str(reason), "missed": not isinstance(reason, Elsewhere | LeftOut)}

@@ -72,8 +72,7 @@ class SharedProblems:
     def _draw_round(self) -> None:
         """Draw a round of problems, and keep the new ones.
 
-        A round draws as many problems as there are already, but at least the number of examples that the effort ci
-        prescribes.
+        A round draws as many problems as there are so far, but at least the number of examples in the effort ci.
         """
         count_before = len(self.problems)
         round_effort = evolve(EFFORTS["ci"], examples=max(EFFORTS["ci"].examples, count_before))

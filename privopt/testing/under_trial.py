@@ -1,4 +1,4 @@
-"""A mechanism under test, which is run in the real pipeline with a registry of its own and a recorded ``solve``.
+"""A mechanism under test, which is run in the real pipeline with its own registry and a recorded ``solve``.
 
 :class:`Subject` is one method of a mechanism. It caches its runs, because most checks use the same problems.
 """
@@ -39,7 +39,7 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
 
 MAX_KEPT_RUNS: Final = 400
-"""Maximum number of runs that a subject caches for later checks."""
+"""The maximum number of runs that a subject caches for later checks."""
 
 TRAITS: Final = {
     "matrix": "the release is no matrix of weights",
@@ -64,7 +64,8 @@ def _plugin_traits() -> dict[str, Entry[Any]]:
     """Return the traits registered by plugins, keyed by name.
 
     Raises:
-        RegistryError: A plugin's trait has the same name as one of the core's, and would thus select the core's checks.
+        RegistryError: A plugin's trait has the same name as one of the core's, and would therefore select the core's
+            checks.
     """
     traits = registry().of("trait")
     for name, entry in traits.items():
@@ -112,7 +113,8 @@ class Run:
         stated: The :class:`privopt.interfaces.Result` from result.json, or None if the run failed.
         problem: The loaded problem that the mechanism solved, or None if its ``solve`` did not return.
         release: The release that the mechanism returned, or None if its ``solve`` did not return.
-        changed: Sentences that describe how ``solve`` changed the problem. Empty if the run did not compare it.
+        changed: Sentences that describe how ``solve`` changed the problem. Empty if the run did not compare the
+            problem.
         error: The error that ended the run, or None if it succeeded.
     """
 

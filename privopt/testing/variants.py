@@ -68,7 +68,7 @@ def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) ->
 
     Args:
         table: The name of a CSV file.
-        arrays: For each ``.npy`` file, the axes that correspond to the table's rows, keyed by file name. These axes are
+        arrays: The axes of each ``.npy`` file that correspond to the table's rows, keyed by file name. These axes are
             reordered in the same way. Missing files are skipped.
     """
 

@@ -10,13 +10,13 @@ from typing import Final
 _READ: Final = tomllib.loads(files(__package__).joinpath("catalogue.toml").read_text("utf-8"))
 
 CLAIMS: Final[Mapping[str, str]] = _READ["claims"]
-"""The meaning of each mark. A mark, such as "proved", follows a sentence and says what evidence there is for it."""
+"""The meaning of each mark. A mark, such as "proved", follows a sentence and states the evidence for it."""
 
 TEXTS: Final[Mapping[str, str]] = _READ["texts"]
 """The sentences by key. Names in braces are placeholders for values."""
 
 QUESTIONS: Final[Mapping[str, str]] = _READ["questions"]
-"""The questions that only the release's owner can answer, by the key of the answer in the file of facts."""
+"""The questions that only the release's owner can answer. The keys are those of the answers in the file of facts."""
 
 TITLES: Final[Mapping[str, str]] = _READ["titles"]
 """The headings by name."""

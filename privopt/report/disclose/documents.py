@@ -25,10 +25,10 @@ PROPERTIES: Final = (
     "owner.published",
     "owner.curator",
 )
-"""The keys of the statements that the card repeats as JSON-LD. Unanswered questions are left out."""
+"""The keys of the statements that the card also contains as JSON-LD. Unanswered questions are left out."""
 
 PROMISE: Final = ("release.promise", "release.verdict", "attack.warning")
-"""The keys of the statements with which every document's summary begins."""
+"""The keys of the statements at the beginning of every document's summary."""
 
 LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "nist": {
@@ -90,8 +90,7 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "limits": ("ledger", "limit", "release.after"),
     },
 }
-"""For each document, its sections in order, each with the prefixes that select statements by their keys
-(:func:`select`).
+"""The sections of each document, in order, each with prefixes of the keys of its statements (see :func:`select`).
 
 ``attack.warning`` occurs in the summaries only.
 """

@@ -1,6 +1,6 @@
 """Entries for the registry of differential-privacy deployments, in the form defined by the registry's schema.
 
-Each sentence ends with a mark, such as [proved], that says what evidence there is for it (:attr:`Statement.claim`).
+Each sentence ends with a mark, such as [proved], that states the evidence for it (:attr:`Statement.claim`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "sector": ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance"),
     "curator_type": ("Government", "Industry", "Nonprofit"),
 }
-"""The permitted answers to those questions for which the schema lists the answers."""
+"""The permitted answers to the questions for which the schema lists choices, by the question's key."""
 
 VARIANTS: Final[Mapping[str, str]] = {
     "pure-dp": "Pure DP",
@@ -215,7 +215,7 @@ def _list_parameters(answered: Sequence[Statement]) -> Iterator[tuple[str, float
 def _explain_marks(statements: Sequence[Statement], typed: Sequence[Field]) -> str:
     """Return Markdown that explains an entry's marks, such as [proved], which state the evidence for each sentence.
 
-    It lists the marks of fields that cannot contain one, the unanswered questions, and the meanings of the marks.
+    The text lists the marks of fields that cannot contain one, the unanswered questions, and the meanings of the marks.
 
     Args:
         statements: All statements about the release.

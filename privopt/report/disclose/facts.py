@@ -13,7 +13,7 @@ from privopt.errors import Fault, InputError, cut, reason_of
 from privopt.report.disclose.catalogue import QUESTIONS
 
 MAX_CHARACTERS: Final = 4_000
-"""The largest number of characters in an answer, which has to fit into a form's field."""
+"""The maximum number of characters in an answer, which has to fit in a form field."""
 
 
 def read_facts(path: Path) -> dict[str, str]:

@@ -91,8 +91,8 @@ def statements(
         opened: The folder, opened by :func:`privopt.run.verify.open_verified`.
         audit: The metrics from ``privopt audit --json``.
         facts: The owner's answers, by key.
-        ledger: The ledger that counts the release's reports, which must have been checked, or None if there is no
-            ledger.
+        ledger: The ledger that counts the release's reports, or None if there is no ledger. The ledger must have been
+            checked.
 
     Raises:
         ModelError: The folder was opened without verification.
@@ -249,7 +249,7 @@ def _state_loss(result: Result) -> Iterator[KeyedValues]:
 
 
 def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[KeyedValues]:
-    """Yield statements about attacks: what the guarantee means, warnings, and those metrics of the audit that apply.
+    """Yield statements about attacks: what the guarantee means, warnings, and the audit's applicable metrics.
 
     Args:
         opened: The verified folder.
@@ -310,7 +310,7 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
 
     Args:
         opened: The verified folder.
-        ledger: The ledger, all entries of which have been checked.
+        ledger: The ledger. All of its entries have been checked.
     """
     relation = ledger.unit or ""
     for account_unit in ledger.units:
@@ -440,7 +440,7 @@ def _format_number(value: object) -> str:
 
 
 def _format_figures(value: object) -> str:
-    """Format nested values from ``audit`` as text, in which each value of a mapping is preceded by its name."""
+    """Format nested values from ``audit`` as text, with each value in a mapping preceded by its name."""
     if isinstance(value, Mapping):
         return ", ".join(f"{str(name).replace('_', ' ')} {_format_figures(inner)}" for name, inner in value.items())
     if isinstance(value, (list, tuple)):

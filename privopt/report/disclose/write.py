@@ -17,7 +17,7 @@ from privopt.run.audit import audit
 from privopt.run.verify import open_verified
 
 ATTACKED_REPORTS: Final = 50
-"""The largest number of reports about a place that an attack in a disclosure observes. Other attacks observe 1 and
+"""The maximum number of reports about a place that an attack in a disclosure observes. Other attacks observe 1 or
 10."""
 
 
@@ -39,7 +39,7 @@ def write_disclosure(
         form: One of :data:`privopt.report.disclose.documents.FORMATS`.
         out: The file to write.
         facts: The TOML file with the owner's answers, or None if there is none.
-        ask: A file to which to write the questions together with the answers so far, or None.
+        ask: A file in which to write the questions and the answers so far, or None.
         ledger: The ledger that counts the release's reports, or None. The document names none of its subjects.
         force: Whether to replace existing files.
         progress: Called with the current step.

@@ -107,7 +107,7 @@ def _ignore(value: object) -> None:
 
 
 def _expect_text(value: object) -> str | None:
-    """Return a complaint unless a value is a string that is not blank."""
+    """Return a complaint if a value is not a string or is blank, or None otherwise."""
     is_text = isinstance(value, str) and bool(value.strip())
     return None if is_text else f"expected a few words, got {value!r}"
 

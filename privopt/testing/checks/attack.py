@@ -29,7 +29,7 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, missing_traits
 
 MAX_PAIRS: Final = 12
-"""The largest number of pairs of inputs among which the attack chooses."""
+"""The maximum number of pairs of inputs among which the attack chooses."""
 
 MAX_PROBLEMS: Final = 3
 """The number of problems among which the attack chooses if every draw requires a solve."""
@@ -41,7 +41,7 @@ At effort ci, this is enough to find faults that show in an event of probability
 """
 
 PILOT_DIVISOR: Final = 10
-"""The draws used to choose a pair, in total over all pairs, are the effort's draws divided by this number."""
+"""The divisor that gives the draws for choosing a pair (in total over all pairs) from the effort's draws."""
 
 FINE_PILOT_FACTOR: Final = 4
 """The factor by which the number of draws for choosing a pair is multiplied if results are doubles.
@@ -54,26 +54,26 @@ FIRST_LOOK_DRAW_FACTOR: Final = 2
 draws."""
 
 MIN_DRAWS: Final = 8_000
-"""The smallest number of draws in the first test of releases.
+"""The minimum number of draws in the first test of releases.
 
-With half as many, the judge had too few draws to choose its events from. It then missed about every second event of
-probability 0.04 that never occurs for the neighbour.
+With half as many, the judge had too few draws to choose its events from. It then missed about half of the events of
+probability 0.04 that never occur for the neighbour.
 """
 
 MAX_DRAWS: Final = 1_000_000
-"""The largest number of draws from a sampler for one problem."""
+"""The maximum number of draws from a sampler for one problem."""
 
 EVENT_PROBABILITY: Final = 0.25
-"""The probability, under one of the two inputs, of the event for which the attack's power is reported."""
+"""The event probability, under one of the two inputs, for which the attack's power is reported."""
 
 POWER_NOTE: Final = f"would have seen {{:g}} epsilon or more in events of probability {EVENT_PROBABILITY:g} or more"
 """The note on the power of an attack that found nothing, with a placeholder for the multiple of epsilon."""
 
 SUSPICION_CONFIDENCE: Final = 0.5
-"""The confidence with which the first test must find a violation for a longer test to follow."""
+"""The confidence in a violation at which the first test triggers a longer test."""
 
 MAX_LONGER_FACTOR: Final = 25
-"""The largest ratio of a longer test's draws to the first test's. It is shared among the mechanism's methods."""
+"""The maximum ratio of a longer test's draws to the first test's. It is shared among the mechanism's methods."""
 
 MAX_CPU_SECONDS: Final = 20.0
 """The CPU seconds for longer tests in one check at effort ci, which are shared among the mechanism's methods.
@@ -141,7 +141,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
 
     Args:
         trial: A single run of the check.
-        problem: The problem to solve, whose release the reports are drawn from.
+        problem: The problem to solve. The reports are drawn from its release.
     """
     run, subject = trial.run(problem), trial.subject
     names, pairs, distances = required_pairs(subject, run)
@@ -197,8 +197,8 @@ def _most_telling_pairs(
     is covered in both.
 
     Args:
-        pairs: Array of shape (P, 2), the indices of the two secrets in each pair.
-        distances: Array of shape (P,), the distance between the secrets in each pair.
+        pairs: Array of shape (P, 2) with the indices of the two secrets in each pair.
+        distances: Array of shape (P,) with the distance between the secrets in each pair.
         epsilon: The claimed epsilon per unit of distance.
         symmetric: Whether pairs are unordered.
     """

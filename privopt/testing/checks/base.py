@@ -23,7 +23,7 @@ from privopt.testing.shared_problems import ProblemSource
 from privopt.testing.under_trial import Run, Subject, missing_traits
 
 TINY_EPSILON: Final = Decimal("0.015625")
-"""An epsilon with so much noise that only about one draw in a hundred equals the true number."""
+"""A small epsilon. With its noise, only about one draw in a hundred equals the true number."""
 
 KIT_SEED: Final = 20_240_501
 """The ``--seed`` of checks that compare two runs with the same seed."""
@@ -46,11 +46,11 @@ class CheckFailedError(AssertionError):
 
 
 class Elsewhere(str):
-    """A reason for skipping a check that does not apply to a mechanism, rather than one that could not be run."""
+    """A reason to skip a check because it does not apply to a mechanism, rather than because it could not be run."""
 
 
 class LeftOut(str):
-    """The reason that a plugin's author gives in ``Profile.skip`` for not running a check that does apply."""
+    """A reason, given by a plugin's author in ``Profile.skip``, for not running a check that does apply."""
 
 
 def default_method_only(subject: Subject) -> str | None:

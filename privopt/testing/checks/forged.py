@@ -221,7 +221,7 @@ def _make_long_numbers(run: Run) -> Iterator[Forgery]:
 
 
 def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
-    """Yield a forgery of a file that replaces the last word for which ``change`` returns a replacement.
+    """Yield a forgery of a file, made by replacing the last word for which ``change`` returns a replacement.
 
     For an archive, only the last element of each string array is tried, and each array gives a separate forgery.
 

@@ -22,13 +22,13 @@ SAMPLE_SIZE: Final = 200
 """The number of samples per call. With this many, two independent calls differ unless one output is nearly certain."""
 
 MAX_SHARE: Final = 0.9
-"""The largest share of a single output among the samples with which equal samples from two calls reveal a repetition.
+"""The largest share of the most frequent output at which equal samples from two calls count as a repetition.
 
 Up to this share, two independent series of SAMPLE_SIZE samples are equal with a probability below 1e-17.
 """
 
 MAX_INPUTS: Final = 24
-"""The largest number of inputs to try in search of one whose samples can reveal a repetition."""
+"""The maximum number of inputs to try in search of one whose samples can reveal a repetition."""
 
 
 @check("fresh-samples", version=4, of={"sampler"}, share=0.3, min_examples=3)

@@ -32,7 +32,7 @@ DIGITS: Final = b"9" * 5_000
 DEEP: Final = b"[" * 100_000
 """Lists that are nested deeper than Python's recursion limit."""
 INTERNALS: Final = re.compile(r"maximum recursion depth|set_int_max_str_digits| at 0x[0-9a-f]{4}")
-"""Matches phrases in Python's messages about its own limits and objects, which are of no help to a user."""
+"""Matches phrases in Python's messages about its own limits and objects. Such messages do not help a user."""
 
 
 @frozen(kw_only=True)

@@ -19,7 +19,7 @@ SUM_TOLERANCE: Final = 1e-9
 
 
 def is_same_sum(first: float, second: float) -> bool:
-    """Return whether two sums are equal up to the rounding errors that a different order of summation can cause."""
+    """Return whether two sums are equal up to rounding errors that a different order of summation can cause."""
     return abs(first - second) <= SUM_TOLERANCE * max(1.0, abs(first), abs(second))
 
 
@@ -58,8 +58,8 @@ def objective_reported(trial: Trial) -> None:
 def lower_bound(trial: Trial) -> None:
     """Check that the reported bound does not contradict the objective of a release found by other means.
 
-    That objective comes from the profile's ``best_known``. A lower bound above it is wrong, and so is an upper bound
-    below it if the objective is maximised.
+    That objective comes from the profile's ``best_known``. A lower bound must not be above it. If the objective is
+    maximised, an upper bound must not be below it.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -88,7 +88,7 @@ def lower_bound(trial: Trial) -> None:
 
 
 def loss_tolerance(subject: Subject, *values: float) -> float:
-    """Return the largest allowed difference between two losses that should be equal, in the unit of the losses.
+    """Return the largest allowed difference between two losses that should be equal, in the same units as the losses.
 
     This covers the optimality gaps of both solves, the profile's relative tolerance, and rounding errors. The losses
     are given as ``values``.

@@ -76,7 +76,7 @@ def rows_sum_to_one(trial: Trial) -> None:
 
 @check("zeros-on-both-sides", version=3, of={"matrix", "odds"}, needs=states_direction)
 def zeros_on_both_sides(trial: Trial) -> None:
-    """Check that no output has probability 0 for one record but not for another, for pairs that the guarantee covers.
+    """Check that no output has probability 0 for only one record of a pair that the guarantee covers.
 
     If the privacy notion is not symmetric, outputs that only the second record of a pair can produce are permitted.
 

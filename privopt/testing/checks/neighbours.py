@@ -42,7 +42,7 @@ LOG_RATIO_ERROR: Final = 1e-14
 """The absolute rounding error in the logarithm of a ratio between doubles."""
 
 MAX_NEIGHBOURS: Final = 60
-"""The largest number of neighbours to try for a problem. Each of them requires a run of the mechanism."""
+"""The maximum number of neighbours to try for a problem. Each of them requires a run of the mechanism."""
 
 NEIGHBOURS_IF_CONSTANT: Final = 6
 """The number of neighbours to try if they are unlikely to reveal a fault."""
@@ -159,8 +159,8 @@ def _check_shifted_budget(
 ) -> None:
     """Fail if the privacy loss exceeds the budget when a noise call returns values far from the true ones.
 
-    A mechanism could, for instance, draw again if a value looks implausible, and thereby spend more budget. Neighbours
-    get the same noisy values as the problem, so the losses of the calls add up (adaptive composition).
+    A mechanism could, for instance, draw again if a value looks implausible, and so spend more budget. Neighbours get
+    the same noisy values as the problem, so the losses of the calls add up (adaptive composition).
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -254,7 +254,7 @@ def _privacy_loss(
     Args:
         subject: The method under test, whose notion determines the cost of a call.
         calls: The noise calls for the first input.
-        others: The noise calls for the second input, of which there must be as many as in ``calls``.
+        others: The noise calls for the second input. There must be as many as in ``calls``.
 
     Returns:
         The sum of the losses in the unit of the notion's budget (epsilon or rho), and a list of pairs. Each pair

@@ -1,4 +1,4 @@
-"""A check for mechanisms that choose an outcome, whose draws must follow the distribution given in the profile."""
+"""A check that a mechanism that chooses an outcome draws it from the distribution given in the profile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FURTHER_PROBLEMS: Final = 8
 """The number of additional problems among which to choose the most informative one, if every draw requires a solve."""
 
 EPSILONS: Final = (Decimal(1), Decimal("0.1"), Decimal("0.01"), Decimal("0.001"))
-"""The values of epsilon with which a problem is tried, in addition to its own.
+"""The values of epsilon to try for a problem, in addition to its own.
 
 If the outcomes' scores are far apart, the choice is noticeably random only if epsilon is small.
 """
@@ -33,7 +33,7 @@ FACTORS: Final = (1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
 """The multiples of epsilon for which a test's power is computed."""
 
 MAX_OUTCOME_PROBABILITY: Final = 0.9
-"""The largest probability of an outcome with which a problem that has no epsilon is tested.
+"""The largest outcome probability at which a problem without an epsilon is tested.
 
 If an outcome is more likely than this, draws reveal too little.
 """

@@ -1,8 +1,8 @@
 """A check on the noise that a release of counts describes in its ``channel()``.
 
 The reach for a probability p is a bound that the noise's absolute value exceeds with probability at most p. The
-confidence intervals of estimates are computed from the reach that a release gives. If that were too small, they would
-miss the true value too often.
+confidence intervals of estimates are computed from the reach that a release gives. If that reach were too small, the
+intervals would miss the true value too often.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ SHARES: Final = (0.5, 0.1, 0.01)
 """The probabilities for which the given reach is compared with drawn noise."""
 
 MIN_NOISE_DRAWS: Final = 1000
-"""The smallest number of noise values to draw.
+"""The minimum number of noise values to draw.
 
-With this number, a reach of half the true one goes undetected less than once in ten million times (by the binomial
+With this number, a reach that is half the true one goes undetected less than once in ten million times (by the binomial
 distribution, for discrete Laplace noise with scale 1). With 400 draws, it would go undetected once in forty times.
 """
 
@@ -37,8 +37,8 @@ def reach(trial: Trial) -> None:
     """Check that the noise in counts exceeds the reach stated by ``channel()`` no more often than it should.
 
     The reach for a probability p is a bound that the absolute noise in a count exceeds with probability at most p. The
-    check uses an epsilon of 1. With a large epsilon, almost all noise would be 0, so even a reach of half the true one
-    would pass.
+    check uses an epsilon of 1. With a large epsilon, almost all noise would be 0, so even a reach that is half the true
+    one would pass.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

@@ -14,7 +14,7 @@ from privopt.testing.under_trial import Run, Subject
 T = TypeVar("T", bound=Hashable)
 
 CONFIDENCE: Final = 1 - 1e-7
-"""The confidence of a statistical verdict, with which a correct mechanism fails at most once in ten million times."""
+"""The confidence of a statistical verdict. A correct mechanism fails at most once in ten million times."""
 
 
 class Alike(NamedTuple):
@@ -22,10 +22,10 @@ class Alike(NamedTuple):
 
     Attributes:
         names: The secrets' ids. For a matrix, they are in the order of its rows.
-        pairs: Array of shape (P, 2), the indices of the two secrets in each pair. If the notion is not symmetric, the
-            first secret's probabilities are bounded in terms of the second's.
-        distances: Array of shape (P,), the distance between the secrets in each pair, which is 1 for neighbours without
-            a distance.
+        pairs: Array of shape (P, 2) with the indices of the two secrets in each pair. If the notion is not symmetric,
+            the first secret's probabilities are bounded in terms of the second's.
+        distances: Array of shape (P,) with the distance between the secrets in each pair, or 1 for neighbours without a
+            distance.
     """
 
     names: list[str]
@@ -36,9 +36,9 @@ class Alike(NamedTuple):
 def required_pairs(subject: Subject, run: Run) -> Alike:
     """Return the pairs of secrets that a run's guarantee must make hard to distinguish, with their distances.
 
-    The pairs come from the profile, the problem or the release, whichever is the first of these to provide pairs. If
-    none does, a symmetric notion requires all pairs of secrets, at distance 1. A notion that is not symmetric then
-    requires no pairs, because it is unknown which secret in a pair is protected.
+    The pairs come from the profile, the problem or the release. The first of these that provides pairs is used. If none
+    does, a symmetric notion requires all pairs of secrets, at distance 1. A notion that is not symmetric then requires
+    no pairs, because it is unknown which secret in a pair is protected.
 
     If each user has their own matrix (scope "own-matrix"), the problem's pairs do not apply. A profile can check such
     matrices with its ``oracle``.
@@ -86,7 +86,7 @@ def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) 
 
 
 def is_plausible_count(hits: int, count: int, probability: float, tests: int = 1) -> bool:
-    """Return whether the number of times that an outcome occurred is consistent with its supposed probability.
+    """Return whether the number of draws with an outcome is consistent with the outcome's supposed probability.
 
     This is the case if the number lies in the two-sided binomial interval with confidence :data:`CONFIDENCE`.
 

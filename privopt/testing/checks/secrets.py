@@ -37,25 +37,25 @@ from privopt.testing.under_trial import Subject, error_text
 from privopt.testing.variants import csv_table, exports, secret_files
 
 LEAK_RUNS: Final = 24
-"""The number of runs, all of which must publish a secret for it to count as leaked.
+"""The number of runs. A secret counts as leaked only if all of them publish it.
 
 A noisy count can equal the true count by chance, so a single run is not enough.
 """
 
 MAX_EQUAL_RUNS: Final = 160
-"""The largest number of runs on each of two neighbours in search of equal releases."""
+"""The maximum number of runs on each of two neighbours when searching for equal releases."""
 
 RUNS_BEFORE_LOOK: Final = 24
 """The number of runs before the first comparison. Further comparisons follow after every third of this number."""
 
 MIN_EQUAL_RELEASES: Final = 16
-"""The number of runs with the same release that two inputs must each have for a difference to count as a fault.
+"""The number of runs with the same release that each of two inputs needs before a difference counts as a fault.
 
-A public part that is a fair coin toss would be reported about once in two billion times.
+With this number, a public part that is a fair coin toss would be reported about once in two billion times.
 """
 
 Parts = dict[str, bytes]
-"""The parts that a run publishes: their contents by name."""
+"""The contents of the parts that a run publishes, by name."""
 
 
 class _Observation(NamedTuple):
@@ -352,7 +352,9 @@ def fresh_noise(trial: Trial) -> None:
 
 
 MAX_NEIGHBOUR_STEPS: Final = 60
-"""The exclusive upper limit on the number of steps to a distant input, with which rounded values differ as well."""
+"""The exclusive upper limit on the number of steps to a distant input.
+
+Such an input is so far away that rounded values differ as well."""
 
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
@@ -393,7 +395,7 @@ def non_interference(trial: Trial) -> None:
 
 
 def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a problem that is reached from a given one in 30 to 59 steps, each of which leads to a neighbour.
+    """Return a problem that is reached from a given one in 30 to 59 steps, each to a neighbour.
 
     Each step goes to the neighbour at the same position in the profile's list, so that the changes accumulate. A step
     may, for instance, add another person.

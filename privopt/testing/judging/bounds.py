@@ -56,8 +56,8 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
         delta: The claimed delta.
 
     Returns:
-        The smallest multiple that the test would detect with probability :data:`MIN_POWER`, which is at least 1, or
-        None if the test would not detect even a multiple of :data:`MAX_CLAIM_FACTOR`.
+        The smallest multiple, at least 1, that the test would detect with probability :data:`MIN_POWER`, or None if the
+        test would not detect even a multiple of :data:`MAX_CLAIM_FACTOR`.
     """
     if likely <= delta:
         return None

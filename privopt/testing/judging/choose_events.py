@@ -24,7 +24,7 @@ closest pair the best score per unit of distance. With more deviations, rare but
 as those in the last bits of doubles.
 """
 MAX_SHOWN_CELLS: Final = 4
-"""The largest number of an event's cells that a message lists."""
+"""The maximum number of an event's cells to list in a message."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -113,9 +113,9 @@ def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[ND
 
     Args:
         rank: The indices of the cells, starting with the most promising.
-        hits: Array of shape (cells,), the number of draws in each cell for the input under which the event should be
-            more likely.
-        against: Array of shape (cells,), the number of draws in each cell for the other input.
+        hits: Array of shape (cells,) with the number of draws in each cell for the input under which the event should
+            be more likely.
+        against: Array of shape (cells,) with the number of draws in each cell for the other input.
         delta: The claimed delta.
 
     Returns:

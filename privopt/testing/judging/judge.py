@@ -34,11 +34,11 @@ GROWTH_PER_ROUND: Final = 4
 FIRST_PAIRS: Final = 24
 """The number of pairs of inputs searched in the first round. Later rounds search fewer."""
 TESTS_PER_ROUND: Final = 3
-"""The largest number of tests in a round, which use different views or pairs."""
+"""The maximum number of tests in a round, which use different views or pairs."""
 MIN_DRAWS_PER_CALL: Final = 200
-"""The smallest number of draws requested from ``many`` at a time, unless fewer are needed."""
+"""The minimum number of draws requested from ``many`` at a time, unless fewer are needed."""
 MAX_SHOWN_CHARACTERS: Final = 120
-"""The largest number of characters that messages show of an input's representation."""
+"""The maximum number of characters of an input's representation to show in a message."""
 LIKELY: Final = (0.5, 0.25, 0.1, 0.01, 0.001)
 """The event probabilities for which the verdict gives the tests' power."""
 
@@ -180,8 +180,8 @@ def judge(
         delta: The claimed delta, at least 0 and below 1.
         distance: A function that returns the distance between two inputs, for notions that depend on distances. The
             default is a distance of 1.
-        many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that draw many outputs at
-            once faster than one by one.
+        many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that draw many outputs faster
+            in one call than one by one.
         confidence: The joint confidence of all conclusions, at least 0.5 and below 1.
         draws: The largest number of outputs to draw, at least 4,000. Unless the test ends early, nearly all of these
             are used.

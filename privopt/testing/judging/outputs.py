@@ -1,4 +1,4 @@
-"""Partition a mechanism's outputs, of any type, into cells, so that a test can count the outputs in each cell.
+"""Partition a mechanism's outputs (of any type) into cells, so that a test can count the outputs in each cell.
 
 A :class:`Table` splits outputs into numbers and labels. A :class:`View` maps outputs to cells. It is constructed from
 some draws and then applied to others. There are views by values, by sums, by a classifier's score, and by the last bits
@@ -25,23 +25,23 @@ from privopt.arrays import Floats, Ints
 CELLS_PER_VIEW: Final = 64
 """The approximate number of cells in a view."""
 MAX_ATOMS: Final = 64
-"""Maximum number of distinct values that all get their own cells. If there are more, only frequent values do."""
+"""The maximum number of distinct values that all get their own cells. With more, only frequent values do."""
 MAX_KINDS: Final = 256
-"""Maximum number of outputs that get their own cells in a view by equality. The most frequent ones are chosen."""
+"""The maximum number of outputs that get their own cells in a view by equality. The most frequent ones are chosen."""
 ODD_CELLS: Final = 3
 """The number of cells at the end of a view by numbers, with one for each kind of output in :data:`ODD_OUTPUTS`."""
 ODD_OUTPUTS: Final = ("another count of numbers", "infinite", "not a number")
 """The kinds of odd outputs, which have an unusual count of numbers or a number that is not finite."""
 END_BYTES: Final = 64
-"""Maximum number of bytes of an output that are read as numbers, half of them from its start and half from its end."""
+"""The maximum number of bytes of an output to read as numbers, half of them from its start and half from its end."""
 LARGEST: Final = int(sys.float_info.max)
 """The largest double, as an integer."""
 MAX_COLUMNS: Final = 24
-"""Maximum number of columns that get their own views. The columns whose means differ most are chosen."""
+"""The maximum number of columns that get their own views. The columns whose means differ most are chosen."""
 MANTISSA_BITS: Final = 53
 """The number of bits in a double's mantissa, including the implicit first one."""
 GRID_BITS: Final = 40
-"""The largest number of significant binary digits that a number on a grid is assumed to have.
+"""The maximum number of significant binary digits that a number on a grid is assumed to have.
 
 A sum that contains floating-point noise nearly always has more."""
 ZERO_PLACE: Final = 1024
@@ -253,12 +253,12 @@ class Table:
 
     @property
     def numbers(self) -> Floats:
-        """Each output's numbers, shape (n, d)."""
+        """The numbers of each output, as an array of shape (n, d)."""
         return self.kind_numbers[self.index]
 
     @property
     def oddity(self) -> Ints:
-        """Each output's oddity, shape (n,), encoded as in :attr:`kind_oddity`."""
+        """The oddity of each output, as an array of shape (n,). It is encoded as in :attr:`kind_oddity`."""
         return self.kind_oddity[self.index]
 
     def count_keys(self, keys: Sequence[Hashable]) -> Counter[Hashable]:
@@ -295,7 +295,8 @@ class View:
 
     Attributes:
         words: A phrase that names the property by which the outputs are partitioned.
-        cells: A function that takes a table of n outputs and returns the indices of their cells, shape (n,).
+        cells: A function that takes a table of n outputs and returns the indices of their cells as an array of shape
+            (n,).
         count: The number of cells.
         describe: A function that describes cells in words, given their indices in ascending order.
         ordered: Whether the cells have a natural order, so that the first or last few cells form a meaningful event.
@@ -354,7 +355,7 @@ def views_of(first: Table, second: Table) -> list[View]:
 
 
 def weighted_sums(numbers: Floats, weights: Floats) -> Floats:
-    """Return the weighted sum of each row of numbers, shape (n, d). Equal rows have exactly equal sums.
+    """Return the weighted sum of each row of an array of shape (n, d). Equal rows have exactly equal sums.
 
     A matrix product is not used, because its rounding depends on a row's position. Equal outputs could then have
     different sums, and a view would wrongly tell two inputs apart.
@@ -408,8 +409,7 @@ CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "fractional part of ": lambda values: np.asarray(values % 1.0),
     "place of the last bit of ": last_bit_places,
 }
-"""The transformations of a column by which outputs are partitioned, keyed by the words that precede the column's
-name."""
+"""The transformations of a column that outputs are partitioned by, keyed by a prefix for the column's name."""
 
 
 def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: Floats) -> Floats:
@@ -479,8 +479,8 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
     Args:
         first: Draws for the first input.
         second: Draws for the second input.
-        values: A function that computes one number for each kind of output. It takes the kinds' numbers (kinds, d) and
-            returns an array of shape (kinds,).
+        values: A function that computes one number for each kind of output. It takes the kinds' numbers, of shape
+            (kinds, d), and returns an array of shape (kinds,).
         words: A phrase that names the computed number.
     """
     samples = np.concatenate([values(table.kind_numbers)[table.index][table.oddity == 0] for table in (first, second)])

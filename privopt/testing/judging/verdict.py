@@ -34,7 +34,8 @@ class Verdict:
         by_event: The same multiple as in ``power``, for events of other probabilities. The keys are these probabilities
             as strings.
         rarest: The smallest probability at which an output that only one input can produce would have been detected.
-        uncompared: The largest share, over all pairs, of outputs that occurred only once and contain no numbers.
+        uncompared: The largest share, over all pairs, of outputs that occurred only once and contain no numbers or an
+            unusual count of numbers.
         draws: The number of outputs drawn from the mechanism.
         pairs: The number of pairs of inputs that were examined.
         seconds: The duration of the test in seconds.
