@@ -64,7 +64,7 @@ _BINARY_FORMATS: Final = {
     PARQUET: "a Parquet file",
 }
 """The first bytes of file formats that users mistake for text tables. The first match is used, so a longer prefix must
-come before any shorter prefix with the same beginning."""
+come before any shorter prefix that it begins with."""
 
 _OTHER_TEXT: Final = re.compile(rb"\s*(\{\s*\"|\[\s*[\[{]|<[!?a-zA-Z])")
 """Matches the beginning of JSON, XML and HTML texts. No table header begins like this."""

@@ -97,7 +97,7 @@ def _read_float(value: Any) -> float:
 
 
 def _read_fraction(value: object) -> Fraction:
-    """Convert a number to an exact rational that remembers how it was written."""
+    """Convert a number to an exact rational that remembers the decimal it was written as."""
     number = value if isinstance(value, Fraction) else _read_number(value)
     # The size is checked before the conversion, because 1e999999999 would become a rational with that many digits.
     if isinstance(number, Decimal):
@@ -417,7 +417,7 @@ def find_kind_class(declared: Key, name: str) -> type | None:
 
 
 def list_kind_classes(declared: Key) -> dict[str, type | None]:
-    """Return the class for each possible value of a table's ``kind`` key, or None for a class that cannot be loaded."""
+    """Map each possible value of a table's ``kind`` key to its class, or to None if the class cannot be loaded."""
     classes: dict[str, type | None] = {}
     for name in registry().names(declared.kinds) if declared.kinds else ():
         try:

@@ -1,6 +1,6 @@
 """Read and write TOML problem files, with exact decimals of limited length.
 
-:class:`StatedFraction` is a rational that remembers how it was written.
+:class:`StatedFraction` is a rational that remembers the decimal string it was written as.
 """
 
 from __future__ import annotations

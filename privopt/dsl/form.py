@@ -76,7 +76,7 @@ class FamilyBlock:
             shape (stop - start,).
         kind: The kind of rows: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
         log_ratio: For privacy rows, the exponent of each row (such as eps d), shape (stop - start,). This array
-            contains the original exponents, whereas the exponentials in the matrix are of capped exponents.
+            contains the original exponents, whereas large exponents are capped in the matrix's exponentials.
         left, right: For privacy rows, the column indices of z_i and z_j, shape (stop - start,).
     """
 

@@ -1,4 +1,4 @@
-"""Find columns whose names or field names suggest that they reveal where somebody was, and copies of the secret.
+"""Find copies of the secret, and columns whose names or field names suggest that they reveal where somebody was.
 
 Names are compared with the word lists in column_words.toml, a file next to this module that also explains each list.
 :mod:`.find_positions` finds columns whose values contain the secret in another form.

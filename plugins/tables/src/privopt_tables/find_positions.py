@@ -440,6 +440,6 @@ class _SecretPart:
 
 
 def _limit_readings(readings: list[Reading]) -> list[Reading]:
-    """Return a list of readings, without those in the middle if there are more than `MAX_READINGS`."""
+    """Return a list of readings, reduced to `MAX_READINGS` by dropping those in the middle if there are more."""
     half = MAX_READINGS // 2
     return readings if len(readings) <= MAX_READINGS else readings[:half] + readings[-half:]
