@@ -122,7 +122,8 @@ def privopt_kinds() -> Sequence[KindSpec]:
 def privopt_roles() -> Sequence[RoleSpec]:
     """Return the roles "distance" and "loss".
 
-    A problem file selects one registered kind for each role."""
+    A problem file selects one registered kind for each role.
+    """
     kinds = "privopt_metric_dp.problem.declared"
     return [
         RoleSpec(name="distance", base=f"{kinds}:DistanceKind", summary="a distance between records"),

@@ -63,7 +63,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def own_method(self, declared: object) -> str | None:
         """Return the method that the problem prescribes, or None if the user may choose one.
 
-        A method, ``positions``, is only prescribed for a folder of photos without a classifier.
+        Only one method is ever prescribed: ``positions``, for a folder of photos without a classifier.
         """
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         return None if declared.is_scored else POSITIONS

@@ -81,7 +81,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         """Return a lower bound on the expected loss of any mechanism with the same guarantee.
 
         The bound holds for positions that are uniform on the sphere. Returns None if reports are points, because the
-        bound does not apply to them.
+        bound does not apply in that case.
         """
         return _lower_bound(problem)
 
@@ -150,6 +150,6 @@ def _lower_bound(problem: SphereInstance) -> float | None:
     """Return a lower bound on the loss of any mechanism that satisfies the problem's guarantee.
 
     The bound is the expected distance between a position and its report before rounding. Returns None if reports are
-    points, because the bound does not apply to them.
+    points, because the bound does not apply in that case.
     """
     return None if problem.side is None else expected_distance(problem.epsilon)[0]

@@ -80,7 +80,7 @@ class Spread:
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return the mean cost of each output at each vertex, weighted by the probability of snapping to the vertex.
+        """Return the mean cost of each output for each vertex, weighted by the probability of snapping to the vertex.
 
         Entry (c, k) is the mean of lambda_c(X) c(X, k) over the position X of a random person. Here, lambda_c(X) is the
         probability that X is snapped to vertex c, and c(X, k) is the cost of reporting output k at X.

@@ -98,7 +98,7 @@ class Region(ABC):
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return the exact ratio a for each edge (u, v), which limits how much the rows of u and v may differ.
+        """Return the exact ratio a that limits how much the rows of u and v may differ, for each edge (u, v).
 
         The row of a vertex contains the probability of each output. For every output, the probabilities z(u) and z(v)
         must satisfy both z(v) <= (1 + a) z(u) and the same condition with u and v exchanged. If every edge satisfies
@@ -161,7 +161,7 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return the exact ratio a for each edge (u, v), which limits how much the rows of u and v may differ.
+        """Return the exact ratio a that limits how much the rows of u and v may differ, for each edge (u, v).
 
         The limit is determined by the shortest of the streets between the two vertices. Let l be the length of this
         street in km, and n be ``steps``. Then a is eps l if n is 0. Otherwise, it is 2 ((1 + t)^n - 1) with
@@ -224,7 +224,7 @@ class Plane(Region):
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return the exact ratio a for each edge (u, v), which limits how much the rows of u and v may differ.
+        """Return the exact ratio a that limits how much the rows of u and v may differ, for each edge (u, v).
 
         An edge shared by two triangles has two ratios from `privopt_metric_dp.region.triangles.sufficient_ratios`. The
         smaller one is used. See :meth:`Region.growth`.

@@ -27,7 +27,7 @@ from privopt_metric_dp.space.pairs import has_implied_pairs, reduce_pairs
 __all__ = ["MergedInstance", "ReducedInstance", "drop_implied_pairs", "merge_records"]
 
 MERGE_BELOW = 1e-9
-"""The largest log ratio that is treated as 0. This changes the optimum by a smaller relative amount."""
+"""The largest log ratio that is treated as 0. This changes the optimum by a relative amount below this value."""
 
 RELATIVE_SLACK = 1e-9
 """The fraction by which a path may exceed the distance between its ends while still implying the pair of its ends."""

@@ -15,7 +15,7 @@ constraints of all pairs, but raises the loss by 6 % at a stretch of 1.1.)
 Spanners are tried from coarse (a large stretch) to fine, so that there is a result early. For 400 such points,
 stretches of 1.3, 1.1, 1.03 and 1.01 took 2, 5, 29 and 55 CPU seconds and reached gaps of 6.2, 1.8, 0.43 and 0.21 %,
 whereas a single step with all pairs takes 2 to 4 seconds. Without a time limit, coarse spanners usually just lengthen
-the run. A spanner is therefore skipped unless it is much coarser than the one that suits the requested gap.
+the run, so each is skipped unless it is much coarser than the one that suits the requested gap.
 """
 
 from __future__ import annotations
