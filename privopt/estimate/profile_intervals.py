@@ -30,7 +30,7 @@ from privopt.estimate.likelihood import fit
 from privopt.interfaces import Progress
 
 MAX_LOG_TILT: Final = 40.0
-"""The largest |ln T| to try. With this value, h . pi is practically at the end of its range."""
+"""The |ln T| beyond which the search for an end stops. h . pi is then practically at the end of its range."""
 
 FALL_TOLERANCE: Final = 0.05
 """The largest distance between the profile at an interval's end and the required level, relative to the allowed drop.

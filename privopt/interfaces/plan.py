@@ -11,7 +11,7 @@ from attrs import field, frozen
 from privopt.declare.toml_text import exact_text
 
 MAX_NAME_CHARACTERS: Final = 24
-"""The maximum length of part names in the text table. Longer names are shortened."""
+"""The maximum length of part names in the text table, in characters. Longer names are shortened."""
 
 Errors = Mapping[Fraction, tuple[float, ...]]
 """The errors of all parts, keyed by budget."""

@@ -35,10 +35,11 @@ FORM: Final = Form(
         "CREATE TABLE ledger (beginning BLOB NOT NULL, seal BLOB NOT NULL)",
     ),
 )
-"""The file format of the store, with its table of reports.
+"""The file format of the store, with its tables.
 
-``place`` and ``subject`` are keyed hashes. ``entry`` and ``charge`` are the number and hash of the ledger entry that
-charged a report. ``seal`` is an HMAC of the row's other values."""
+In the table of reports, ``place`` and ``subject`` are keyed hashes. ``entry`` and ``charge`` are the number and hash of
+the ledger entry that charged a report. ``seal`` is an HMAC of the row's other values.
+"""
 
 SEQUENCE: Final = (
     "the guarantee for all reports of a subject: which places they are about is protected, at epsilon times the sum "

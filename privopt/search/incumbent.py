@@ -33,8 +33,10 @@ C_contra = TypeVar("C_contra", contravariant=True)
 P_contra = TypeVar("P_contra", contravariant=True)
 
 CLOSING_TIME_FACTOR: Final = 1.5
-"""The time that a search reserves for certifying, proving and writing, as a multiple of the time that they have taken
-so far."""
+"""The time that a search reserves for certifying, proving and writing, as a multiple of their expected duration.
+
+The expectation is based on the longest duration of each step so far (:attr:`Incumbent.closing_seconds`).
+"""
 STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
 """The text that the progress display shows during each closing step, that is, while certifying or proving."""
 MIN_NOTED_EXCESS: Final = 0.01

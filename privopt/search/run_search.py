@@ -23,9 +23,9 @@ R = TypeVar("R")
 SECONDS_PER_POLL: Final = 0.05
 """The number of seconds between two checks of a search that has a time limit."""
 MAX_HELD_FACTOR: Final = 2.0
-"""The CPU time that a search may use before held work is abandoned, as a multiple of the granted time.
+"""The limit on the process's CPU time since the start of a search, as a multiple of the granted time.
 
-Held work is work that the caller waits for even if the search's time is up.
+Beyond this limit, held work is abandoned. Held work is work that the caller waits for even if the search's time is up.
 """
 HELD_PROOF_FACTOR: Final = 5.0
 """The time limit for the last proof, as a multiple of the granted time, if the search began with held work."""
@@ -34,7 +34,12 @@ MAX_CERTIFY_SHARE: Final = 0.1
 MIN_CLOSING_SECONDS: Final = 2.0
 """The number of seconds that proofs and further candidates may take after the search, even if its time is up."""
 MIN_GAP_GAIN: Final = 0.1
-"""The fraction of the gap that a bound or candidate must close to be proved or certified during the search."""
+"""The fraction of the remaining gap that counts as a worthwhile gain.
+
+During the search, and once the time is up, a bound is proved only if it is the first or closes more than this fraction.
+After the search, candidates are certified while time is left, until the gap is reached or until none promises to close
+more than this fraction or to gain more than the requested gap.
+"""
 
 
 def run_search(
