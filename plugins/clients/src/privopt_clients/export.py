@@ -47,7 +47,7 @@ MAX_ROW_BYTES: Final = 1_000_000
 MAX_LOSS_INCREASE: Final = 0.01
 """The largest relative increase in loss that is accepted without explicit permission."""
 MAX_EDGES_PER_RECORD: Final = 8
-"""The largest number of pairs per record for which column weights are tried. Each takes 12 bytes in the artefact."""
+"""The largest number of pairs per record for which column weights are tried. A pair takes 12 bytes in the artefact."""
 Form: TypeAlias = Literal["rows", "columns"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
 """The scopes of guarantees that clients support. The last one covers every point in a region."""

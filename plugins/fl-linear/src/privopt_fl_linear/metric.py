@@ -102,8 +102,8 @@ class Metric(ABC):
 
         Returns:
             An (M, count) array of positions in ``facilities`` and an (M, count) array of sums, which are ascending for
-            each place. Equal sums are in the order of ``facilities``. If facilities are tied for the last of the
-            ``count`` places, the first of them is only sure to be chosen if ``count`` is 1.
+            each place. Equal sums are in the order of ``facilities``. If facilities are tied for the last column,
+            the first of them is only sure to be chosen if ``count`` is 1.
         """
         which = np.empty((len(places), count), dtype=np.int64)
         value = np.empty((len(places), count))

@@ -40,7 +40,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Certify that the noise spends at most the total budget, and at most its share for each table and level.
+        """Certify that the noise spends at most the total budget, and at most the share of each table on each level.
 
         The amount spent is computed exactly from the noise scales stated with the noisy values. A single release cannot
         prove that the noise was drawn with these scales.

@@ -319,8 +319,8 @@ class TableRelation:
     Attributes:
         scope: A description of the difference between neighbouring inputs, in words.
         unit: The unit of the budget.
-        sensitivity: The sensitivity of one table's counts on one level: the largest L1 distance between two
-            neighbouring inputs or, for Gaussian notions, the largest squared L2 distance.
+        sensitivity: The sensitivity of one table's counts on one level: the largest L1 distance between those of
+            two neighbouring inputs or, for Gaussian notions, the largest squared L2 distance.
         exact: The number of levels, from the root down, whose totals are public. None if all totals are public.
         promise: Sentences that tell readers which inputs are neighbours, and what the privacy loss is for larger
             changes.
@@ -467,5 +467,5 @@ TABLE_RELATIONS: Final = {
 }
 """The relations, by their names in ``[privacy] relation``.
 
-The entry ``replaced`` is incomplete until :meth:`TableRelation.of_households` fills it in.
+The entry ``replaced`` is incomplete. :meth:`TableRelation.of_households` returns a completed copy of it.
 """

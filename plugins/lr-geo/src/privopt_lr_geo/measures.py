@@ -19,7 +19,10 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["across_users"]
 
 EXCESS_TOLERANCE: Final = 1e-9
-"""The largest relative excess over the allowed ratio that does not count as a violation. Repairs can cause it."""
+"""The largest relative excess over the allowed ratio that does not count as a violation.
+
+Repairs can leave such an excess.
+"""
 MOST_COMPARISONS: Final = 2_000_000_000
 """The largest number of comparisons (row pairs times outputs) for which all rows of all matrices are compared.
 
