@@ -1,6 +1,6 @@
 """The BD-mDP plugin: metric differential privacy by Benders decomposition (Qiu, IJCAI 2024).
 
-This file only registers the mechanism and its methods. The linear program and its path cuts are in
+This module only registers the mechanism and its methods. The linear program and its path cuts are in
 :mod:`privopt_bd_mdp.model`. Records are divided into subsets by :mod:`privopt_bd_mdp.partitioners`, and
 :mod:`privopt_bd_mdp.solver` decides which solvers run on each connected component of the problem.
 """
@@ -16,8 +16,8 @@ __all__ = ["privopt_mechanisms"]
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
     """Return the specification of the ``bd-mdp`` mechanism.
 
-    Its methods are Benders decomposition, which is the default, and the methods of ``optimal-lp``. Because
-    ``decomposes`` is set, the registry adds one more method for each registered decomposer.
+    Its methods are Benders decomposition (the default) and those of ``optimal-lp``. Because ``decomposes`` is set, the
+    registry also adds a method for each registered decomposer.
     """
     return [
         MechanismSpec(

@@ -1,4 +1,4 @@
-"""Conformance profile of bd-mdp: generated metric problems with a ``[bd-mdp]`` table."""
+"""The conformance profile of bd-mdp, which generates metric problems with a ``[bd-mdp]`` table."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ class BDmDP(Optimal[BDmDPProblem]):
     def search(self, problem: MetricInstance[BDmDPProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Search for the optimal matrix with ``context.method``, passing every matrix and bound found to ``incumbent``.
 
-        Methods inherited from ``optimal-lp`` run exactly as in that mechanism. For ``benders`` and registered
-        decomposers, :class:`privopt_bd_mdp.solver.Parts` chooses the solvers for each connected component of the graph
-        of required pairs.
+        Methods inherited from ``optimal-lp`` run exactly as they do there. For ``benders`` and registered decomposers,
+        :class:`privopt_bd_mdp.solver.Parts` chooses the solvers for each connected component of the graph of required
+        pairs.
 
         Args:
             problem: The loaded problem.
@@ -56,9 +56,9 @@ class BDmDP(Optimal[BDmDPProblem]):
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the solver's summary and details, which are stored in result.json.
 
-        For decompositions, the details are the statistics noted during the search, together with the trajectory, which
-        records how the best value and bound developed over time. The report reads the statistics of each part from
-        these details (:func:`privopt_bd_mdp.report.sections`).
+        For decompositions, the details are the statistics collected during the search, together with the trajectory of
+        the best value and bound over time. The report reads the statistics of each part from these details
+        (:func:`privopt_bd_mdp.report.sections`).
         """
         solver, details = super().describe_solver(answer)
         if "parts" in answer.details:

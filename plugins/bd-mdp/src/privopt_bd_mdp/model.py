@@ -1,7 +1,7 @@
-"""The linear program of perturbation matrix optimisation (Qiu, IJCAI 2024, Equations (4) to (7)) and its path cuts.
+"""The linear program for perturbation matrix optimisation (Qiu, IJCAI 2024, Equations (4) to (7)) and its path cuts.
 
-:class:`PMO` compiles the program for an instance. It also converts between matrices and values of the program's
-columns, and between multipliers and values of its rows. Benders decomposition splits the program by records. The master
+:class:`PMO` compiles the program for an instance. It also converts between matrices and primal solutions of the
+program, and between multipliers and dual solutions. Benders decomposition splits the program by record. The master
 problem contains the matrix entries of the boundary records, and each block contains the entries of a connected set of
 other records, so that no constraint involves two blocks. :class:`PathRows` finds violated path cuts (Property 3.2),
 which are implied constraints between boundary records.
@@ -33,7 +33,7 @@ class PMO:
     """The compiled linear program of an instance, called perturbation matrix optimisation (PMO) in the paper.
 
     Attributes:
-        instance: The instance, with N records, K outputs, P required pairs and the (N, K) costs.
+        instance: The instance, with N records, K outputs, P required pairs and an (N, K) array of costs.
         form: The linear program. It minimises the expected loss over all row-stochastic matrices that satisfy the
             privacy constraint of every required pair in both directions.
     """
@@ -47,7 +47,7 @@ class PMO:
 
         The variables are the entries z_ik of the (N, K) obfuscation matrix. The ``mass`` constraints make each record's
         probabilities sum to 1. The ``geo-ind`` constraints require ``z_ik <= exp(d_ij) z_jk`` for every pair in both
-        directions, where ``d_ij`` is the log-ratio that the pair allows.
+        directions, where ``d_ij`` is the log-ratio allowed for the pair.
         """
         n, count = instance.records, instance.outputs
         lengths = instance.lengths  # (P,) the log-ratio d_ij that each pair allows
@@ -56,7 +56,7 @@ class PMO:
         keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
 
         def length(a: Ints, b: Ints) -> Floats:
-            """Return the log-ratio allowed for each required pair of records ``a`` and ``b``, in either order."""
+            """Return the log-ratios allowed for the required pairs of records (``a``, ``b``), given in either order."""
             # Each pair is stored once, with the smaller record first.
             low, high = np.minimum(a, b), np.maximum(a, b)
             pair_lengths: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
@@ -82,7 +82,7 @@ class PMO:
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 
     def matrix(self, x: Floats) -> Floats:
-        """Return the (N, K) obfuscation matrix that corresponds to a solution ``x``, which has one value per column.
+        """Return the (N, K) obfuscation matrix for a solution ``x`` with one value per column of the program.
 
         Solvers satisfy constraints only within a tolerance. Negative entries are therefore set to 0, and each row is
         rescaled to sum to 1.
@@ -95,7 +95,7 @@ class PMO:
         """Extend multipliers to a dual feasible solution, with one value per row of the program.
 
         The dual values of the ``geo-ind`` rows are the negated multipliers. Those of the ``mass`` rows are made as
-        large as dual feasibility allows, which gives the best bound that these multipliers can prove.
+        large as dual feasibility allows, which gives the best bound provable with these multipliers.
 
         Args:
             multipliers: The non-negative multipliers of the privacy constraints.
@@ -117,7 +117,7 @@ class PMO:
         """Extract the multipliers of the privacy constraints from a dual solution.
 
         This is the inverse of :meth:`to_duals`. The dual values of the ``mass`` rows are ignored, because they follow
-        from the multipliers. Dual values with the wrong sign, which are due to rounding, are treated as 0.
+        from the multipliers. Dual values with the wrong sign, which result from rounding, are treated as 0.
 
         Args:
             duals: The dual value of each row of the program.
@@ -144,15 +144,17 @@ class PathRows:
         _before: (B, N) The predecessor of each record on a shortest path from each boundary record.
         _number: (N, N) The index of each directed pair in the order used by :meth:`PMO.of`, or -1 if the pair is not
             required.
-        _from, _to: (C,) The first and last record of each path that can yield a cut, as positions in ``boundary``.
+        _from, _to: (C,) The first and last record of each path that can yield a cut, as indices into ``boundary``.
         _length: (C,) The length D_ij of each of these paths.
     """
 
     MOST_ROWS = 4000
-    """The largest number of cuts to return per call. If more are violated, the most violated ones are returned."""
+    """The maximum number of cuts returned per call. If more are violated, the most violated ones are returned."""
 
     DEEPEST = 25.0
-    """The path length (a log-ratio) from which paths are omitted. Doubles cannot represent their cuts accurately."""
+    """The path length (a log-ratio) at or above which paths are omitted.
+
+    Doubles cannot represent the cuts of such long paths accurately."""
 
     MISSED = 1e-7
     """The violation above which a cut is returned. It is close to the feasibility tolerance of solvers."""
@@ -181,7 +183,7 @@ class PathRows:
         self._from, self._to, self._length = a, b, between[a, b]
 
     def __call__(self, z: Floats) -> ValidRows | None:
-        """Return the path cuts violated by a solution of the master problem, or None if none is violated.
+        """Return the path cuts violated by a solution of the master problem, or None if there are none.
 
         At most :attr:`MOST_ROWS` cuts are returned, starting with the most violated ones.
 
@@ -217,7 +219,7 @@ class PathRows:
         """Return a proof of each cut: the multipliers that combine the program's rows into that cut.
 
         The ``geo-ind`` row of each pair along the path is multiplied by the exponential of the length of the path up to
-        that pair. As a result, the matrix entries of all intermediate records cancel.
+        that pair. As a result, the matrix entries of all intermediate records cancel out.
 
         Args:
             path: (C,) The index of each cut's path in ``self._from`` and ``self._to``.

@@ -1,9 +1,9 @@
 """Partitions of a graph into boundary nodes and blocks of internal nodes.
 
 A partitioner first divides the nodes into subsets. The boundary then contains either both ends of every edge between
-two subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end of each. The latter boundary is a vertex cover of
-these edges and usually has fewer nodes. All other nodes are internal, and their connected components are called blocks.
-In Benders decomposition, boundary nodes belong to the master problem, and each block becomes a subproblem.
+different subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end of each. The latter is a vertex cover of these
+edges and usually smaller. All other nodes are internal, and their connected components are called blocks. In Benders
+decomposition, boundary nodes belong to the master problem, and each block becomes a subproblem.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Partition:
         return np.bincount(block_neighbours[:, 0], minlength=len(self.sizes))
 
     def members(self) -> list[Ints]:
-        """Return one array per block with the indices of its nodes."""
+        """Return the indices of each block's nodes, as one array per block."""
         return [np.flatnonzero(self.block == number) for number in range(len(self.sizes))]
 
 
@@ -134,10 +134,10 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
 
 
 def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partition:
-    """Divide a graph into a boundary and blocks, based on a division of its nodes into subsets.
+    """Divide a graph into a boundary and blocks, given a division of its nodes into subsets.
 
     A graph with two or more nodes always gets at least one block. If all of its nodes would be on the boundary, the
-    first one is taken off it.
+    first one is removed from it.
 
     Args:
         subset: (N,) An integer label for each node's subset.

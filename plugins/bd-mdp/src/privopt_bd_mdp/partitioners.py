@@ -1,6 +1,6 @@
 """Partitioners, which divide the records of a problem into subsets.
 
-All but one come from the paper (Qiu, IJCAI 2024, section 3.4 and supplement C). The other one is a multilevel
+All but one come from the paper (Qiu, IJCAI 2024, section 3.4 and supplement C). The exception is a multilevel
 partitioner, which keeps the number of boundary records small.
 """
 
@@ -111,7 +111,7 @@ def _cluster_spectrally(records: Records, count: int) -> Ints:
     """Return the (N,) labels of ``count`` clusters found by spectral clustering (Equations (43) to (46)).
 
     The graph Laplacian is L = D - W, where W is the adjacency matrix and D the diagonal matrix of degrees. The
-    eigenvectors of its ``count`` smallest eigenvalues form the columns of a matrix, whose rows are clustered by
+    eigenvectors for its ``count`` smallest eigenvalues form the columns of a matrix, whose rows are clustered by
     k-means.
     """
     from scipy.linalg import eigh
@@ -128,8 +128,8 @@ def _cluster_spectrally(records: Records, count: int) -> Ints:
 def _partition_by_metis(records: Records, count: int) -> Ints:
     """Return the (N,) labels of a METIS partition of the graph into ``count`` parts with a small boundary.
 
-    Parts may be up to 20 % larger than average. Requiring them to be of equal size would nearly double the boundary for
-    records on a grid.
+    Parts may be up to 20 % larger than average. Requiring equal sizes would nearly double the boundary for records on a
+    grid.
     """
     import pymetis
 

@@ -17,7 +17,7 @@ PARTITIONS: Final = ("distance-vector", "records", "adjacency", "spectral", "min
 
 @frozen(kw_only=True)
 class Decomposition:
-    """The ``[bd-mdp]`` table of a problem file, which sets the partitioner and the start of the iterations."""
+    """The ``[bd-mdp]`` table of a problem file, which sets the partitioner and how the iterations start."""
 
     partition: Literal["distance-vector", "records", "adjacency", "spectral", "minimum-boundary"] = key(
         "distance-vector",

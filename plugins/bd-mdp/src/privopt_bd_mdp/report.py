@@ -37,7 +37,7 @@ def sections(result: Result) -> Sequence[Section]:
     """Return a section with a table of the decomposed parts, or an empty tuple if no part was decomposed.
 
     A part is a connected component of the graph of required pairs. Parts solved in closed form are not decomposed. If
-    the run's method is not a decomposition, no part is.
+    the run's method is not a decomposition, no part is decomposed.
     """
     # `told` holds what the solver reported about itself. `verify` does not check it, and the lead says so.
     solver_figures = result.details.told

@@ -31,7 +31,7 @@ from privopt_metric_dp.solvers.star import StarSolver
 __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 Improve = Callable[[Floats | None, Floats | None], None]
-"""The type of the function that is called after each Benders iteration with a dual solution and a point.
+"""The type of a callback that receives the dual and the primal solution found in each Benders iteration.
 
 Either argument is None if the iteration did not produce it.
 """
@@ -49,7 +49,7 @@ A_NUMBER: Final = 1500.0
 It covers building and splitting the program, and the copies held by the solvers of the master problem and the blocks.
 """
 A_SLOPE: Final = 120.0
-"""The memory, in bytes, needed per non-zero entry of a cut by the Benders driver and the master's solver together."""
+"""The memory, in bytes, that the Benders driver and the master's solver together need per non-zero entry of a cut."""
 BLOCK_CUTS: Final = 40
 """The approximate number of cuts per block in the master problem. Cuts with a multiplier of 0 are dropped."""
 
@@ -128,7 +128,7 @@ class Parts:
 
         Args:
             part: A connected component of the instance.
-            memory_left: A function that returns the number of bytes that can still be allocated. It is not used here.
+            memory_left: A function that returns the number of bytes that can still be allocated. Not used here.
         """
         options, context = self.options, self.context
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
@@ -156,7 +156,7 @@ def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
     """Return the statistics of a connected component and its partition for result.json and the report.
 
     ``boundary`` is the number of records in the master problem, and ``boundary_both_sides`` the number of records that
-    form a required pair with a record of another subset. All records outside the boundary belong to blocks, each of
+    form a required pair with a record in another subset. All records outside the boundary belong to blocks, each of
     which is a subproblem.
 
     ``_Rounds.solve`` later updates ``rounds`` and adds the decomposer's own statistics.
@@ -204,8 +204,8 @@ class _Rounds:
     def peak_bytes(self, part: Part) -> float:
         """Estimate the additional memory, in bytes, that Benders decomposition needs at its peak.
 
-        The estimate covers the program, its split into master problem and blocks, and the cuts. A cut of a block has
-        one entry per output for each boundary record that forms a required pair with a record of the block. For a
+        The estimate covers the program, its split into a master problem and blocks, and the cuts. A block's cut has one
+        entry per output for each boundary record that forms a required pair with one of the block's records. For a
         registered decomposer the result is 0, because its memory use is unknown.
         """
         if self.name != OWN:
@@ -224,7 +224,7 @@ class _Rounds:
 
         Args:
             part: A connected component of the instance.
-            offers: The collector of matrices with their losses and multipliers with their bounds.
+            offers: The collector of matrices (with their losses) and multipliers (with their bounds).
 
         Raises:
             RegistryError: A registered decomposer returned something other than ``Decomposed``.
@@ -270,7 +270,7 @@ class _Rounds:
         Args:
             pmo: The part's linear program.
             blocks: The indices of the program's columns in each block.
-            offers: The best results so far and the optimality gap to reach.
+            offers: The collector, which holds the best results so far and the required optimality gap.
             improve: The function to call after each iteration with its dual solution and its primal solution.
 
         Raises:

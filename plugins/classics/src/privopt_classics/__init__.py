@@ -1,6 +1,6 @@
 """Textbook differential privacy mechanisms, which serve as baselines for new ones.
 
-This file only registers them. Each mechanism has its own module, whose docstring gives the source, the output
+This module only registers them. Each mechanism has its own module, whose docstring gives the source, the output
 distribution and the proof of privacy.
 """
 

@@ -43,7 +43,7 @@ class Choices:
 
     @property
     def rate(self) -> Fraction:
-        """The largest rate, per unit of score, at which the mechanism may draw a choice.
+        """The largest rate allowed for drawing a choice, per unit of score.
 
         A higher rate favours high scores more strongly. If scores are monotone, i.e. no person can raise one score and
         lower another, the rate is epsilon. Otherwise it is epsilon / 2, because one person may raise one score by 1 and
@@ -100,7 +100,7 @@ class Winner(Release):
 
 @frozen(kw_only=True)
 class ChoiceNotion(PureDP[Winner]):
-    """The requirement that a published choice satisfies pure DP with a given epsilon.
+    """The requirement that publishing a choice satisfies pure DP with a given epsilon.
 
     A choice drawn at a given rate per unit of score satisfies pure DP with an epsilon of ``shift`` times the rate. The
     proof is in the docstring of each mechanism's module.
@@ -152,7 +152,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
     @classmethod
     @abstractmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability that each choice is published.
+        """Return each choice's probability of being published.
 
         Tests compare actual draws with these probabilities.
         """

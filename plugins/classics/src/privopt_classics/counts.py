@@ -1,4 +1,4 @@
-"""The base class of laws that add integer noise to a number from 0 to n and clamp the result to this range.
+"""The base class for laws that add integer noise to a number from 0 to n and clamp the result to this range.
 
 The geometric and staircase mechanisms are built on it.
 """
@@ -18,7 +18,7 @@ from privopt_classics.laws import ReportLaw
 __all__ = ["CountLaw", "check_largest"]
 
 FLOOR: Final = 1e-300
-"""The smallest probability in a law's table. Smaller ones are raised to this value."""
+"""The smallest probability in a law's table. Smaller probabilities are raised to this value."""
 
 
 def check_largest(value: int) -> str | None:

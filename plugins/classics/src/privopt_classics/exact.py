@@ -15,10 +15,10 @@ from privopt.numbers.integer_draws import draw_below, draw_bernoulli_exp
 __all__ = ["MAX_EPSILON", "MIN_EPSILON", "check_epsilon", "draw_event", "draw_exp_event", "odds_below"]
 
 MIN_EPSILON: Final = Fraction(1, 10**6)
-"""The smallest epsilon that the classics accept. Below it, reports would reveal almost nothing."""
+"""The smallest epsilon that the classic mechanisms accept. Below it, reports would reveal almost nothing."""
 
 MAX_EPSILON: Final = Fraction(40)
-"""The largest epsilon that the classics accept. Above it, reports would hide almost nothing."""
+"""The largest epsilon that the classic mechanisms accept. Above it, reports would hide almost nothing."""
 
 _BITS: Final = 64
 """The number of fractional bits of the rational lower bound on exp(epsilon)."""

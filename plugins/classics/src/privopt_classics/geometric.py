@@ -26,7 +26,7 @@ from privopt_classics.laws import Privacy
 
 @frozen(kw_only=True)
 class Count:
-    """A problem whose secret is a count of people that cannot exceed a public number n."""
+    """A problem whose secret is a count of people with a public upper limit n."""
 
     largest: int = key(help="the largest possible count n, public", check=check_largest)
     privacy: Privacy = key(help="how much may leak")
@@ -55,7 +55,7 @@ class GeometricLaw(CountLaw):
         return [int(value) for value in noise]
 
     def expected_loss(self) -> float:
-        """Return the expected absolute noise before clamping, 1 / sinh(epsilon)."""
+        """Return 1 / sinh(epsilon), the expected absolute value of the noise before clamping."""
         return 1 / sinh(self.parameter)
 
 

@@ -1,6 +1,6 @@
 """Hadamard response (Acharya, Sun and Zhang 2019, the scheme for all epsilon).
 
-Law: the k answers are split into B blocks with up to b - 1 answers each. Given the true answer x, a report y has the
+Law: the k answers are split into B blocks with up to b - 1 answers each. Given the true answer x, a report y has
 probability P(y | x) = (r if y is in C_x else 1) / (s r + B b - s), where s = b / 2 and r <= exp(epsilon) is rational. A
 report y = (block, column) is in C_x if its block is that of x and H[1 + x mod (b - 1), column] = 1. H is Sylvester's
 Hadamard matrix of order b, and b is the smallest power of two that is at least k / B + 1. Among the powers of two up to
@@ -59,7 +59,7 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
     The share is estimated by taking the sign of each report for the rare answer (see :func:`find_sign`) and multiplying
     the mean of these signs by Z / (s (r - 1)), where Z is the law's denominator and s is half the order of the Hadamard
     matrix. The mean square of a sign is the probability that the report lies in the rare answer's block. If the
-    sender's answer is in the same block, this is s (r + 1) / Z. Otherwise it is 2 s / Z.
+    sender's answer is in the same block, this probability is s (r + 1) / Z. Otherwise it is 2 s / Z.
 
     Args:
         size: The number k of answers.
@@ -78,15 +78,15 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
 class HadamardLaw(AnswerLaw):
     """The distribution of reports in Hadamard response.
 
-    A report is a column of one block's Hadamard matrix. Columns are numbered from 0, consecutively over all blocks.
+    A report is a column of one block's Hadamard matrix. Columns are numbered from 0, consecutively across all blocks.
     """
 
     @property
     def blocks(self) -> int:
         """The number B of blocks.
 
-        It is the power of two that minimises the expected loss, among those that are at most min(r, 2 k) for k answers
-        and the law's parameter r.
+        Of the powers of two up to min(r, 2 k), it is the one that minimises the expected loss. Here k is the number of
+        answers and r the law's parameter.
         """
         largest = int(min(self.parameter, Fraction(2 * self.size)))
         return min(
@@ -108,7 +108,7 @@ class HadamardLaw(AnswerLaw):
         return self.order // 2 * (self.parameter - 1) + self.count_outputs()
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports: the number of blocks times the order of the matrix."""
+        """Return the number of possible reports: the number of blocks times the order of the Hadamard matrix."""
         return self.blocks * self.order
 
     def outputs(self) -> Sequence[str]:
@@ -152,7 +152,7 @@ class HadamardLaw(AnswerLaw):
 
 
 class HadamardResponse(LocalMechanism[Question]):
-    """A mechanism that reports a column index of a Hadamard matrix, which takes about log2 k bits for k answers."""
+    """A mechanism that reports the index of a Hadamard matrix column, using about log2 k bits for k answers."""
 
     problem_class = Question
     release_class = HadamardLaw

@@ -23,7 +23,7 @@ def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def _make_question(count: int, epsilon: float) -> GeneratedProblem:
-    """Return a problem with a question that has ``count`` answers."""
+    """Return a problem that asks a question with ``count`` possible answers."""
     answers = [f"answer {number}" for number in range(count)]
     return GeneratedProblem(toml=to_toml({"answers": answers, "privacy": {"epsilon": epsilon}}))
 
@@ -45,7 +45,7 @@ def _make_numbers(sizes: dict[str, int], epsilon: float) -> GeneratedProblem:
     """Return a problem whose secret is a number.
 
     Args:
-        sizes: The integer keys of the problem file, such as ``{"largest": 5}``.
+        sizes: The integer keys of the problem file and their values, such as ``{"largest": 5}``.
         epsilon: The budget per person.
     """
     return GeneratedProblem(toml=to_toml({**sizes, "privacy": {"epsilon": epsilon}}))
@@ -54,7 +54,7 @@ def _make_numbers(sizes: dict[str, int], epsilon: float) -> GeneratedProblem:
 def _alike_numbers(problem: Any) -> Iterator[tuple[str, str, float]]:
     """Yield every pair of numbers from 0 to ``largest``, formatted as strings, with the distance between them.
 
-    The distance is the smallest number of people who can jointly change one number into the other.
+    The distance is the minimum number of people needed to change one number into the other.
     """
     change = getattr(problem, "sensitivity", 1)
     for number in range(problem.largest + 1):
@@ -104,7 +104,7 @@ def _with_rows(
         names: The choices in their public order.
         rows: The (choice, score) rows of the score file.
         epsilon: The budget per person.
-        monotone: Whether all scores that one person changes move in the same direction.
+        monotone: Whether all scores changed by one person move in the same direction.
     """
     keys = {"choices": names, "scores": "scores.csv", "monotone": monotone, "privacy": {"epsilon": epsilon}}
     return GeneratedProblem(
@@ -147,7 +147,7 @@ def make_choice_profile(mechanism: type[ChoiceMechanism], **skip: str) -> Profil
     """
 
     def probabilities(problem: Choices, method: str) -> list[float]:
-        """Return the probability that each of the problem's choices is published."""
+        """Return the probability of being published for each of the problem's choices."""
         return mechanism.chances(problem.read_scores(), problem.rate)
 
     return Profile(

@@ -31,7 +31,7 @@ def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arith
     Args:
         kind: The kind of guarantee.
         is_allowed: Whether the law provably satisfies the claimed epsilon.
-        worst: An upper bound on the law's actual epsilon. It is informative only and does not affect the verdict.
+        worst: An upper bound on the law's actual epsilon. It is for information only and does not affect the verdict.
         epsilon: The claimed epsilon.
         arithmetic: A description of the arithmetic used to determine ``is_allowed``.
     """
@@ -52,7 +52,7 @@ def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arith
 class OddsBound(LocalDP[ReportLaw]):
     """Local DP for a law whose parameter r bounds the ratio between a report's probabilities under any two secrets.
 
-    The docstring of each law's module proves that r is such a bound.
+    The proof is given in the docstring of each law's module.
 
     Attributes:
         epsilon: The claimed epsilon, as an exact number.
@@ -88,7 +88,7 @@ class OddsBound(LocalDP[ReportLaw]):
 class RateBound(PureDP[ReportLaw]):
     """Pure DP for a law that adds noise to a number.
 
-    It holds if the rate of the noise is at most epsilon.
+    The guarantee holds if the rate of the noise is at most epsilon.
 
     Attributes:
         epsilon: The claimed epsilon, as an exact number.
@@ -110,7 +110,7 @@ class RateBound(PureDP[ReportLaw]):
 
 @frozen(kw_only=True)
 class StatedLoss(UtilityLoss[ReportLaw]):
-    """The expected loss of a law, as stated by the law itself in closed form.
+    """The expected loss of a law, which the law itself provides in closed form.
 
     Attributes:
         unit: The unit of the loss.
@@ -140,13 +140,13 @@ class _LawMechanism(Mechanism[P, ReportLaw]):
     loss_unit: ClassVar[str]
 
     def utility(self, problem: P, method: str) -> StatedLoss:
-        """Return the utility loss: the law's expected loss, in the unit ``loss_unit``."""
+        """Return the utility loss: the law's expected loss, measured in ``loss_unit``."""
         return StatedLoss(unit=self.loss_unit)
 
     def parameter(self, problem: Any) -> Fraction:
         """Return the law's parameter r, the largest ratio between a report's probabilities under any two secrets.
 
-        It is a rational number that is at most exp(epsilon) and very close to it.
+        It is a rational number that is very close to exp(epsilon) but does not exceed it.
         """
         return odds_below(problem.privacy.epsilon)
 
@@ -171,5 +171,5 @@ class CountMechanism(_LawMechanism[P]):
         return RateBound(epsilon=problem.privacy.epsilon)
 
     def parameter(self, problem: Any) -> Fraction:
-        """Return the law's parameter, which is the rate of the noise and equals epsilon."""
+        """Return the law's parameter: the rate of the noise, which equals epsilon."""
         return Fraction(problem.privacy.epsilon)

@@ -1,7 +1,7 @@
-"""The release class of mechanisms that publish a law, i.e. the probability distribution of reports for each secret.
+"""The release class for mechanisms that publish a law, i.e. the probability distribution of reports for each secret.
 
 The problem files of these mechanisms contain no secrets. A release states one rational number, which together with the
-problem determines the law. Reports are drawn from the law later, either by each person or by the curator of the data.
+problem determines the law. Reports are drawn from the law later, either by each person or by the data curator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from privopt.numbers.noise import stated_scale
 from privopt_classics.exact import check_epsilon
 
 MAX_ENTRIES: Final = 1 << 22
-"""The largest number of probabilities (secrets times reports) for which a law can be turned into a channel."""
+"""The maximum number of probabilities (secrets times reports) for which a law can be turned into a channel."""
 
 _FILE: Final = "law.txt"
 

@@ -2,8 +2,8 @@
 
 Law: the published choice i is the one with the highest noisy score q_i + Z_i, where q_i is the score and P(Z = z) is
 proportional to exp(-rate |z|). Ties are broken in favour of the choice that comes first in the public order. P(i) is
-the sum, over all z, of P(Z_i = z) times the product, over all j != i, of the probability that q_j + Z_j loses to q_i +
-z. The rate is epsilon / 2, or epsilon if one person changes all scores in the same direction.
+the sum over all z of P(Z_i = z) times the product over all j != i of the probability that q_j + Z_j loses to q_i + z.
+The rate is epsilon / 2, or epsilon if one person changes all scores in the same direction.
 
 Proof: fix the noise of the other choices. Then i wins if Z_i reaches an integer threshold, which differs by at most 2
 between neighbouring inputs, or by 1 if scores are monotone. Moreover, P(Z_i >= s + c) >= exp(-rate c) P(Z_i >= s). Ties
@@ -38,7 +38,7 @@ class NoisyMax(ChoiceMechanism):
 
     @classmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability that each choice is published, computed as the sum in the module docstring.
+        """Return each choice's probability of being published, computed as the sum in the module docstring.
 
         Terms below about exp(-50) are omitted. Scores far below the highest one are raised to shorten the sum. The
         effect is negligible, because choices with such scores have a probability below about exp(-350) either way.

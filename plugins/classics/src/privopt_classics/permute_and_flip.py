@@ -38,7 +38,7 @@ class PermuteAndFlip(ChoiceMechanism):
 
     @classmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability that each choice is published, computed as the integral in the module docstring.
+        """Return each choice's probability of being published, computed as the integral in the module docstring.
 
         The integration variable t is the position of the choice in the random order, as a fraction from 0 to 1. Each of
         the other choices comes before it with probability t.

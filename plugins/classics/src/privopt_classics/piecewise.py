@@ -46,7 +46,7 @@ class PiecewiseLaw(ReportLaw):
 
     @property
     def window(self) -> int:
-        """The number w of reports that have the higher of the two possible probabilities for a given secret."""
+        """The number w of likely reports per secret, i.e. those with the higher of the two possible probabilities."""
         return max(1, round(self.problem.steps / sqrt(self.parameter)))
 
     @property

@@ -1,4 +1,4 @@
-"""The problem file of mechanisms that randomise the answer to a question, and the base class of their laws.
+"""The problem file for mechanisms that randomise the answer to a question, and the base class for their laws.
 
 The possible answers are public. A law is the probability distribution of reports for each answer.
 """

@@ -67,7 +67,7 @@ class StaircaseLaw(CountLaw):
         return int(self.absolute_noise(np.arange(1, self.problem.sensitivity + 1)).argmin()) + 1
 
     def _height(self, s: Ints | int) -> Floats:
-        """Return c, the probability that the noise is 0, for each width s of the steps' upper part."""
+        """Return c, the probability that the noise is 0, for each width s of a step's upper part."""
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         return np.asarray(fall / (2 * s + 2 * b * (self.problem.sensitivity - s) - fall), dtype=np.float64)
 
@@ -75,7 +75,7 @@ class StaircaseLaw(CountLaw):
         """Return P(noise = d) for each distance d >= 0.
 
         The probability is c b**k for the first s values of step k, and c b**(k + 1) for the step's other values, where
-        c is the probability of the value 0 and b is exp(-epsilon).
+        c is the probability of 0 and b is exp(-epsilon).
         """
         step, within = np.divmod(distances, self.problem.sensitivity)
         masses: Floats = self._height(self.step_width) * exp(-self.parameter) ** (step + (within >= self.step_width))
@@ -85,9 +85,8 @@ class StaircaseLaw(CountLaw):
         """Return P(noise >= d) for each distance d >= 0.
 
         The result is the total probability of d and the larger values on the same step, plus that of all later steps.
-        Step k has the probability c b**k (s + b (D - s)), so the later steps form a geometric series. Here c is the
-        probability of the value 0, b is exp(-epsilon), D is the sensitivity and s is the width of each step's upper
-        part.
+        Step k has probability c b**k (s + b (D - s)), so the later steps form a geometric series. Here c is the
+        probability of 0, b is exp(-epsilon), D is the sensitivity and s is the width of each step's upper part.
         """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, self.step_width
@@ -97,7 +96,7 @@ class StaircaseLaw(CountLaw):
         return tails
 
     def draw_noise(self, count: int) -> list[int]:
-        """Draw ``count`` noise values by rejection sampling of a step, a position on the step and a sign.
+        """Draw ``count`` noise values, each as a random step, position on the step and sign, by rejection sampling.
 
         Positions on the lower part of a step are accepted with probability b = exp(-epsilon). Negative zero is
         rejected, because 0 would otherwise be drawn twice as often as it should be.

@@ -95,7 +95,7 @@ class SubsetLaw(AnswerLaw):
 
 
 class SubsetSelection(LocalMechanism[Question]):
-    """A mechanism that reports a random set of answers, in which the true answer is the most likely member."""
+    """A mechanism that reports a random set of answers, which contains the true answer more often than any other."""
 
     problem_class = Question
     release_class = SubsetLaw

@@ -2,7 +2,7 @@
 
 :func:`artefact` combines the places with a mechanism: :class:`Rows`, :class:`Predictive`, :class:`Everywhere`, or the
 column weights of :mod:`privopt_clients.column_weights`. All numbers are stored as little-endian integers, so that
-clients in any language compute the same reports. docs/reference/client.md documents the format.
+clients written in any language compute the same reports. docs/reference/client.md documents the format.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ With this many spare bits, a block is rejected with probability at most 2^-SPARE
 MAX_REACH: Final = float(1 << 62)
 """The largest storable value of the distance beyond which clients reject positions."""
 MAX_STEPS: Final = (1 << 32) - 1
-"""The largest distance, in steps, that can be stored for the test of whether to repeat the last report."""
+"""The largest distance, in steps, that can be stored for the test that decides whether to repeat the last report."""
 
 
 class Mechanism(Protocol):
@@ -161,7 +161,7 @@ class Predictive:
 
     Attributes:
         kind: The code that identifies this kind of mechanism in the artefact.
-        rows: The matrix rows of the records, from which new reports are drawn.
+        rows: The matrix row of each record, from which new reports are drawn.
         prediction: The parameters of the test, for the same outputs as ``rows``.
     """
 
@@ -190,7 +190,7 @@ class Everywhere:
 
     Attributes:
         kind: The code that identifies this kind of mechanism in the artefact.
-        rows: The matrix rows of the vertices.
+        rows: The matrix row of each vertex.
         snapper: The region, together with the rule that expresses a position as a mixture of vertices.
     """
 
@@ -244,8 +244,8 @@ class Everywhere:
         """Return an upper bound on the sum of the weights that a client computes for any one position.
 
         Args:
-            denominator: The common denominator of epsilon times the length of each street.
-            reach: The largest numerator of epsilon times the length of a street.
+            denominator: The common denominator of the products of epsilon and the length of each street.
+            reach: The largest numerator of these products.
         """
         snapper = self.snapper
         # At any point, the integer shares sum to the squared length of the point's side or to twice the area of its
@@ -308,8 +308,8 @@ def artefact(
 def _count_units(mechanism: Mechanism, records: Places, reach_km: float) -> int:
     """Convert a distance in km to the integer unit in which clients measure distances, rounding up.
 
-    The unit is 1e-7 degrees of latitude if places are in degrees, and 1 mm in a plane. Regions are always measured in
-    mm, because clients project them onto a plane.
+    The unit is 1e-7 degrees of latitude if places are in degrees, and 1 mm if they are planar. Regions are always
+    measured in mm, because clients project them onto a plane.
     """
     in_degrees = records.kind == KIND_DEGREES and mechanism.kind != Everywhere.kind
     per_km = PER_DEGREE * 180.0 / (math.pi * EARTH_RADIUS_KM) if in_degrees else PER_KM

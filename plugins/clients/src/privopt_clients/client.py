@@ -1,8 +1,8 @@
 """The reference client, which reads the artefact mechanism.bin and draws reports from it.
 
-Given the same entropy, all clients draw the same reports. This client only uses the standard library and computes
-reports in integers, so that it is easy to port to other languages. Releases that protect every point in a region are
-handled by :mod:`privopt_clients.client_region`. docs/reference/client.md documents the format.
+Given the same entropy, all clients draw the same reports. This client uses only the standard library and computes
+reports in integer arithmetic, so that it is easy to port to other languages. Releases that protect every point in a
+region are handled by :mod:`privopt_clients.client_region`. docs/reference/client.md documents the format.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORM_PREDICTIVE: Final = 4
 TOTAL: Final = 1 << 63
 """The sum of the weights in each row of the matrix."""
 WORD_BYTES: Final = 8
-"""The number of bytes of entropy per draw from a row of the matrix."""
+"""The number of bytes of entropy needed to draw from a row of the matrix."""
 
 PER_UNIT: Final = {1: 10_000_000, 2: 1_000_000}
 """The number of stored integer units per degree (kind 1) and per kilometre (kind 2), keyed by the kind of places."""
@@ -174,14 +174,14 @@ class _Rows:
 class _Columns:
     """A mechanism that computes its rows from one weight per place (see :mod:`privopt_clients.column_weights`).
 
-    In row i, place k has the weight X_k T[D_ik], where D_ik is the length, in steps, of the shortest path from i to k
-    in a graph. The table T decreases by a constant factor per step.
+    In row i, place k has weight X_k T[D_ik], where D_ik is the length, in steps, of the shortest path from i to k in a
+    graph. The table T decreases by a constant factor per step.
 
     Attributes:
         entropy: The number of bytes of entropy per draw, which is several blocks.
         block: The number of bytes in a block. Each block is one attempt at rejection sampling.
         _weights: The weight X_k of each place.
-        _table: The entries T[0], T[1], ..., up to the length of the longest of all shortest paths.
+        _table: The entries T[0], T[1], ..., up to the greatest length of any shortest path.
         _after: For each place, its neighbours in the graph and the length of the edge to each of them, in steps.
     """
 
@@ -421,7 +421,7 @@ class Client:
     def _make_report(self, output: int) -> Report:
         """Return the report for the output with the given index.
 
-        It contains the output's id and, if the outputs have any, its coordinates in degrees or km.
+        It contains the output's id and its coordinates, if any, in degrees or km.
         """
         places = self._outputs
         report: Report = {"id": places.ids[output]}

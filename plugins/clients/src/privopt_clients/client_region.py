@@ -1,9 +1,9 @@
 """The part of the reference client that draws reports for any point in a region.
 
-It only uses the standard library, so that it is easy to port to other languages. A position is expressed as a mixture
+It uses only the standard library, so that it is easy to port to other languages. A position is expressed as a mixture
 of the corners of its triangle, or of the ends of its street, with integer shares. The row for the position is the sum
-of the corners' rows weighted by their shares, also in integers. No corner is drawn as an intermediate step, so none can
-be observed. docs/reference/client.md documents the format.
+of the corners' rows weighted by their shares, also computed in integers. No corner is drawn as an intermediate step, so
+none can be observed. docs/reference/client.md documents the format.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Everywhere:
         _triangles: The indices of each triangle's three vertices. Empty if the region consists of streets.
         _sides: The indices of the two vertices at the ends of each street, or of each boundary edge of the triangles.
         _origin: The latitude and longitude of the plane's origin, in 1e-7 degrees.
-        _scales: The lengths, in 2^-24 mm, of 1e-7 degrees to the east and to the north, or None if positions are
-            planar.
+        _scales: The lengths, in units of 2^-24 mm, of 1e-7 degrees to the east and to the north, or None if positions
+            are planar.
         _pieces: The number of linear pieces that make up each half of an S-shaped share, or 0 if shares are linear.
         _numerators, _denominator: Epsilon times the length of each street, as integers over a common denominator. If
             shares are linear, they are an empty list and 1.
@@ -78,7 +78,7 @@ class Everywhere:
         Args:
             reader: A reader positioned after the artefact's rows.
             rows: The weights of the outputs, one row per vertex.
-            degrees: Whether positions are in degrees rather than planar km.
+            degrees: Whether positions are in degrees rather than in a plane.
             reach: The distance from the region, in mm, beyond which a position is rejected.
 
         Raises:

@@ -1,9 +1,9 @@
 """Column weights on a graph: a compact mechanism that stores one weight per place instead of full rows.
 
-Clients compute the rows in integers. In row i, place k has the weight ``w_ik = X_k T[D_ik]``, where D_ik is the length,
-in steps, of the shortest path from i to k in a graph of the records. T decreases by a constant factor per step:
-``T[n + 1] = ceil(T[n] q / 2^64)``. The sum S_i of row i is not a power of two, so reports are drawn by rejection
-sampling, with the exact probabilities ``w_ik / S_i``. For any records i and j and any place k,
+Clients compute the rows in integers. In row i, place k has weight ``w_ik = X_k T[D_ik]``, where D_ik is the length, in
+steps, of the shortest path from i to k in a graph of the records. T decreases by a constant factor per step: ``T[n + 1]
+= ceil(T[n] q / 2^64)``. The sum S_i of row i is not a power of two, so reports are drawn by rejection sampling, with
+the exact probabilities ``w_ik / S_i``. For any records i and j and any place k,
 
     w_ik S_j / (w_jk S_i) <= (2^64 / q)^D_ij  S_j / S_i,
 
@@ -29,18 +29,18 @@ from privopt.numbers.exp_log_bounds import exp_fixed
 __all__ = ["Columns", "column_weights"]
 
 STEPS: Final = 1 << 16
-"""The largest length of a path, in steps. On opening an artefact, clients compute T up to the longest path."""
+"""The maximum path length, in steps. When opening an artefact, clients compute T up to the longest path."""
 EPSILON_SLACK: Final = 1e-6
-"""The share of epsilon reserved for the rounding of T and X in the first attempt. Later attempts reserve more."""
+"""The share of epsilon reserved for rounding T and X in the first attempt. Later attempts reserve more."""
 MAX_HALVINGS: Final = 6
-"""The number of bisection steps in the search for a larger usable share of epsilon, which starts from one half."""
+"""The number of bisection steps in the search for a larger usable share of epsilon, starting from one half."""
 MISS_BITS: Final = 64
 """The negative binary logarithm of the maximum probability that a draw rejects all of its blocks.
 
 Such a draw is repeated with new entropy.
 """
 MOST_TRIES: Final = 1_000
-"""The largest number of blocks per draw."""
+"""The maximum number of blocks per draw."""
 FRACTION_BITS: Final = 256
 """The number of fractional bits of the powers and exponentials compared during certification."""
 
@@ -49,7 +49,7 @@ FRACTION_BITS: Final = 256
 class Columns:
     """A mechanism with column weights on a graph of N places, each of which is both a record and an output.
 
-    In row i, place k has the weight X_k T[D_ik]. Here X_k is a weight per place, D_ik is the length, in steps, of the
+    In row i, place k has weight X_k T[D_ik]. Here X_k is a weight per place, D_ik is the length, in steps, of the
     shortest path from i to k, and T is a table that decreases by a constant factor per step.
 
     Attributes:
@@ -59,9 +59,9 @@ class Columns:
         weights: (N,) The weight X_k of each place, as uint32.
         factor: The integer q, at most 2^64 - 1. T decreases by the factor q / 2^64 per step.
         top: The first entry T[0] of the table.
-        longest: The length of the longest of all shortest paths, in steps.
+        longest: The greatest length of any shortest path, in steps.
         block: The number of bytes in a block of entropy. Each block is one attempt at rejection sampling.
-        tries: The number of blocks, i.e. of attempts, per draw.
+        tries: The number of blocks (i.e. attempts) per draw.
         sums: (N,) The sum S_i of each row, as exact integers.
         step_counts: (N, N) The lengths D_ik, in steps, of the shortest paths between places.
     """
@@ -176,7 +176,7 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
 
 
 def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
-    """Return the pairs and their distances with each unordered pair listed once, at its smallest distance.
+    """Return the pairs and their distances with each unordered pair listed once, with its smallest distance.
 
     Repeated pairs must be dropped because a sparse matrix would add up their entries.
 

@@ -1,4 +1,4 @@
-"""The command ``privopt export``, a thin wrapper around :mod:`privopt_clients.export`."""
+"""The ``privopt export`` command, a thin wrapper around :mod:`privopt_clients.export`."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def export(
 ) -> None:
     """Write a release as a client that draws reports on the device.
 
-    It is an ES module without dependencies, with its artefact, test vectors and a page that shows it. Without DIR the
-    modules and a page with a world map are written: they draw for any position on Earth, by
-    fromEpsilon("1.4/km", { digits: 3 }).
+    The client is an ES module without dependencies, written together with its artefact, test vectors and a demo page.
+    Without DIR, only the modules and a page with a world map are written. They draw reports for any position on Earth
+    with fromEpsilon("1.4/km", { digits: 3 }).
     """
     # The docstring above is the help text. ``target`` is ignored, because there is only one choice so far. Modules that
     # load numpy are imported only here, so that --help stays fast.

@@ -71,7 +71,7 @@ def _half_diagonal(cell_km: float, latitudes: Floats) -> float:
 
 
 def _flatten(degrees: Floats) -> Floats:
-    """Project points onto a plane in such a way that no two points are closer together than on the sphere.
+    """Project points onto a plane without bringing any two closer together than they are on the sphere.
 
     Args:
         degrees: (N, 2) The latitude and longitude of each point in degrees.

@@ -1,7 +1,7 @@
 """Export of a release as a client for browsers.
 
-A client consists of an artefact and the JavaScript modules that read it. The mechanism is certified in the form stored
-in the artefact, from which the client computes its rows.
+A client consists of an artefact and the JavaScript modules that read it. The mechanism is certified in the exact form
+that is stored in the artefact and from which the client computes its rows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_ROW_BYTES: Final = 1_000_000
 MAX_LOSS_INCREASE: Final = 0.01
 """The largest relative increase in loss that is accepted without explicit permission."""
 MAX_EDGES_PER_RECORD: Final = 8
-"""The largest number of pairs per record for which column weights are tried. A pair takes 12 bytes in the artefact."""
+"""The maximum number of pairs per record for which column weights are tried. Each takes 12 bytes in the artefact."""
 Form: TypeAlias = Literal["rows", "columns"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
 """The scopes of guarantees that clients support. The last one covers every point in a region."""
@@ -263,8 +263,8 @@ def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int)
     """Return an error message for a release that cannot be exported in the requested form.
 
     If the release's rows do not fit in ``max_bytes``, the message lists ways to make an export fit. Otherwise, the
-    requested form increases the loss too much. The message then says that this must be allowed explicitly, and that the
-    rows would fit.
+    reason is that the requested form increases the loss too much. The message then says that this must be allowed
+    explicitly, and that the rows would fit.
 
     Args:
         release: The release, with a row for each record.
@@ -403,7 +403,7 @@ def _expected_loss(weights: Unsigned, weighted: Floats) -> float:
 def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Places:
     """Convert a problem's places to the form used in artefacts.
 
-    Coordinates are stored in degrees if the places are geographic, or if the region was projected from the Earth to a
+    Coordinates are stored in degrees if the places are geographic, or if the region was projected from the Earth onto a
     plane.
 
     Args:

@@ -1,7 +1,7 @@
 """Reduction of a matrix to fewer outputs, which keeps the artefact of a client small.
 
 Replacing one output with another is post-processing, so it can increase the loss but never weakens privacy. Every
-inequality between two rows remains valid when columns are added up, and rows still sum to 2**63.
+inequality between two rows remains valid when columns are added together, and rows still sum to 2**63.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Entry point of ``python -m privopt_fl_linear`` (see :mod:`privopt_fl_linear.command`)."""
+"""Entry point for ``python -m privopt_fl_linear`` (see :mod:`privopt_fl_linear.command`)."""
 
 from privopt_fl_linear.command import main
 

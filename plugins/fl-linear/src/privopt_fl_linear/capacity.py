@@ -58,7 +58,7 @@ def assign_within_bounds(
         InfeasibleError: No assignment respects the capacities. If comparing the weights and capacities reveals why, the
             message gives the reason.
         StoppedError: No assignment was found within the time limit. Also raised if the problem is too large to consider
-            more than the cheapest pairs, and these allow no assignment.
+            more than the cheapest pairs, and these pairs alone allow no assignment.
     """
     facilities, locations = costs.shape
     max_facilities = facilities if max_facilities is None else min(max_facilities, facilities)

@@ -1,4 +1,4 @@
-"""The command-line program ``privopt-fl-linear``: send reports, collect them, and write the client for browsers."""
+"""The ``privopt-fl-linear`` command-line program, which sends reports, collects them and writes the browser client."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ epsilon = {epsilon}
 [fl-linear]
 noise = "{noise}"
 """
-"""The template of the problem file that ``collect`` writes."""
+"""The template for the problem file written by ``collect``."""
 MODULE = "privopt-fl-linear.mjs"
-"""The file name of the JavaScript module that ``client`` writes."""
+"""The file name of the JavaScript module written by ``client``."""
 
 cli = program("privopt-fl-linear", "Facility location from counts under local differential privacy: both sides.")
 

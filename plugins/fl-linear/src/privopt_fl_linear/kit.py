@@ -1,4 +1,4 @@
-"""Conformance profile of FL-Linear, with small problems, their neighbours, reports and an independent check."""
+"""The conformance profile of FL-Linear, with small problems, their neighbours, reports and an independent check."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ PLANTED = 10**6
 def problems(draw: st.DrawFn) -> GeneratedProblem:
     """Draw a small problem for the conformance kit (a Hypothesis strategy).
 
-    The problem has up to six locations, which are given by positions in the plane or on the sphere, or by a matrix of
-    distances. Counts are either small or have seven digits, so that they can be recognised in files. Some problems have
+    The problem has up to six locations, which are given by positions in the plane or on the sphere, or by a distance
+    matrix. Counts are either small or have seven digits, so that they can be recognised in files. Some problems have
     capacity bounds that are too large to bind.
     """
     n = draw(st.integers(1, 6))
@@ -85,7 +85,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _has_ties(problem: GeneratedProblem) -> bool:
-    """Return whether serving some location might cost the same from two different facilities.
+    """Return whether any location might cost the same to serve from two different facilities.
 
     Ties are broken in favour of the first id, so renaming ids can change the plan. If ties are possible, the kit skips
     the check that renames ids. On the sphere, ties are always assumed to be possible.
@@ -110,7 +110,7 @@ def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant |
     """Return a variant with all lengths and costs multiplied by 4, to check that results do not depend on units.
 
     The factor is a power of two, so that the multiplication is exact in doubles. The result is None on the sphere,
-    where the unit is always km. ``chance``, the kit's random generator, is not used.
+    where the unit is always km. ``chance``, the kit's random number generator, is not used.
     """
     if problem.facts["kind"] == "sphere":
         return None
@@ -153,7 +153,7 @@ def _sum_distribution(epsilon: float, k: int) -> Any:
 
 
 def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
-    """Check a release without using the plugin's own algorithms, and yield a message for each fault.
+    """Check a release without using the plugin's own algorithms, and yield a message for each error found.
 
     Exact margins for discrete noise are compared with tails computed by convolution, and the paper's margins with the
     paper's formula. For the method ``reconnection``, every location within the radius of an open facility must be

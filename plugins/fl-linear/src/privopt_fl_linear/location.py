@@ -16,7 +16,7 @@ __all__ = ["MOST_CLIENTS", "MOST_NOISY", "compute_noise_budget", "noisy_counts"]
 LARGEST_TERM = 1 << 40
 """The largest numerator or denominator of a budget that the compiled sampler accepts."""
 MOST_CLIENTS: Final = 10**12
-"""The largest count that a location can have."""
+"""The largest count allowed for a location."""
 MOST_NOISY: Final = 2 * MOST_CLIENTS
 """The largest absolute value of a noisy count that the server accepts, which is twice the largest count."""
 
@@ -24,8 +24,8 @@ MOST_NOISY: Final = 2 * MOST_CLIENTS
 def compute_noise_budget(epsilon: Fraction) -> Fraction:
     """Return the budget for drawing the noise: epsilon itself or a simpler fraction slightly below it.
 
-    The budget depends only on epsilon, which is public. Hence both the location and the server know the scale of the
-    noise, which is the reciprocal of the budget.
+    The budget depends only on epsilon, which is public. Both the location and the server therefore know the scale of
+    the noise, which is the reciprocal of the budget.
 
     >>> compute_noise_budget(Fraction(1, 10))
     Fraction(1, 10)

@@ -20,7 +20,7 @@ __all__ = ["AnySet", "Kind", "MarginRule", "paper_margin"]
 
 Kind = Literal["exact", "paper"]
 MAX_BEYOND = 2000
-"""The largest value of n exp(-epsilon slope) for which a slope of `AnySet`, its margin per location, is tried.
+"""The largest value of n exp(-epsilon slope) for which a slope, the margin per location in `AnySet`, is tried.
 
 This value is about twice the expected number of locations whose noise exceeds the slope.
 """
@@ -37,7 +37,7 @@ def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> F
         sizes: (m,) The number |L| of locations that each facility serves.
         locations: The total number n of locations.
         epsilon: The rate of the noise in each count, which is the reciprocal of its scale.
-        alpha: The maximum probability that the margin of some facility is too small.
+        alpha: The maximum probability that any facility's margin is too small.
     """
     return np.asarray(2.0 / epsilon * np.sqrt(sizes) * math.log(2.0 * locations / alpha), dtype=np.float64)
 
@@ -119,7 +119,7 @@ class MarginRule:
 
     Attributes:
         n: The number of locations.
-        epsilon: The privacy budget for one location's report, whose noise has the scale 1 / epsilon.
+        epsilon: The privacy budget for one location's report. The noise in the report has scale 1 / epsilon.
         kind: ``"exact"`` to use quantiles of the noise, or ``"paper"`` to use the paper's formula (`paper_margin`).
         noise: The kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
     """
@@ -130,13 +130,13 @@ class MarginRule:
     noise: Noise = "discrete"
 
     def margins(self, sizes: Ints, alpha: float) -> Floats:
-        """Return the (m,) margin of each facility, in clients, for a total failure probability of alpha.
+        """Return an (m,) array with each facility's margin, in clients, for a total failure probability of alpha.
 
         With exact quantiles, facility v may fail with probability beta_v = |L_v| alpha / n, as in Theorem 3.
 
         Args:
             sizes: (m,) The number |L_v| of locations that each facility v serves.
-            alpha: The maximum probability that the margin of some facility is too small.
+            alpha: The maximum probability that any facility's margin is too small.
         """
         if self.kind == "paper":
             return paper_margin(sizes, self.n, self.epsilon, alpha)
@@ -152,7 +152,7 @@ class MarginRule:
         Args:
             facilities: The number of facilities for which the sum of the margins is minimised. It must be public,
                 because the slope depends on it.
-            alpha: The maximum probability that the margin of some set is too small.
+            alpha: The maximum probability that the margin of any set is too small.
         """
         # Beyond ln(n / alpha) / epsilon hardly any location exceeds the slope, so larger slopes only cost more. Below
         # it, the candidates are a quarter of the noise's scale apart. For integer noise they are rounded up to

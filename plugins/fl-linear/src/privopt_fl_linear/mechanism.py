@@ -1,4 +1,4 @@
-"""The FL-Linear mechanism: the locations' side, the server's side, and what each of them may publish."""
+"""The FL-Linear mechanism: the locations' side, the server's side, and what each side may publish."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ DROPPED = (
     "; the noise that was drawn is discarded; another draw spends epsilon again, and failure_probability too: if "
     "noise is drawn until a plan fits, plans fail more often than that"
 )
-"""The text to append to the message of an error that occurs after noise was drawn."""
+"""The text to append to the message of an error that occurs after noise has been drawn."""
 
 BYTES_PER_LOCATION, BYTES_PER_DISTANCE = 2_000.0, 100.0
-"""The peak memory, in bytes, per location and per entry of a matrix of distances.
+"""The peak memory, in bytes, per location and per entry of the distance matrix.
 
-It includes the plan, its files and their proof, as measured at 1,500 locations (tests/run/test_memory.py).
+It includes the plan, its files and their proof, as measured with 1,500 locations (tests/run/test_memory.py).
 """
 
 
@@ -86,7 +86,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return CostAtCounts(site=problem.data.site)
 
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
-        """Estimate the memory, in bytes, needed for the locations and, if there is one, the matrix of distances.
+        """Estimate the memory, in bytes, needed for the locations and, if there is one, the distance matrix.
 
         The memory for (facility, location) pairs is checked separately in `choose_facilities`.
         """
@@ -120,7 +120,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
         Args:
             problem: The problem, with true or noisy counts.
-            context: The method, the solver and its limits, the seed, and the receiver of progress reports.
+            context: The method, the solver and its limits, the seed, and the progress callback.
 
         Raises:
             InfeasibleError: No plan respects the capacity bounds.
@@ -201,8 +201,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             problem: The problem. When a release is verified, this is the published problem.
             release: The release.
             method: The method that was run.
-            recorded: ``details.told`` of the result, which records how the plan was chosen. This information cannot be
-                recovered from the release's files.
+            recorded: The result's ``details.told``, which records how the plan was chosen. This cannot be recovered
+                from the release's files.
 
         Raises:
             InputError: The release was read from files, and its problem has no noisy counts.
@@ -255,8 +255,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def proved_bound(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
         """Return a proved lower bound on the loss, or None if the published files do not prove one.
 
-        A bound is proved only for the method ``optimal``, if serving every location from its cheapest facility is
-        optimal for any counts and the release does so. The bound is then the loss itself, rounded down.
+        A bound is proved only for the method ``optimal``, and only if serving every location from its cheapest facility
+        is optimal for all possible counts and the release does so. The bound is then the loss itself, rounded down.
         """
         is_optimal = result.method == "optimal" and problem.is_nearest_best
         return _round_down(result.objective.value) if is_optimal and not _verify_openly(problem, release) else None
@@ -295,7 +295,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return facts
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Return a warning if, for lack of a public mean count, the facilities were chosen from noisy counts.
+        """Return a warning if the facilities were chosen from noisy counts for lack of a public mean count.
 
         The warning says that stating a public mean might allow smaller margins. ``result`` provides the method and what
         `solve` recorded about the reports.
@@ -397,7 +397,7 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
 
 
 def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, Any]:
-    """Compare a plan with the true counts: its cost, the facilities that overflow, and the optimum without privacy.
+    """Evaluate a plan at the true counts: its cost, the facilities that overflow, and the optimum without privacy.
 
     The optimum is included only for the paper's problem (`FLInstance.is_paper_problem`).
 
@@ -407,8 +407,8 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
         clients: (n,) The true counts of clients. They are secret, so only the owner may see the result.
 
     Returns:
-        The entries of truth.json. ``clients`` is the total number of clients, ``cost`` contains the parts of the plan's
-        cost, and ``overflow`` describes the facilities whose capacity is too small. If the optimum is included,
+        The entries of truth.json. ``clients`` is the total number of clients, ``cost`` contains the components of the
+        plan's cost, and ``overflow`` describes the facilities whose capacity is too small. If the optimum is included,
         ``optimum`` is its cost and ``normalised_cost`` the plan's cost divided by it.
     """
     site, ids, opened = problem.data.site, problem.data.ids, plan.assignment.opened
@@ -452,7 +452,7 @@ def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> 
     Args:
         problem: The problem, with the true counts.
         server: The server's public settings, such as the maximum number of open facilities.
-        context: The solver, its gap and limits, and the receiver of progress reports.
+        context: The solver, its gap and limits, and the progress callback.
     """
     data, site, recorded, stopped = problem.data, problem.data.site, {}, False
     if problem.is_nearest_best:

@@ -1,4 +1,4 @@
-"""Messages from locations (one line of JSON each), and the table that the server makes from them.
+"""Messages from locations (one line of JSON each), and the table that the server builds from them.
 
 A message contains only the noisy count and the parameters that the server needs to interpret it::
 
@@ -46,11 +46,11 @@ __all__ = [
 
 FORMAT: Final = "privopt-fl-linear/1"
 APPLICATION_ID: Final = 0x666C6D31
-"""The SQLite application id (the bytes "flm1") of a file of sent messages."""
+"""The SQLite application id (the bytes "flm1") of files that store sent messages."""
 
 
 def _strip_blanks(text: str) -> str:
-    """Return a string without leading and trailing whitespace."""
+    """Return a string with leading and trailing whitespace removed."""
     return text.strip()
 
 
@@ -179,7 +179,7 @@ def repeat_or_draw(
         epsilon: The privacy budget for one client in this round.
         round_: The name of the round.
         noise: The kind of Laplace noise. Its scale is 1 / epsilon.
-        ledger: The file of the ledger to charge before a new message is drawn, or None to charge no ledger.
+        ledger: The ledger file to charge before a new message is drawn, or None to charge no ledger.
 
     Returns:
         The message, and whether it is new.

@@ -1,7 +1,7 @@
 """Metrics between locations given by points in the plane, points on the sphere, or a matrix of distances.
 
 Each metric answers the few queries that the algorithms need. For points, neighbours and cheapest facilities are found
-with SciPy's KD-tree. For a matrix, its rows are scanned. Locations and distances are public.
+with SciPy's KD-tree. For a matrix, the rows are scanned. Locations and distances are public.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIRST_NEIGHBOURS: Final = 8
 
 
 class Metric(ABC):
-    """A metric space of n locations that are identified by their indices."""
+    """A metric space of n locations, which are identified by their indices."""
 
     @property
     @abstractmethod
@@ -42,7 +42,7 @@ class Metric(ABC):
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return, for each of the n locations, the centre within ``radius`` of it, or -1 if there is none.
+        """Return the centre within ``radius`` of each of the n locations, or -1 where there is none.
 
         ``centres`` and the result are location indices. The centres must be more than twice the radius apart, so that
         no location is within the radius of two of them. The radius is in the metric's unit.
@@ -82,8 +82,8 @@ class Metric(ABC):
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
         """Return the facility u that minimises cost_u + d(u, v) for each location v, where d is the distance.
 
-        ``facilities`` are location indices in ascending order, and ``cost`` (n,) has an entry for every location. Ties
-        go to the lowest index. The (n,) result contains location indices.
+        ``facilities`` contains location indices in ascending order, and ``cost`` is an (n,) array with an entry for
+        every location. Ties go to the lowest index. The result is an (n,) array of location indices.
         """
         everyone = np.arange(self.size)
         return facilities[self.nearest(everyone, facilities, cost, np.ones(self.size), 1)[0][:, 0]]
@@ -102,8 +102,8 @@ class Metric(ABC):
 
         Returns:
             An (M, count) array of positions in ``facilities`` and an (M, count) array of sums, which are ascending for
-            each place. Equal sums are in the order of ``facilities``. If facilities are tied for the last column,
-            the first of them is only sure to be chosen if ``count`` is 1.
+            each place. Equal sums are in the order of ``facilities``. If facilities are tied for the last column, the
+            first of them is only guaranteed to be chosen if ``count`` is 1.
         """
         which = np.empty((len(places), count), dtype=np.int64)
         value = np.empty((len(places), count))
@@ -188,8 +188,8 @@ class _PointSet(Metric):
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
         """Return the facility u that minimises cost_u + d(u, v) for each location v, where d is the distance.
 
-        ``facilities`` are location indices in ascending order, and ``cost`` (n,) has an entry for every location. Ties
-        go to the lowest index. The (n,) result contains location indices.
+        ``facilities`` contains location indices in ascending order, and ``cost`` is an (n,) array with an entry for
+        every location. Ties go to the lowest index. The result is an (n,) array of location indices.
 
         This takes about O(n log n) time. The tree has an additional coordinate, which is cost_u for facility u and 0
         for location v. The distance between u and v in the tree is therefore sqrt(d(u, v)^2 + cost_u^2), which is at
@@ -245,7 +245,7 @@ class _PointSet(Metric):
         return find_neighbours
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return, for each of the n locations, the centre within ``radius`` of it, or -1 if there is none.
+        """Return the centre within ``radius`` of each of the n locations, or -1 where there is none.
 
         ``centres`` and the result are location indices. The centres must be more than twice the radius apart, so that
         only the nearest one to each location needs to be checked.
@@ -402,7 +402,7 @@ class Matrix(Metric):
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return, for each of the n locations, the centre within ``radius`` of it, or -1 if there is none.
+        """Return the centre within ``radius`` of each of the n locations, or -1 where there is none.
 
         ``centres`` and the result are location indices. The centres must be more than twice the radius apart.
         """

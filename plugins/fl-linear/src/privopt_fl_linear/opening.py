@@ -7,9 +7,9 @@ over the prices equals the bound of the strong linear programming relaxation and
 Feasible sets are found by interchange, which improves the set of facilities opened by the relaxation. It adds, drops or
 swaps one facility at a time.
 
-The best set so far is called the incumbent. A facility whose reduced cost rho exceeds the gap between the incumbent and
-the bound is closed for good, and one for which -rho exceeds this gap is opened for good. Only the cheapest pairs of
-each client are listed (`service_costs`), but they suffice to prove a bound over all pairs.
+The best set so far is called the incumbent. A facility is closed for good if its reduced cost rho exceeds the gap
+between the incumbent and the bound, and opened for good if -rho exceeds this gap. Only the cheapest pairs of each
+client are listed (`service_costs`), but they suffice to prove a bound over all pairs.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """
@@ -34,11 +34,11 @@ from privopt_fl_linear.service_costs import Costs, PairList, Pairs
 __all__ = ["BYTES_PER_PAIR", "MAX_PAIRS", "Facilities", "min_pairs", "open_facilities", "proved_bound"]
 
 MAX_PAIRS: Final = 100_000_000
-"""The maximum number of (facility, client) pairs that are listed."""
+"""The maximum number of listed (facility, client) pairs."""
 BYTES_PER_PAIR: Final = 120.0
 """The peak memory per listed pair, in bytes, including the memory needed to sort the pairs."""
 ALL_PAIRS: Final = 1_000_000
-"""The largest number of (facility, client) pairs for which all pairs are listed from the start.
+"""The maximum number of (facility, client) pairs for which all pairs are listed from the start.
 
 If there are more, only each client's `FIRST_PAIRS` cheapest pairs are listed at first.
 """
@@ -54,10 +54,10 @@ IMPROVED_WITHIN: Final = 0.01
 Such a set is improved by interchange, which means adding, dropping or swapping one facility at a time.
 """
 BINDING_SHARE: Final = 1.0 - 1e-9
-"""The fraction of its lowest omitted cost at which a client's price starts to count as limited by omitted pairs."""
+"""The fraction of a client's lowest omitted cost at which its price starts to count as limited by omitted pairs."""
 
 Report = Callable[[int, float, float], None]
-"""A callback for progress, called with the number of nodes bounded so far, the lower bound and the incumbent's cost."""
+"""A progress callback, called with the number of nodes bounded so far, the lower bound and the incumbent's cost."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -87,8 +87,8 @@ class Facilities:
 def min_pairs(facilities: int, clients: int) -> int:
     """Return the number of (facility, client) pairs that the search initially considers explicitly.
 
-    This is the number of all pairs if there are at most `ALL_PAIRS` of them. Otherwise only the `FIRST_PAIRS` cheapest
-    pairs of each client are considered.
+    All pairs are considered if there are at most `ALL_PAIRS` of them. Otherwise, only the `FIRST_PAIRS` cheapest pairs
+    of each client are.
     """
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
@@ -130,14 +130,14 @@ class _Search:
         costs: The costs of serving C clients from F facilities.
         opening: (F,) The cost of opening each facility.
         gap: The relative gap between incumbent and bound at which the search stops.
-        report: The callback for progress (`Report`).
+        report: The progress callback (`Report`).
         facility_limit: The maximum number of open facilities.
         pair_list: The listed (facility, client) pairs. More are added if the bound needs them.
         value: The cost of the incumbent, which is infinite before the first set is found.
         is_open: (F,) Whether each facility is open in the incumbent.
         lower: The proved lower bound on the cost of any set.
         nodes: The number of nodes for which a bound was computed.
-        is_done: Whether the search ended because the gap was reached or no node remained.
+        is_done: Whether the search ended because the gap was reached or no nodes remained.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class _Search:
     def rounds_at_once(self, max_rounds: int) -> int:
         """Return the number of rounds to run between two checks of the clock, at most ``max_rounds``.
 
-        A round processes every listed pair, so the more pairs are listed, the fewer rounds are run. The result is at
+        A round processes every listed pair, so the more pairs there are, the fewer rounds are run. The result is at
         least 5 unless ``max_rounds`` is smaller.
         """
         return int(min(max_rounds, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
@@ -170,7 +170,7 @@ class _Search:
     def evaluate_set(self, is_open: Bools) -> tuple[float, Ints, Ints]:
         """Return a set's correctly rounded cost, the facility that serves each client, and the facilities in use.
 
-        ``is_open`` (F,) is the mask of the set. All pairs are considered, not only the listed ones. Facilities that
+        ``is_open`` is the (F,) mask of the set. All pairs are considered, not only the listed ones. Facilities that
         serve no client are not in use, and the cost of opening them is not included.
         """
         facility, cost = self.costs.cheapest(np.flatnonzero(is_open))
@@ -181,7 +181,7 @@ class _Search:
         """Improve a set of facilities by interchange, and keep it if it is cheaper than the incumbent.
 
         Interchange adds, drops or swaps one facility at a time. The original set is kept if it turns out to be cheaper
-        than the improved one. ``is_open`` (F,) is the mask of the set.
+        than the improved one. ``is_open`` is the (F,) mask of the set.
         """
         improved = is_open.copy()  # interchange() makes at most about 1000 moves in place
         pairs = self.pairs
@@ -200,7 +200,7 @@ class _Search:
                 return
 
     def choose_target(self, lower: float) -> float:
-        """Return the target for Polyak's step length.
+        """Return the target value for Polyak's step length.
 
         The target is slightly above the bound that would end the search, but is capped at about twice ``lower``, the
         best bound so far. The cap prevents overly long steps while the incumbent is still far from optimal.
@@ -308,9 +308,9 @@ def open_facilities(
         opening: (F,) The non-negative cost of opening each facility, which is 0 for existing facilities.
         max_facilities: The maximum number of open facilities, or None for no limit.
         gap: The relative gap at which the search stops.
-        seconds: The time limit for the search in seconds, or None for no limit. The clock starts once a first set of
+        seconds: The time limit for the search in seconds, or None for no limit. The clock starts once the first set of
             facilities has been evaluated.
-        report: The callback for progress (`Report`).
+        report: The progress callback (`Report`).
         pairs_per_client: The initial number of listed pairs per client. By default, all pairs are listed if there are
             at most `ALL_PAIRS`, and otherwise `FIRST_PAIRS` per client.
         max_pairs: The maximum number of listed pairs. If it is small, the gap may not close, but the bound remains
@@ -320,7 +320,7 @@ def open_facilities(
         The best set found. Facilities and clients are identified by their indices in ``costs``.
 
     Raises:
-        InfeasibleError: Every set of facilities leaves some client unserved.
+        InfeasibleError: Every set of facilities leaves at least one client unserved.
         StoppedError: No set that serves all clients was found within the time limit.
     """
     facilities, clients = costs.shape
@@ -365,9 +365,9 @@ def open_facilities(
 def _search_tree(search: _Search, first_prices: Floats) -> None:
     """Run branch and bound, always exploring the node with the lowest bound, and store the results in ``search``.
 
-    The search ends when the gap is reached or no node remains, and ``search.is_done`` is then set to True. It remains
-    False if the time limit expires first. The subgradient ascent at the root starts from the client prices
-    ``first_prices`` (C,).
+    The search ends when the gap is reached or no nodes remain. ``search.is_done`` is then set to True, but remains
+    False if the time limit expires first. The subgradient ascent at the root starts from the (C,) client prices
+    ``first_prices``.
     """
     state = np.zeros(len(search.opening), dtype=np.int64)
     bound, price, open_counts = search.bound_node(state, first_prices, rounds=ROOT_ROUNDS, scale=1.5)

@@ -51,7 +51,7 @@ class Plan:
     stopped: bool = False
 
     def costs(self, site: Site, counts: Counts) -> dict[str, float]:
-        """Return the parts of the plan's cost at the given counts, together with their ``total``."""
+        """Return the components of the plan's cost at the given counts, together with their ``total``."""
         return cost_parts(site, self.assignment, self.capacities, counts)
 
 
@@ -126,8 +126,8 @@ class Server:
     def prior_level(self) -> float:
         """The share of alpha allotted to the prior's plan, whose facilities are chosen from public data.
 
-        It is 0 if there is no such plan, alpha / 2 if there may also be a plan with facilities chosen from noisy
-        counts, and alpha otherwise.
+        It is 0 if there is no such plan. Otherwise, it is alpha / 2 if there may also be a plan with facilities chosen
+        from noisy counts, and alpha if not.
         """
         return 0.0 if not self.has_prior else self.alpha / 2.0 if self.has_reports else self.alpha
 
@@ -147,7 +147,7 @@ class Server:
         Args:
             noisy: (n,) The noisy counts.
             assignment: The facility that serves each location.
-            delta: The reconnection radius that led to the assignment, to be recorded in the plan.
+            delta: The reconnection radius that led to the assignment, which is recorded in the plan.
             level: The total failure probability of all margins.
         """
         # For sets that do not depend on the noise, a margin for each set on its own suffices (Theorem 3). If the radius
@@ -161,7 +161,7 @@ class Server:
 
         Args:
             prior: A public assignment, by default that of Algorithm 1. The sum of the margins is minimised for the
-                number of facilities that it opens, capped at the maximum number of open facilities.
+                number of facilities that this assignment opens, capped at the maximum number of open facilities.
         """
         if prior is None:
             prior = self.site.connect()
@@ -171,7 +171,7 @@ class Server:
         return self.rule.any_set(facilities, self.reports_level)
 
     def reports_plan(self, noisy: Counts, assignment: Assignment, any_set: AnySet) -> Plan:
-        """Return the plan for an assignment that was chosen from the noisy counts (n,).
+        """Return the plan for an assignment that was chosen from the (n,) noisy counts.
 
         The margins ``any_set`` are valid for every set of locations, and therefore for any assignment.
         """

@@ -24,7 +24,7 @@ DECLARED = (
     "that noise was drawn, freshly and at that scale; if the problem gave noisy_clients, that locations drew it for "
     "this epsilon"
 )
-"""The assumption of the guarantee that cannot be checked on a release."""
+"""The guarantee's assumption that cannot be checked on a release."""
 
 TOLD_SITES = (
     "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"

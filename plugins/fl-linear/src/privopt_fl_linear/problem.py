@@ -1,4 +1,4 @@
-"""The problem of FL-Linear: the contents of the problem file and the locations that it names."""
+"""The problem solved by FL-Linear: the contents of the problem file and the locations that it names."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from privopt_fl_linear.site import Site
 __all__ = ["FLInstance", "FLProblem", "Locations", "read_locations"]
 
 MIN_EPSILON = Fraction(1, 10**10)
-"""The smallest epsilon that a problem can have. Noise for this budget exceeds 1e12 only once in e**100 draws."""
+"""The smallest epsilon allowed in a problem. With this budget, noise exceeds 1e12 only once in e**100 draws."""
 MIN_PROBABILITY = 1e-100
-"""The smallest failure probability that a problem can have."""
+"""The smallest failure probability allowed in a problem."""
 MAX_SIZE = 1e100
-"""The largest coordinate or cost that a problem can have, chosen so that squares and products do not overflow."""
+"""The largest coordinate or cost allowed in a problem, chosen so that squares and products do not overflow."""
 
 
 def _check_probability(value: Any) -> str | None:
@@ -110,8 +110,8 @@ class Locations:
 
     Attributes:
         ids: (n,) The locations' ids as strings, in ascending order of Unicode code points.
-        coordinates: The names of the two coordinate columns (x, y or lat, lon in degrees) and their (n, 2) values, or
-            None if distances are given by a matrix.
+        coordinates: The names of the two coordinate columns (x and y, or lat and lon in degrees) and their (n, 2)
+            values, or None if distances are given by a matrix.
         site: The distances, costs and capacities, which are public.
         clients: (n,) The secret counts as int64, or None if the file has no such column.
         noisy: (n,) The noisy counts that the locations reported, as float64, or None if the file has no such column.
@@ -225,7 +225,7 @@ class FLInstance:
 
 
 def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
-    """Read the table of locations and, if there is one, the matrix of distances, and sort both by id.
+    """Read the table of locations and, if there is one, the distance matrix, and sort both by id.
 
     Args:
         table: The ``[locations]`` table, which names the files.
@@ -313,7 +313,7 @@ def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) ->
 def _read_metric(
     table: LocationTable, columns: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
-    """Return the metric between the locations, based on the matrix of distances or, without one, on coordinates.
+    """Return the metric between the locations, based on the distance matrix or, without one, on coordinates.
 
     Columns x and y give the planar metric, and columns lat and lon the spherical one.
 

@@ -47,7 +47,9 @@ The error is max(FOURIER_ERROR, RELATIVE_ERROR * beta). Term j of the sum has a 
 phase is off by at most about j * 1e-16 turns, so 20,000 terms are off by less than 1e-11.
 """
 MAX_SINES: Final = 1 << 16
-"""The approximate number of sines computed at once in a Fourier sum. Half a megabyte of them fits in a cache."""
+"""The approximate number of sines computed at once in a Fourier sum.
+
+They take up half a megabyte, which fits in a cache."""
 LARGE_EPSILON: Final = 100.0
 """The largest epsilon used for sums of discrete draws. Larger values are reduced to it, which only widens the noise.
 
@@ -58,7 +60,7 @@ Even at this epsilon, a draw differs from 0 only with probability 2 e**-100.
 def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
     """Return ln E exp(s X) for 0 < s < epsilon, the logarithm of the moment generating function of one draw X.
 
-    X is discrete Laplace noise if ``discrete`` is True, and otherwise continuous Laplace noise, with rate ``epsilon``.
+    X is Laplace noise of rate ``epsilon``, which is discrete if ``discrete`` is True and continuous otherwise.
     """
     ratio = math.sinh(s / 2.0) / math.sinh(epsilon / 2.0) if discrete else s / epsilon
     return -math.log1p(-ratio * ratio)
@@ -151,7 +153,7 @@ class _WrappedTail:
         )
 
     def tails(self, points: Floats) -> Floats:
-        """Return P(S > t) for each t in ``points`` (B,), which may be negative."""
+        """Return P(S > t) for each t in the (B,) array ``points``, where t may be negative."""
         # For discrete noise, the tail is the same for all points in [n, n + 1), and the formula gives it at n + 1/2.
         t = np.floor(points) + 0.5 if self.discrete else points
         probabilities: Floats = np.where(t > 0, 0.0, 1.0)
@@ -276,8 +278,8 @@ def upper_quantiles(sizes: ArrayLike, betas: ArrayLike, epsilon: float, noise: N
     Equal pairs are computed only once, because `upper_quantile` caches its results.
 
     Args:
-        sizes: (m,) The numbers of draws.
-        betas: (m,) The maximum probabilities that the sums of the draws exceed the quantiles.
+        sizes: (m,) The number of draws in each sum.
+        betas: (m,) The maximum probability that each sum exceeds its quantile.
         epsilon: The rate of one draw.
         noise: The kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
     """

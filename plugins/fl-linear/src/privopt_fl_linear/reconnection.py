@@ -1,8 +1,8 @@
 """Reconnection (Algorithm 3), and the automatic choice of its radius from the noisy counts (``"auto"``).
 
 The choice is post-processing, so it does not affect privacy. It does, however, depend on the noise that the margins
-have to cover. With m radii, the union bound would require margins at level alpha / m, which make the plan 5 to 18 %
-more expensive if counts are small. Here the choice depends on only one number, the total B' of the noisy counts. Radius
+have to cover. With m radii, the union bound would require margins at level alpha / m, which would make the plan 5 to 18
+% more expensive for small counts. Here the choice depends on only one number, the total B' of the noisy counts. Radius
 i is used if tau_i <= B' < tau_{i+1}, where the tau_i are public thresholds. Then
 
     P(failure) <= sum over i, v of P(S_v > t_v and tau_i <= B - S_v - Z_v < tau_{i+1}).
@@ -57,7 +57,7 @@ EDGE_SLACK = 1e-12
 
 
 def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
-    """Merge facilities that are close to each other (Algorithm 3), and return the new assignment of locations.
+    """Merge facilities that are close together (Algorithm 3), and return the new assignment of locations.
 
     Consider the graph G that joins any two facilities at a distance d <= 2 delta. A maximal independent set of G is
     selected greedily in ascending order of the facility cost f, with ties broken by location index. Locations within
@@ -162,7 +162,7 @@ class Policy:
 
     Attributes:
         choices: The candidates, in the order of the totals at which they are used.
-        thresholds: The totals, in clients and ascending order, at which the candidate changes. ``choices[i]`` is used
+        thresholds: The totals at which the candidate changes, in clients and in ascending order. ``choices[i]`` is used
             if ``thresholds[i - 1] <= B' < thresholds[i]``.
         level: The failure probability for which margins are computed, which is at most the promised one.
         bound: The proved upper bound on the failure probability, for any true total.
@@ -181,7 +181,7 @@ class Policy:
 def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidate], list[float]]:
     """Return the candidates that are cheapest at some total B >= 0, and the totals at which the cheapest one changes.
 
-    For n locations, the cost of a candidate at a total of B clients is the line offset + B / n * slope, and the result
+    For n locations, the cost of a candidate at a total of B clients is the line offset + B / n * slope. The result
     describes the lower envelope of these lines. Both lists are in ascending order of B.
     """
     # At a total of 0, only the margins have a cost. If there is a tie, the line with the smallest slope is the lowest
@@ -247,7 +247,7 @@ def _layer_masses(k: int, t: float, h: float, epsilon: float, noise: Noise) -> F
 def _bound_profile(
     k: int, n: int, t: float, h: float, reach: int, epsilon: float, noise: Noise
 ) -> tuple[Floats, Floats]:
-    """Return upper and lower bounds on P(S > t and S + Z <= x) at the points x = g h for g = -reach to reach.
+    """Return upper and lower bounds on P(S > t and S + Z <= x) at the points x = g h for g from -reach to reach.
 
     S is the amount by which the noise lowers the count of one facility, a sum of k draws. The facility fails if S > t.
     Z is the amount by which the noise lowers all other counts, a sum of n - k draws. The values of S above t are
@@ -282,7 +282,7 @@ def failure_bound(
     added: Sequence[Floats],
     rule: MarginRule,
 ) -> float:
-    """Return an upper bound on the probability that some facility overflows, whatever the true counts are.
+    """Return an upper bound on the probability that any facility overflows, whatever the true counts are.
 
     The radius is determined by the total of all noisy counts. The bound is the maximum over all true totals of a sum
     over all radii and their facilities (see the formula in the module docstring). Each term is the probability that the
@@ -338,8 +338,8 @@ def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) 
     """Return a public rule that chooses a radius for each noisy total, with failure probability at most alpha.
 
     The level of the margins is lowered until `failure_bound` is at most alpha, in at most 12 attempts. Each attempt
-    takes about a millisecond per distinct facility size. If none succeeds, the level follows from the union bound over
-    the radii.
+    takes about a millisecond per distinct facility size. If none succeeds, the level is derived from the union bound
+    over the radii.
 
     Args:
         choices: The candidates from `list_radii`.

@@ -28,7 +28,7 @@ CONNECTIONS, CAPACITIES = "connections.csv", "capacities.csv"
 
 @frozen(kw_only=True, eq=False)
 class FLRelease(Release):
-    """The published plan, which specifies the facility of each location and the capacity of each facility.
+    """The published plan, which specifies the facility serving each location and the capacity of each facility.
 
     Attributes:
         ids: (n,) The ids of the locations in ascending order.

@@ -27,9 +27,9 @@ from privopt_fl_linear.site import cost_parts, sum_counts
 __all__ = ["FLReporting", "plan_map"]
 
 MAX_BARS: Final = 40
-"""The maximum number of facilities in the figure of capacities. If there are more, it shows the largest ones."""
+"""The maximum number of facilities in the capacity figure. If there are more, it shows the largest ones."""
 MAX_RADIUS_SHARE: Final = 10.0
-"""The largest radius that the figure of costs marks as used, as a multiple of the grid's largest radius.
+"""The largest radius that the cost figure marks as used, as a multiple of the grid's largest radius.
 
 A larger radius is only stated in the legend.
 """
@@ -141,7 +141,7 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
         result: The contents of result.json, with the costs of the release and of other plans.
 
     Returns:
-        Pairs (label, cost). The first pair is for this release, and the last for a plan without margins.
+        A list of (label, cost) pairs. The first pair is for this release, and the last for a plan without margins.
     """
     site, noisy = problem.data.site, release.counts
     # If both the prior's and the reports' plan were made, their costs are recorded. The release is one of the two.
@@ -164,7 +164,7 @@ def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
     """Return a paragraph that explains the cost chart. If another plan with margins is cheaper, it also says why.
 
     Args:
-        costs: The pairs (label, cost) from `_list_baselines`. The first is for this release, and the last for the plan
+        costs: The (label, cost) pairs from `_list_baselines`. The first is for this release, and the last for the plan
             without margins.
     """
     lead = (
@@ -261,8 +261,8 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:
         """Return the sections of the report, which show the map, capacities, facilities and costs.
 
-        They only use public data and noisy counts. Sections whose figures need coordinates or counts are left out if
-        there are none.
+        They use only public data and noisy counts. Sections with figures that need coordinates or counts are left out
+        if there are none.
         """
         figures = self.figures(problem, release, result)
         site, opened = problem.data.site, release.assignment.opened

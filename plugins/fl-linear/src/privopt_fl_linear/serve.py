@@ -42,7 +42,7 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
     Args:
         server: The server's public data and settings.
         noisy: (n,) The counts with independent Laplace(1/epsilon) noise, which may be negative.
-        context: The solver, its gap and limits, and the receiver of progress reports.
+        context: The solver, its gap and limits, and the progress callback.
         ids: (n,) The locations' ids, which identify open sites in the plan's record. By default, location indices are
             used.
 
@@ -101,7 +101,7 @@ def plan_again(
     Args:
         server: The server's public data and settings.
         noisy: (n,) The published noisy counts.
-        recorded: ``details.told`` of the result, where `solve` recorded how the plan was chosen.
+        recorded: The result's ``details.told``, in which `solve` recorded how the plan was chosen.
         ids: (n,) The ids of the locations in ascending order.
         published: The published assignment.
 
@@ -130,7 +130,7 @@ def plan_at(
     Args:
         server: The server's public data and settings.
         noisy: (n,) The published noisy counts.
-        recorded: ``details.told`` of the result, which contains the ids of the chosen facilities.
+        recorded: The result's ``details.told``, which contains the ids of the chosen facilities.
         ids: (n,) The ids of the locations in ascending order.
         delta: The reconnection radius, in the metric's unit.
         level: The total failure probability of the margins.
@@ -154,8 +154,8 @@ def prior_base(
 
     Args:
         server: The server's public data and settings.
-        context: The solver, its gap and limits, and the receiver of progress reports.
-        recorded: ``details.told`` of an earlier result, whose sites are used, or None to solve for the sites.
+        context: The solver, its gap and limits, and the progress callback.
+        recorded: The ``details.told`` of an earlier result that provides the sites, or None to solve for the sites.
         ids: (n,) The ids of the locations in ascending order, which are required if ``recorded`` is given.
 
     Returns:
@@ -187,13 +187,13 @@ def prior_base(
 def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Assignment) -> Plan:
     """Make the prior's plan by reconnecting a public assignment and adding margins, ignoring capacity bounds.
 
-    If ``delta`` is ``"auto"``, the radius of the grid with the lowest cost at the public mean count is used. If the
-    mean count is not known, a public rule assigns a radius to the total of the noisy counts (`choose_policy`).
+    If ``delta`` is ``"auto"``, the grid radius with the lowest cost at the public mean count is used. If the mean count
+    is not known, a public rule assigns a radius to the total of the noisy counts (`choose_policy`).
 
     Args:
         server: The server's public data and settings.
         noisy: (n,) The noisy counts.
-        context: The time limit and the receiver of progress reports.
+        context: The time limit and the progress callback.
         base: The public assignment before reconnection.
     """
     context.report("margins")
@@ -231,7 +231,7 @@ def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set
     Args:
         server: The server's public data and settings.
         noisy: (n,) The noisy counts.
-        context: The solver, its gap and limits, and the receiver of progress reports.
+        context: The solver, its gap and limits, and the progress callback.
         any_set: The margins, which are valid for every set of locations and hence for any choice of facilities.
 
     Raises:
@@ -272,7 +272,7 @@ def choose_facilities(
         counts: (n,) The counts to plan for. They may be noisy, true, or all equal to the public mean.
         any_set: The margin of each facility, which is ``start`` clients plus ``slope`` clients per location. Both are 0
             if there are no margins.
-        context: The solver, its gap and limits, and the receiver of progress reports.
+        context: The solver, its gap and limits, and the progress callback.
         phase: The name of this step in progress reports.
 
     Returns:

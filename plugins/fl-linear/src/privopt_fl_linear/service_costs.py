@@ -29,12 +29,12 @@ class Costs(Protocol):
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
         """Return the ``count`` cheapest facilities for each of the given clients, and their costs in ascending order.
 
-        Facilities and clients are given by index. Both results have the shape (len(clients), count).
+        Facilities and clients are given by index. Both results have shape (len(clients), count).
         """
         ...
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """Return two (C,) arrays: for each client, the cheapest of the facilities in ``opened``, and the cost there.
+        """Return each client's cheapest facility in ``opened`` and the cost of being served there, as two (C,) arrays.
 
         ``opened`` contains facility indices in ascending order. Ties go to the lowest index.
         """
@@ -67,13 +67,13 @@ class SiteCosts:
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
         """Return the ``count`` cheapest facilities for each of the given clients, and their costs in ascending order.
 
-        Facilities are given as positions in ``among``. Both results have the shape (len(clients), count).
+        Facilities are given as positions in ``among``. Both results have shape (len(clients), count).
         """
         positions, costs = self.site.metric.nearest(clients, self.among, self.site.cost, self.scale[clients], count)
         return positions, costs * self.weight[clients, None]
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """Return two (C,) arrays: for each client, the cheapest of the facilities in ``opened``, and the cost there.
+        """Return each client's cheapest facility in ``opened`` and the cost of being served there, as two (C,) arrays.
 
         Facilities are given as positions in ``among``. If all scales are 1, the metric's own search for cheapest
         facilities is used. For points, it is much faster than comparing all pairs.
@@ -132,7 +132,7 @@ class PairList:
             costs: The costs of all pairs.
             opening: (F,) The cost of opening each facility.
             count: The initial number of facilities per client.
-            max_pairs: The total number of pairs that :meth:`extend_pairs` must not exceed.
+            max_pairs: The limit on the total number of pairs for :meth:`extend_pairs`.
         """
         self.costs, self.opening, self.pair_limit = costs, opening, max_pairs
         facilities, clients = costs.shape
@@ -172,7 +172,7 @@ class PairList:
         )
 
     def extend_pairs(self, needs_more: Bools) -> bool:
-        """List up to four times as many pairs for each client in the mask ``needs_more`` (C,).
+        """List up to four times as many pairs for each client in the (C,) mask ``needs_more``.
 
         Clients with the same number of listed pairs are processed together. They keep their old pairs if the new ones
         would exceed the limit on the total number of pairs.

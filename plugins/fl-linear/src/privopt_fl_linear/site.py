@@ -1,4 +1,4 @@
-"""The public data: locations, the costs of facilities at them, and assignments of locations to facilities.
+"""The public data: locations, their facility costs, and assignments of locations to facilities.
 
 Source: Pfisterer, Hillebrand, Suppakitpaisarn, section 3.2 (Algorithm 1).
 """
@@ -141,7 +141,7 @@ def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.i
 def cost_parts(
     site: Site, assignment: Assignment, capacities: Floats, counts: NDArray[np.int64] | Floats
 ) -> dict[str, float]:
-    """Return the parts of a plan's cost, keyed by ``capacity``, ``connection`` and ``opening``, and their ``total``.
+    """Return a plan's ``capacity``, ``connection`` and ``opening`` costs and their ``total``, keyed by these names.
 
     ``opening`` is missing if the problem has no opening costs.
 

@@ -28,8 +28,8 @@ def compute_reduced_costs(
 ) -> None:
     """Compute the reduced cost of each facility that is not closed, i.e. the change in the Lagrangian if it is opened.
 
-    The reduced cost is rho_i = opening_i + sum over clients v of min(0, cost_iv - price_v). It is written to ``rho``
-    (F,). Entries of closed facilities are left unchanged.
+    The reduced cost is rho_i = opening_i + sum over clients v of min(0, cost_iv - price_v). It is written to the (F,)
+    array ``rho``. Entries of closed facilities are left unchanged.
 
     Args:
         start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to
@@ -82,7 +82,7 @@ def ascend(
     start: Ints, client: Ints, cost: Floats, omitted_cost: Floats, fallback_cost: Floats, opening: Floats, state: Ints,
     max_facilities: int, price: Floats, target: float, rounds: int, scale: float,
 ) -> tuple[float, Floats, Floats, Bools, float]:  # fmt: skip
-    """Raise the Lagrangian bound by subgradient steps on the clients' prices, with Polyak's step length.
+    """Raise the Lagrangian bound by subgradient steps on the clients' prices, using Polyak's step length.
 
     Every eighth set of facilities that the relaxation opens is evaluated as a candidate solution.
 
@@ -102,7 +102,7 @@ def ascend(
 
     Returns:
         A tuple of five values. The first two are the best bound, computed in doubles without an allowance for rounding,
-        and the (C,) prices that give it. The third is an (F,) array that counts how often each facility was opened in
+        and the (C,) prices that yield it. The third is an (F,) array that counts how often each facility was opened in
         the second half of the rounds. The last two are the (F,) mask and the cost of the cheapest set that was
         evaluated.
     """
@@ -168,7 +168,7 @@ def ascend(
 def compute_cost(
     start: Ints, client: Ints, cost: Floats, fallback_cost: Floats, opening: Floats, is_open: Bools
 ) -> float:
-    """Return the cost, in doubles, of opening a set of facilities and serving each client from the cheapest of them.
+    """Return the cost of opening a set of facilities and serving each client from the cheapest of them, in doubles.
 
     Args:
         start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to
@@ -191,7 +191,7 @@ def compute_cost(
 def _two_cheapest(
     start: Ints, client: Ints, cost: Floats, is_open: Bools, nearest: Ints, first: Floats, second: Floats
 ) -> None:
-    """Find each client's cheapest open facility, the cost there, and the cost at the second cheapest one.
+    """Find each client's cheapest open facility, its cost, and the cost of the second cheapest one.
 
     Args:
         start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to

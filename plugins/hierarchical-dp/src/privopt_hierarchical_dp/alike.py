@@ -1,4 +1,4 @@
-"""Merging of regions with equal expected errors: a forecast for ten million regions then evaluates only hundreds.
+"""Merging of regions with equal expected errors, which lets a forecast for ten million regions evaluate only hundreds.
 
 The noise on a value depends only on its level. Two regions therefore have equal expected errors if the subtrees below
 them have the same shape and their parents have equal expected errors.
@@ -63,7 +63,7 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
 
 
 def _number_shapes(tree: Tree) -> list[Ints]:
-    """Assign ids to regions so that regions on the same level share an id if their subtrees have the same shape.
+    """Assign ids to regions so that regions at the same level share an id if their subtrees have the same shape.
 
     Two subtrees have the same shape if their roots have the same number of children of each shape. Each shape is
     assigned a random number, and a region's shape is identified by the sum of its children's numbers modulo 2^64. The

@@ -54,7 +54,7 @@ class Limits:
         return int(self.lower[0][0]), int(self.upper[0][0])
 
     def with_exact(self, known: Sequence[Ints]) -> Limits:
-        """Return a copy in which the bounds on the top levels are replaced with exact totals.
+        """Return a copy in which the bounds for the top levels are replaced with exact totals.
 
         Args:
             known: For each of the top levels, a (regions,) array with the exact totals, which must satisfy the bounds.
@@ -143,7 +143,8 @@ def _read_bounds(source: File, tree: Tree) -> tuple[Ints, Ints, Ints, Ints]:
         tree: The region tree.
 
     Returns:
-        Four (rows,) arrays: the level of each row's region, its position on this level, and its lower and upper bounds.
+        Four (rows,) arrays: the level of each row's region, its position within this level, and its lower and upper
+        bounds.
 
     Raises:
         InputError: A column is missing, a region is unknown or listed twice, a cell is not a number, ``at_least``
@@ -175,7 +176,7 @@ def _sum_children(bounds: Ints, start: Ints) -> Ints:
     Sums are computed in doubles, because int64 sums could overflow.
 
     Args:
-        bounds: (children,) The bounds on the level below.
+        bounds: (children,) The bounds at the level below.
         start: The index of each region's first child, followed by the total number of children.
     """
     return np.minimum(np.add.reduceat(bounds.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
@@ -201,7 +202,7 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, p
             messages may quote only these totals.
 
     Raises:
-        InfeasibleError: Totals are out of bounds. The message names the regions and, on published levels, says how far
+        InfeasibleError: Totals are out of bounds. The message names the regions and, at published levels, says how far
             out of bounds they are.
     """
     lines = []
@@ -224,8 +225,8 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 
     The root's total is clipped to its bounds. Then, from the root down, the totals of each region's children are
     shifted by a common amount and clipped to their bounds, so that they add up to the region's new total. Any units
-    left over from rounding go to the first children that can take them. For each set of siblings, the result is the
-    nearest set of integers in terms of squared distance.
+    left over from rounding go to the first children that can take them. For each set of siblings, the results are the
+    nearest integers in terms of squared distance.
 
     Args:
         totals: For each level, a (regions,) array with the totals.
@@ -251,7 +252,7 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 
 
 def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
-    """Return the integers nearest to the given ones that lie within bounds and add up to ``total``.
+    """Return the integers nearest to ``given`` that lie within bounds and add up to ``total``.
 
     The same shift, which is found by bisection, is added to all of the given integers before they are clipped to their
     bounds.

@@ -46,7 +46,7 @@ class FitOptions:
         gap: The relative gap at which iterative fits stop.
         backend: The solver for integer programs.
         at_once: Whether to use the fastest method that yields a release of the same form.
-        report: A callback for progress, which receives the name and the number of each step of the fit.
+        report: A progress callback, which receives the name and the number of each step of the fit.
     """
 
     gap: float = 1e-3
@@ -92,13 +92,13 @@ class Design(ABC):
         limits: The public bounds on the regions' totals, or None if the problem has none.
         split: The budget shares of the levels and those of the tables. Each of the two sums to 1.
         delta: The sensitivity to which the noise is calibrated.
-        exact: The number of levels, from the root down, whose totals are published exactly.
+        exact: The number of levels, counted from the root, at which totals are published exactly.
         hides: Whether the noise hides anything. It is False if all totals are exact and every region has a single cell.
         valid: Whether releases are always consistent.
         statement: A description of the privacy guarantee for readers of a release.
         claimed: Additional entries for the guarantee in ``result.json``.
         in_words: Descriptions of the measured values and of the exact totals, for the section on methods in a report.
-        parts: The names of the parts for which errors are reported. Each part is one table on one level, and its name
+        parts: The names of the parts for which errors are reported. Each part is one table at one level, and its name
             states its number of regions or cells.
         is_split_searched: Whether the split was found by the search in :mod:`.plan`.
     """
@@ -199,7 +199,7 @@ class Design(ABC):
         return counts
 
     def draw(self, counts: Tables, *, seed: int | None) -> tuple[Tables, list[list[NoiseRecord | None]]]:
-        """Measure the true counts of each table and level with noise.
+        """Measure the true counts for each table and level, adding noise.
 
         Args:
             counts: For each table and level, a (regions, ...) array with the true counts.
@@ -225,14 +225,14 @@ class Design(ABC):
     def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]], totals: Sequence[Ints]) -> Tables:
         """Replace unmeasured values with values derived from public totals and noisy values.
 
-        If no table is measured on a level above the leaves, each table's values there become sums over the level below.
+        If no table is measured at a level above the leaves, each table's values there become sums over the level below.
         All other unmeasured values become 0. Totals that are published exactly take the place of measurements. This
         ensures that a value without noise never contains a secret count.
 
         Args:
             noisy: For each table and level, a (regions, ...) array with the noisy values.
             measured: For each table and level, the part of the budget or the noise scale. A false value (0 or None)
-                means that the table was not measured on the level.
+                means that the table was not measured at the level.
             totals: For each level with exact totals, from the root down, a (regions,) array with the totals.
 
         Returns:
@@ -254,7 +254,7 @@ class Design(ABC):
         return filled
 
     def shows_exact_numbers(self, form: Form, level: int) -> bool:
-        """Return whether a table contains nothing but exact totals on a level, and so is not measured there.
+        """Return whether a table contains nothing but exact totals at a level, and so is not measured there.
 
         Args:
             form: The table.
@@ -277,25 +277,25 @@ class Design(ABC):
 
         Args:
             noisy: The noisy values by table and level.
-            totals: For each level whose totals are published exactly, from the root down, a (regions,) array with these
+            totals: For each level with exactly published totals, from the root down, a (regions,) array with the
                 totals.
             how: The options of the fit.
         """
 
     @abstractmethod
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Repeat the fit for a release's noisy values, and return the lower bound on the loss that the fit proves.
+        """Repeat the fit for a release's noisy values, and return the lower bound on the loss proved by the fit.
 
         Returns:
-            A pair of the bound and whether the release is proved to attain it. The bound is None if the method does not
-            prove one.
+            The bound, and whether the release is proved to attain it. The bound is None if the method does not prove
+            one.
         """
 
     @abstractmethod
     def weight(self, table: int, level: int) -> Fraction:
         """Return the weight of a table and level in the loss.
 
-        The loss contains the squared distance between the table's values on this level and their noisy values,
+        The loss contains the squared distance between the table's values at this level and their noisy values,
         multiplied by this weight. The largest weight is 1.
         """
 
@@ -310,7 +310,7 @@ class Design(ABC):
 
     @abstractmethod
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return least-squares estimates of the regions' totals on each level, with shape (regions, 1).
+        """Return least-squares estimates of the regions' totals at each level, with shape (regions, 1).
 
         The public bounds are ignored.
         """
@@ -354,7 +354,7 @@ class Design(ABC):
         This is called before any noise is drawn.
 
         Raises:
-            InputError: The method cannot use the value of some key in the problem file, or the noise is too wide.
+            InputError: The method cannot use the value of a key in the problem file, or the noise is too wide.
             UsageError: The problem is too large for an integer program.
         """
         # Only the first fault is reported, because others are often consequences of it.
@@ -362,7 +362,7 @@ class Design(ABC):
         self.check_noise()
 
     def check_noise(self, max_scale: int = LARGEST_SCALE, method: str = "") -> None:
-        """Check that no table gets so little budget on any level that its noise would exceed a limit.
+        """Check that no table gets so little budget at any level that its noise would exceed a limit.
 
         Args:
             max_scale: The limit, given as a scale of double geometric noise. For Gaussian noise, it is converted to a
@@ -392,14 +392,14 @@ class Design(ABC):
         """Return the key, the actual value and the expected value of each setting that the method does not support."""
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
-        """Return a message for each part of a release with a different number of values than the method measures."""
+        """Return a message for each part of a release where the number of values is not what the method measures."""
         if len(release.totals) == self.exact:
             return []
         return [f"{NOISY}: totals of {number_of(len(release.totals), 'level')}; those of {self.exact} are published"]
 
     @abstractmethod
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return messages about released totals that differ from their estimates, recomputed from the noisy values.
+        """Return messages about released totals that differ from estimates recomputed from the noisy values.
 
         The messages may not cover every such total.
         """
@@ -415,7 +415,7 @@ class Design(ABC):
 
     @abstractmethod
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected absolute errors of the linear fit, summed over the values of each table on each level.
+        """Return the expected absolute errors of the linear fit, summed over the values of each table at each level.
 
         Args:
             noise: The moments of the noise on one value, for each table and level.
@@ -433,7 +433,7 @@ class Design(ABC):
             tables: (splits, tables) The budget shares of the tables.
 
         Returns:
-            A (splits, parts) array. Each part is a table on a level, ordered as in :meth:`forecast`.
+            A (splits, parts) array. Each part is a table at a level, ordered as in :meth:`forecast`.
         """
         total, errors = self.problem.privacy.budget, []
         for level_shares, table_shares in zip(levels, tables, strict=True):

@@ -1,7 +1,7 @@
 """The key ``[hierarchy] exact``, which names the levels whose totals are published exactly, without noise.
 
-Totals are additive, so exact totals on one level make the totals on all levels above it exact. The key therefore
-selects all levels from the root down to the deepest one that it names.
+Totals are additive, so exact totals at one level make the totals at all levels above it exact. The key therefore
+selects all levels from the root down to the deepest one named.
 """
 
 from __future__ import annotations

@@ -34,13 +34,13 @@ EXACT_WEIGHT: Final = 1e100
 WIDE_PART: Final = 0.8
 """The standard deviation of a number T at or above which X - T is computed as if the integer X were continuous.
 
-Let T have the standard deviation s. Subtracting T adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of an
+Let s be the standard deviation of T. Subtracting T adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of an
 integer X. For a continuous X with the same density at 0, it adds about s^2 P(X = 0). Both are equal at s = 0.8.
 """
 
 
 def leaves_alone(noise: Noise, depth: int) -> list[Noise]:
-    """Return the noise on each level if only the leaves are measured, with the given noise."""
+    """Return the noise at each level if only the leaves are measured, with the given noise."""
     return [UNMEASURED] * (depth - 1) + [noise]
 
 
@@ -53,7 +53,7 @@ def moments_of(
     down: bool = False,
     known_levels: int = 0,
 ) -> list[Estimate]:
-    """Return the moments of the errors of least-squares estimates on each level.
+    """Return the moments of the errors of least-squares estimates at each level.
 
     The moments do not depend on the values, so all values are assumed to be 0.
 
@@ -63,10 +63,10 @@ def moments_of(
         weights: The weight of each level, by default 1 / variance.
         columns: The number of values per region.
         down: Whether each level is fitted to the level above it, which remains unchanged.
-        known_levels: The number of levels, from the root down, whose values are known exactly.
+        known_levels: The number of levels, counted from the root, at which values are known exactly.
 
     Returns:
-        For each level, an estimate of shape (regions, columns) whose means are 0.
+        For each level, an estimate of shape (regions, columns) with means of 0.
     """
     tree = regions.tree
     values = [np.zeros((width, columns)) for width in tree.widths]
@@ -88,7 +88,7 @@ def errors_of_counts(
     known_levels: int = 0,
     down: bool = False,
 ) -> Floats:
-    """Return the mean absolute errors of one count per region, summed over the regions of each level.
+    """Return the mean absolute errors of one count per region, summed over the regions at each level.
 
     Args:
         regions: The reduced tree from :func:`.find_alike_regions`.
@@ -96,8 +96,8 @@ def errors_of_counts(
         weights: The weight of each level, by default 1 / variance.
         part: The share of a count's error variance that is common to all counts in the region. It is 1 / N for N
             counts, or 0 to ignore totals.
-        known_levels: The number of levels, from the root down, with public totals. The common part is subtracted there.
-            If there are none, the root's total is estimated by least squares, whatever the weights.
+        known_levels: The number of levels, counted from the root, with public totals. The common part is subtracted at
+            these levels. If there are none, the root's total is estimated by least squares, whatever the weights.
         down: Whether each level is fitted to the level above it, which remains unchanged.
 
     Returns:
@@ -171,14 +171,14 @@ def errors_of_cumulative(
     *,
     known_levels: int,
 ) -> Floats:
-    """Return the mean absolute errors of counts computed as differences of cumulative counts, summed over each level.
+    """Return the mean absolute errors of counts computed as differences of cumulative counts, summed at each level.
 
     Args:
         regions: The reduced tree from :func:`.find_alike_regions`.
         noise: The noise on one value, for each level.
         size: The number of sizes.
         weights: The weight of each level, by default 1 / variance.
-        known_levels: The number of levels, from the root down, with public totals. If there are none, totals are
+        known_levels: The number of levels, counted from the root, with public totals. If there are none, totals are
             estimated by least squares, whatever the weights.
 
     Returns:

@@ -41,7 +41,8 @@ class Groups:
 def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | None = None) -> Groups:
     """Read counts of groups, with one row per leaf region and size.
 
-    The columns are ``level_1``, ..., ``level_L``, ``size`` and ``groups``. Counts without a row are 0.
+    The columns are ``level_1``, ..., ``level_L``, ``size`` and ``groups``. Region and size pairs without a row have
+    count 0.
 
     Args:
         source: The file, in CSV or Parquet format.
@@ -81,7 +82,7 @@ def _cell_indices(leaf: pl.Series, size: pl.Series, classes: int, first: int) ->
         leaf: The index of each row's leaf region.
         size: The size in each row.
         classes: The number of size classes.
-        first: The smallest size, which belongs to column 0.
+        first: The smallest size, which corresponds to column 0.
     """
     cells: Ints = leaf.to_numpy() * classes
     # Modified in place, because there can be many millions of rows.

@@ -72,8 +72,7 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
     Raises:
         InfeasibleError: The bounds contradict one another or the exact totals.
         InputError: A file has invalid contents. The error lists the faults that were found. Also raised if the problem
-            file does not name exactly one of counts and units, or if the length of a list differs from the number of
-            levels.
+            file names both counts and units or neither, or if the length of a list differs from the number of levels.
     """
     declared.check_keys(file)
     table, settings = declared.hierarchy, declared.settings

@@ -93,8 +93,8 @@ def problems(
         relation: The neighbouring relation.
         first: The smallest group size, 0 or 1.
         listed: Whether a public table lists the regions. If so, rows with a count of 0 are left out.
-        exact: The number of levels, from the root down, whose totals are exact. If the generated hierarchy has fewer
-            levels, the totals of all its levels are exact.
+        exact: The number of levels, counted from the root, at which totals are exact. If the generated hierarchy has
+            fewer levels, the totals at all of its levels are exact.
 
     Returns:
         The problem. Its ``secrets`` are the planted counts that must not occur in published files.
@@ -344,7 +344,7 @@ def make_profile(
         kind: The privacy notion.
         first: The smallest group size, 0 or 1.
         listed: Whether a public table lists the regions.
-        exact: The number of levels, from the root down, whose totals are exact.
+        exact: The number of levels, counted from the root, at which totals are exact.
     """
     # The paper claims that the chain as printed is private, but only under pure DP and the relation "sizes".
     claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
@@ -368,7 +368,7 @@ def tables_problems(
         draw_from: The Hypothesis function that draws from a strategy.
         kind: The privacy notion.
         relation: The neighbouring relation.
-        exact: The number of levels, from the root down, whose totals are published exactly.
+        exact: The number of levels, counted from the root, at which totals are published exactly.
     """
     # The attributes that each table counts by.
     shape: tuple[tuple[str, ...], ...] = draw_from(st.sampled_from(SHAPES))

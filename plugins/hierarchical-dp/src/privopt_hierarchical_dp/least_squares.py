@@ -63,7 +63,7 @@ UNMEASURED: Final = Noise(variance=1e100)
 
 @frozen(kw_only=True, eq=False)
 class Estimate:
-    """Unbiased estimates of the values on one level, with the moments of their errors.
+    """Unbiased estimates of the values at one level, with the moments of their errors.
 
     Attributes:
         mean: (regions, values) The estimates.
@@ -142,7 +142,7 @@ def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Se
         noise: For each level, the moments of the noise on one value.
 
     Returns:
-        The estimates for each level, which do not yet add up over the tree.
+        The estimates for each level, which are not yet consistent across the tree.
     """
     return _pool_levels(tree, [_to_estimate(*level) for level in zip([*noisy], noise, strict=True)])
 
@@ -196,7 +196,7 @@ def least_squares(
         times: For each level, a (regions, 1) array with the number of identical siblings that each region represents.
 
     Returns:
-        The estimates for each level, which add up over the tree.
+        The estimates for each level, which are consistent across the tree.
     """
     given_weights = [None] * tree.depth if weights is None else weights
     # The list [*noisy] satisfies the type checker, which would otherwise distinguish the two types of sequences.
@@ -231,10 +231,10 @@ def least_squares(
 
 @frozen(kw_only=True, eq=False)
 class NearestSums:
-    """The projection onto consistent values, i.e. values that add up over the tree, by weighted least squares.
+    """The projection onto consistent values, i.e. values that add up across the tree, by weighted least squares.
 
     The results equal the means of `least_squares`. Error moments are not computed, because joint projections call this
-    hundreds of times. All arrays have the shape (regions, 1) or (regions, values).
+    hundreds of times. All arrays have shape (regions, 1) or (regions, values).
 
     Attributes:
         tree: The region tree.
@@ -319,8 +319,8 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
 def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
     """Return a table of two-sided quantiles of errors, in standard deviations, as a function of kurtosis.
 
-    An error is modelled as normal with a gamma-distributed variance. If the gamma distribution has the shape parameter
-    k, the kurtosis is determined by 1 / k, which is 0 for a normal error and 1 for a Laplace error.
+    An error is modelled as normal with a gamma-distributed variance. If the gamma distribution has shape parameter k,
+    the kurtosis is determined by 1 / k, which is 0 for a normal error and 1 for a Laplace error.
 
     Returns:
         The grid of values of 1 / k, and the quantile at each of them.
@@ -386,12 +386,14 @@ def mean_absolute(error: Estimate) -> Floats:
 UNBOUNDED: Final = 1 << 62
 """The upper bound on counts if no total is known, chosen to fit in 64 bits."""
 SLACK_GROUPS: Final = 1e-6
-"""The largest difference, in groups, at which interval ends count as equal, as machines round sums differently."""
+"""The largest difference, in groups, at which interval ends count as equal.
+
+Such differences occur because machines round sums differently."""
 
 
 @frozen(kw_only=True, eq=False)
 class Ends:
-    """Intervals for the true counts on one level, before their ends are rounded to integers.
+    """Intervals for the true counts at one level, before their ends are rounded to integers.
 
     Attributes:
         mean: (regions, sizes) The estimates.
@@ -430,7 +432,7 @@ def intervals(
     confidence: float,
     descending: bool = False,
 ) -> list[Ends]:
-    """Return confidence intervals for all true counts on each level, computed from public values alone.
+    """Return confidence intervals for all true counts at each level, computed from public values alone.
 
     Args:
         tree: The region tree.
@@ -458,7 +460,7 @@ def intervals(
 def ends_of(
     tree: Tree, estimates: Sequence[Estimate], counts: Sequence[Ints], totals: Sequence[Ints], confidence: float
 ) -> list[Ends]:
-    """Return confidence intervals for the true counts on each level, based on estimates of these counts.
+    """Return confidence intervals for the true counts at each level, based on estimates of these counts.
 
     Args:
         tree: The region tree.
@@ -567,7 +569,7 @@ def least_squares_below(
     totals: Sequence[Ints],
     times: Sequence[Floats] | None = None,
 ) -> list[Estimate]:
-    """Return least-squares estimates of one value per region, given the exact values on the top levels.
+    """Return least-squares estimates of one value per region, given the exact values at the top levels.
 
     Args:
         tree: The region tree.

@@ -19,7 +19,7 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
     """The post-processing objective, which is the weighted squared distance between a release and its noisy values.
 
     The loss is the sum of w |x - noisy|^2 over tables and levels, where x are the measured values (counts, cumulative
-    counts or the published chain) computed from the released counts, and w is the weight of the table on the level. The
+    counts or the published chain) computed from the released counts, and w is the weight of the table at the level. The
     largest weight is 1. The loss measures how far the fit moved the noisy values. It is not the error relative to the
     true counts, which is in ``private/truth.json``.
 

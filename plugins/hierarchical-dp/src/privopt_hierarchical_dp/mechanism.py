@@ -82,7 +82,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     """A description of the secret input that the problem file must name."""
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the privacy constraint, which certifies the noise that the method adds to every table and level."""
+        """Return the privacy constraint, which certifies the noise that the method adds at every table and level."""
         return MeasuredNoise(design=problem.design(method))
 
     def notion(self, problem: Instance, method: str) -> str | None:
@@ -414,7 +414,7 @@ class HierarchicalTables(CountsMechanism):
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:CountsReport"
 
     def load(self, declared: TablesProblem, file: str) -> Instance:
-        """Read a problem's public files and individuals, and search for a budget split if the file gives none."""
+        """Read a problem's public files and individuals, and search for a budget split if the file specifies none."""
         from privopt_hierarchical_dp.plan import choose_split
 
         problem = read_tables(declared, file)
@@ -423,7 +423,7 @@ class HierarchicalTables(CountsMechanism):
         return evolve(problem, public=problem.public.with_searched_split(choose_split(problem.public)))
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return the base class's warnings, with a further one for the owner if the file's budget split is wasteful."""
+        """Return the base class's warnings, plus one for the owner if the file's budget split is wasteful."""
         from privopt_hierarchical_dp.plan import describe_waste
 
         lines = super().warnings(problem, release, result)
@@ -477,7 +477,7 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
     Args:
         fit: The function that fits the noisy values with given options.
         how: The options of the fit.
-        context: The context of the run, which knows the remaining time.
+        context: The context of the run, which provides the remaining time.
 
     Returns:
         The fit, and whether it ended early.

@@ -2,9 +2,9 @@
 
 ``privopt list`` reads the table of methods. To keep that command fast, this module imports no array library.
 
-:mod:`.relations` defines neighbours and the sensitivities of the queries. The published chain is one vector over all
-regions on a level. An individual who changes the size of one group therefore changes as many entries as there are
-regions on the level (docs/papers/hierarchical-dp.md, "Corrections").
+:mod:`.relations` defines neighbours and the sensitivities of the queries. The published chain is one vector across all
+regions at a level. An individual who changes the size of one group therefore changes as many entries as there are
+regions at the level (docs/papers/hierarchical-dp.md, "Corrections").
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Method:
     Attributes:
         name: The name of the method, as given to ``--method``.
         summary: A one-line description.
-        query: The values measured on every level.
+        query: The values measured at every level.
         fit: The name of the function in :mod:`.fits` that fits a release to the noisy values.
         totals: ``"always"`` if every region's number of groups is published exactly, ``"option"`` if the key
             ``region_totals`` decides this, or ``"never"`` if the method cannot use exact totals.
@@ -122,7 +122,7 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
 
 
 def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, totals: bool = False) -> int:
-    """Return the sensitivity Delta to which the noise on a level is calibrated (see :mod:`.relations`).
+    """Return the sensitivity Delta to which the noise at a level is calibrated (see :mod:`.relations`).
 
     Args:
         method: The name of the method. For the published chain, the result is the sensitivity of cumulative counts, as

@@ -33,11 +33,11 @@ from privopt_hierarchical_dp.least_squares import UNMEASURED, Estimate, Noise, m
 __all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "NoiseDistribution", "Scale", "noise_of", "read_scales", "scale_texts"]
 
 WIDE_VARIANCE: Final = 4.0
-"""The variance above which the moments of discrete and continuous Gaussian noise agree to 1e-30."""
+"""The variance above which the moments of discrete and continuous Gaussian noise agree to within 1e-30."""
 LEAST_LOG_RATIO: Final = log(1e-6)
 """The lower end of the search for log(fourth cumulant / (3 variance^2)). Smaller ratios have no effect."""
 Scale: TypeAlias = Fraction | None
-"""The scale of the noise on a level, or None if the level was not measured."""
+"""The scale of the noise at a level, or None if the level was not measured."""
 
 
 @frozen(kw_only=True)
@@ -146,8 +146,8 @@ class NoiseDistribution:
     def precision(self, scale: Scale) -> Fraction:
         """Return a rational weight for values with noise of a given scale, roughly proportional to 1 / variance.
 
-        Values that were not measured have the weight 0. The variance of double geometric noise is about 2 scale^2, and
-        the scale of Gaussian noise is its variance.
+        Values that were not measured have weight 0. The variance of double geometric noise is about 2 scale^2, and the
+        scale of Gaussian noise is its variance.
         """
         if scale is None:
             return Fraction(0)

@@ -1,4 +1,4 @@
-"""``privopt plan``: expected errors at several budgets, from the noise alone or from similar public counts."""
+"""The ``privopt plan`` command: expected errors at several budgets, from the noise alone or similar public counts."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fracti
 BUDGET_TRIALS: Final = 3
 """The number of trials over which errors are averaged at each budget."""
 SMALL_COUNTS: Final = 20_000
-"""The largest number of leaf counts (regions times sizes) for which a split gets :data:`BUDGET_TRIALS` trials.
+"""The maximum number of leaf counts (regions times sizes) for which a split gets :data:`BUDGET_TRIALS` trials.
 
-With more counts, a split only gets one trial.
+With more counts, a split gets only one trial.
 """
 FRESH_SEED: Final = 1000
 """The first seed for comparing the best split with the problem's own. Smaller seeds are used to find the best split."""
@@ -63,7 +63,7 @@ ENOUGH_SHARE: Final = 0.995
 A split is only proposed if its errors are smaller than this.
 """
 WASTED: Final = 1.1
-"""The ratio of expected errors, with a file's split versus the default split, above which ``solve`` warns."""
+"""The ratio of expected errors with a file's split to those with the default split above which ``solve`` warns."""
 SPARSE: Final = "Before cells are made non-negative: if most are empty, releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: if most sizes are empty, releases "
@@ -73,7 +73,7 @@ LEAVES_ONLY: Final = "leaves-only"
 """The name of the simplest baseline: spend the whole budget on the leaf regions' counts, and sum them without a fit."""
 
 Splits = tuple[Split, Split]
-"""The budget shares of the levels, and the budget shares of the tables."""
+"""The budget shares of the levels, and those of the tables."""
 
 
 def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
@@ -171,8 +171,8 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
         method: The name of the method.
 
     Returns:
-        The design; the public counts, as an array of shape (leaf regions, sizes), or None if there are none; and a
-        phrase that describes how errors are predicted.
+        The design, a (leaf regions, sizes) array with the public counts (None if there are none), and a phrase that
+        describes how errors are predicted.
 
     Raises:
         InputError: No table lists the regions, a table is malformed, or a table contains a region that is not listed.
@@ -195,7 +195,7 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
 
 
 def _format_notes(design: Design, best: Splits) -> Iterator[str]:
-    """Yield notes on the predicted errors and the split of the budget.
+    """Yield notes on the predicted errors and the budget split.
 
     The first note is a caveat about the predicted errors. For hierarchical-tables, the other notes give the best split
     as lines for the problem file, unless it is the design's own split.
@@ -245,7 +245,7 @@ def _error_weights(design: Design) -> tuple[Fraction, ...]:
     """Return the weights of the errors, as given by ``[plan] errors``. If this key is missing, all weights are equal.
 
     There is one weight for each combination of a level and a table, ordered by level and then by table. Combinations
-    that the key does not list have the weight 0.
+    that the key does not list have weight 0.
 
     Raises:
         InputError: A weight is given for an unknown table or level.
@@ -367,7 +367,7 @@ def describe_waste(design: Design) -> list[str]:
 
     With several tables, the default is the best split for the linear fit. With groups by size, it is the method's own
     split, because the best split for the linear fit would give the whole budget to the leaves. If most sizes are empty,
-    which public files do not show, errors on the levels above would then be far larger than forecast. For results, see
+    which public files do not show, errors at the levels above would then be far larger than forecast. For results, see
     plugins/hierarchical-dp/README.md.
 
     Args:
@@ -406,7 +406,7 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Fl
     Args:
         design: The design, with the problem's own split.
         smooth: The best split for the linear fit.
-        leaves: The public counts, as an array of shape (leaf regions, sizes).
+        leaves: (leaf regions, sizes) The public counts.
         error_weights: The weight of each level's errors.
         trials: The number of trials for each split.
     """
@@ -448,13 +448,13 @@ def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int 
 
     Args:
         design: The design.
-        leaves: The public counts, as an array of shape (leaf regions, sizes). None if there are no public counts.
+        leaves: (leaf regions, sizes) The public counts, or None if there are none.
         trials: The number of trials.
         seed: The seed of the first trial.
 
     Returns:
-        An array of shape (trials, parts), or (1, parts) for predicted errors. There is one part per level or, if there
-        are several tables, one per combination of table and level.
+        A (trials, parts) array, or (1, parts) for predicted errors. There is one part per level or, if there are
+        several tables, one per combination of table and level.
     """
     return forecast_errors(design)[None, :] if leaves is None else errors_on([leaves] * trials, design, seed=seed)
 
@@ -463,12 +463,12 @@ def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Float
     """Run a design's method on known counts, and return the sum of absolute errors for each trial and level.
 
     Args:
-        leaves: The counts for each trial, each as an array of shape (leaf regions, sizes).
+        leaves: For each trial, a (leaf regions, sizes) array with the counts.
         design: The design.
         seed: The seed of the first trial. Later trials use consecutive seeds.
 
     Returns:
-        An array of shape (trials, levels).
+        A (trials, levels) array.
     """
     errors = []
     for trial, leaf_counts in enumerate(leaves, start=seed):

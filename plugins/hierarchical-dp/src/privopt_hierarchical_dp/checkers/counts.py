@@ -2,7 +2,7 @@
 
 The formulas are documented in docs/reference/proof.md, "Counts in a hierarchy". The finding for each claim says what
 this checker does not check. A release folder cannot show that the noise was drawn with the stated scales, and only
-``privopt verify`` recomputes the widths of intervals and the lower bound on the loss.
+``privopt verify`` recomputes interval widths and the lower bound on the loss.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Counts:
         """Read the problem, the tables and the noisy values.
 
         Raises:
-            RefusedError: A file is malformed, or has contents that this checker does not know.
+            RefusedError: A file is malformed, or contains something that this checker does not support.
         """
         self.folder, self.problem, self.result = folder, problem, result
         self.is_of_sizes = result["mechanism"] == "hierarchical-dp"
@@ -203,7 +203,7 @@ class Counts:
         """Check that the regions are those listed in the problem's public table of regions, if it has one.
 
         Raises:
-            RefusedError: Regions or their parents differ from the table.
+            RefusedError: Regions or their parents differ from those in the table.
         """
         count = len(self.regions.parents)
         if "regions" not in self.hierarchy:
@@ -232,7 +232,7 @@ class Counts:
         return f"{counts} counts of at least 0; children add up to parents"
 
     def exact(self) -> str:
-        """Check that released totals on exact levels equal those in noisy.npz, and that result.json lists these levels.
+        """Check that released totals at exact levels equal those in noisy.npz, and that result.json lists these levels.
 
         Raises:
             RefusedError: A total is wrong, or result.json lists other levels.
@@ -273,7 +273,7 @@ class Counts:
 
         Double geometric noise with scale b spends epsilon = sensitivity / b, and discrete Gaussian noise with variance
         V spends rho = sensitivity / (2 V). These amounts add up over tables and levels. If the problem states shares of
-        the budget, no table may exceed its share on any level.
+        the budget, no table may exceed its share at any level.
 
         Raises:
             RefusedError: The noise spends more than the budget or a share of it, or nothing was measured.
@@ -312,14 +312,14 @@ class Counts:
         need(spent <= self.allowed, f"{where}spent {float(spent):g}, the budget is {float(self.allowed):g}")
 
     def _check_shares(self, times: int) -> None:
-        """Check that each table spends at most its stated share of the budget on each level.
+        """Check that each table spends at most its stated share of the budget at each level.
 
         Args:
             times: The factor t in the formula for the amount spent, which is sensitivity / (t scale). It is 2 for
                 Gaussian noise and 1 otherwise.
 
         Raises:
-            RefusedError: A table spends more than its share on a level.
+            RefusedError: A table spends more than its share at a level.
         """
         depth = len(self.regions.levels)
         are_exact = [[self._shows_exact_numbers(table, level) for level in range(depth)] for table in self.tables]
@@ -338,8 +338,8 @@ class Counts:
     def unmeasured(self) -> str:
         """Check that every value without noise can be derived from public or noisy values.
 
-        If a table contains nothing but exact totals on a level, its values there must be these totals. Otherwise, a
-        value without noise must be 0 if another table is measured on the same level, and the sum of the values on the
+        If a table contains nothing but exact totals at a level, its values there must be these totals. Otherwise, a
+        value without noise must be 0 if another table is measured at the same level, and the sum of the values at the
         level below if none is. Anything else could be a secret count.
 
         Raises:
@@ -372,7 +372,7 @@ class Counts:
         return f"{count} levels of a table without noise are zeros, or sums of those below"
 
     def _shows_exact_numbers(self, table: Table, level: int) -> bool:
-        """Return whether a table of individuals contains nothing but exact totals on a level. Level 0 is the root."""
+        """Return whether a table of individuals contains nothing but exact totals at a level. Level 0 is the root."""
         return not self.is_of_sizes and len(table.cells) == 1 and level < self.promise.exact
 
     def intervals(self) -> str:
@@ -422,8 +422,8 @@ class Counts:
     def _loss(self) -> Fraction:
         """Return the loss, i.e. the sum of w |x - noisy|^2 over all levels.
 
-        Here w is the weight of the level, and x are the values computed from the released counts that correspond to the
-        noisy ones. Weights are scaled so that the largest is 1. Levels that were not measured have weight 0.
+        Here w is the weight of the level, and x are the values that correspond to the noisy ones, computed from the
+        released counts. Weights are scaled so that the largest is 1. Levels that were not measured have weight 0.
         """
         table, levels = self.tables[0], self.regions.levels
         weights = [number(w) for w in self.problem.tables.get("hierarchical-dp", {}).get("level_weights", [])]

@@ -16,7 +16,7 @@ TABLES_KEYS = "regions records count persons totals attributes tables bounds exa
 """The keys of ``[hierarchy]`` for several tables of individuals."""
 
 TABLE_KEYS = "by share"
-"""The keys of ``[hierarchy.tables.NAME]``, which declares the table NAME of individuals."""
+"""The keys of ``[hierarchy.tables.NAME]``, which declares a table of individuals called NAME."""
 
 PRIVACY_KEYS = "kind epsilon rho delta relation max_household"
 """The keys of ``[privacy]``. Each notion and relation allows only some of them."""
@@ -26,7 +26,7 @@ OPTIONAL_TABLES = {
     "plan": "errors",
     "publish": "coefficient_of_variation too_noisy",
 }
-"""The keys of each table that a problem file may omit."""
+"""The allowed keys of each optional table in a problem file."""
 
 BUDGETS = {"pure-dp": ("epsilon",), "zcdp": ("rho",), "approx-dp": ("epsilon", "delta")}
 """The keys of ``[privacy]`` that state the budget, for each notion."""

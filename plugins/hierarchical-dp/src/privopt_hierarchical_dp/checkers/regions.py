@@ -19,8 +19,8 @@ class Regions:
 
     Attributes:
         parents: The parent of each region, which is "" for the root.
-        levels: The names of the regions on each level, sorted by code points. A leaf above the last level is repeated
-            on every level below it, because it is measured again on each of them.
+        levels: The names of the regions at each level, sorted by code points. A leaf above the last level is repeated
+            at every level below it, because it is measured again at each of them.
         children: The children of each region that has any.
     """
 
@@ -89,7 +89,7 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
 
 
 def written_regions(problem: Problem, file: object) -> dict[str, str]:
-    """Return the parent of each region in a public table, using the names that regions have in releases.
+    """Return the parent of each region in a public table, with regions named as they are in releases.
 
     If several regions share a name, each is named by its path below the root, joined by ``/``. A path that starts with
     the root's own name also includes the root.

@@ -34,9 +34,9 @@ class Promise:
     """The properties of a guarantee that follow from the problem file and the name of the method.
 
     Attributes:
-        sensitivity: The sensitivity of a table on one level. This is the largest L1 distance between its values for any
+        sensitivity: The sensitivity of a table at one level. This is the largest L1 distance between its values for any
             two neighbouring inputs or, for Gaussian notions, the largest squared L2 distance.
-        exact: The number of levels, from the root down, whose totals are published exactly.
+        exact: The number of levels, counted from the root, at which totals are published exactly.
         scope: A description of the difference between neighbouring inputs.
         unit: The unit of the budget.
         has_totals: Whether the number of groups in every region is published exactly. If so, the last cumulative count
@@ -66,7 +66,7 @@ def count_exact_levels(names: object) -> int:
 
 
 def read_household(privacy: Mapping[str, Any]) -> int:
-    """Return the largest number of persons in a household, as required by the relation ``replaced``.
+    """Return the maximum number of persons in a household, as required by the relation ``replaced``.
 
     Args:
         privacy: The ``[privacy]`` table of the problem file.
@@ -89,7 +89,7 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
         depth: The number of levels.
 
     Raises:
-        RefusedError: The checker does not know the method or the relation, a number is out of range, or the relation is
+        RefusedError: The method or the relation is unknown to the checker, a number is out of range, or the relation is
             not allowed in combination with exact totals or size 0.
     """
     need(method in METHODS, f"method {method!r}: unknown here", 2)
@@ -147,7 +147,7 @@ def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promi
         depth: The number of levels.
 
     Raises:
-        RefusedError: The checker does not know the relation, or an exact level does not exist.
+        RefusedError: The relation is unknown to the checker, or an exact level does not exist.
     """
     privacy = tables["privacy"]
     relation, levels = privacy.get("relation", "individuals"), count_exact_levels(tables["hierarchy"].get("exact"))

@@ -21,7 +21,7 @@ the rest evenly.
 def stated_parts(
     tables: Mapping[str, Any], depth: int, are_exact: list[list[bool]], *, is_of_sizes: bool
 ) -> list[list[Fraction]] | None:
-    """Return the fraction of the budget that the problem file allots to each table on each level.
+    """Return the fraction of the budget that the problem file allots to each table at each level.
 
     The fractions sum to 1.
 
@@ -29,7 +29,7 @@ def stated_parts(
         tables: The contents of the problem file.
         depth: The number of levels.
         are_exact: For each table and level, whether the table contains only exact totals there. Such a table gets no
-            budget on that level. The level's budget is divided among the other tables.
+            budget at that level. The level's budget is divided among the other tables.
         is_of_sizes: Whether the problem is about groups by size.
 
     Returns:

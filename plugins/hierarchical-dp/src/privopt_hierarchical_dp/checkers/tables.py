@@ -20,7 +20,7 @@ class Table:
         counts: The counts of the cells, keyed by region.
         ends: The lower and upper ends of the cells' intervals, keyed by region. Empty if there are no intervals.
         noisy: For each level, one list of noisy values per region, with regions sorted by name.
-        scales: The noise scale on each level, which is 0 if the level was not measured.
+        scales: The noise scale at each level, which is 0 if the level was not measured.
     """
 
     def __init__(self, prefix: str, file: str, attributes: tuple[int, ...], cells: list[tuple[str, ...]]) -> None:
@@ -35,7 +35,7 @@ def measure(counts: list[int], order: str) -> list[int]:
     """Return the values that a method measures in a region, given the region's counts by size.
 
     Args:
-        counts: The count of each size.
+        counts: The count for each size.
         order: The meaning of the measured values, as documented in :attr:`.counts.Counts.order`.
     """
     if order == "counts":

@@ -1,6 +1,6 @@
 """The mechanism M_c^ch as printed in section 9.2 of the paper, for comparison only: its privacy loss exceeds epsilon.
 
-Its cumulative counts run over *all regions of a level* for size 1, then over all of them for size 2, and so on. A
+Its cumulative counts run over *all regions at a level* for size 1, then over all of them for size 2, and so on. A
 person who joins a group of size s in region r moves this group to size s + 1. All entries from (s, r) up to the one
 before (s + 1, r) then decrease by one. On a level l with |R_l| regions, this affects |R_l| entries, but the noise is
 calibrated for a change in a single entry.
@@ -23,7 +23,7 @@ __all__ = ["chain_counts", "chain_query", "fit_chain", "post_order"]
 
 
 def post_order(tree: Tree) -> tuple[Ints, Ints]:
-    """Return the level of each region and its position on that level, listing children before their parent."""
+    """Return the level of each region and its position within that level, listing children before their parent."""
 
     def visit_subtree(level: int, position: int) -> Iterator[tuple[int, int]]:
         """Yield the level and position of each region in a subtree, with children before their parent."""
@@ -40,7 +40,7 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:
     """Return the paper's chain of cumulative counts for each level.
 
-    On each level, the chain runs through the counts of all regions for the smallest size, then through those for the
+    At each level, the chain runs through the counts of all regions for the smallest size, then through those for the
     next size, and so on, and accumulates them.
 
     Args:
@@ -75,8 +75,8 @@ def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
     """Solve Model 3 of the paper exactly, i.e. find the non-decreasing integers in [0, G] nearest to the noisy chain.
 
     The chain lists the regions in post-order for size 1, then for size 2, and so on. An element must equal the next one
-    if the next one belongs to a region on a higher level (constraint C9 of the paper). Otherwise, it must not exceed
-    the next one. Unlike C8 as printed, this also applies if the next region is on a deeper level.
+    if the next one belongs to a region at a higher level (constraint C9 of the paper). Otherwise, it must not exceed
+    the next one. Unlike C8 as printed, this also applies if the next region is at a deeper level.
 
     Args:
         tree: The region tree.

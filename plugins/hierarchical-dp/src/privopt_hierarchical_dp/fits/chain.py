@@ -2,7 +2,7 @@
 
 Model 2 is the problem that the paper's chain mechanism is meant to solve. Here, the noisy values are separate
 cumulative counts for each region. These have sensitivity 1, so their privacy loss is at most epsilon. The total of
-every region must be given. For small inputs, the method ``cumulative`` with ``region_totals`` solves Model 2 by an
+every region must be given. For small inputs, the method ``cumulative`` with ``region_totals`` solves Model 2 with an
 integer program.
 
 docs/papers/hierarchical-dp.md explains under "Corrections, and what proves them" why the published chain does not
@@ -25,7 +25,7 @@ __all__ = ["fit_with_totals"]
 
 
 def _round_root(continuous: Floats, total: int) -> Ints:
-    """Round the root's cumulative counts to integers, and return the counts as their successive differences.
+    """Round the root's cumulative counts to integers, and return their successive differences as counts.
 
     Args:
         continuous: (sizes,) The continuous cumulative counts.

@@ -77,12 +77,12 @@ class FitInput:
 
 
 def fit(fit_input: FitInput) -> Fit:
-    """Fit integers to the noisy values on all levels, using the method named in the input."""
+    """Fit integers to the noisy values at all levels, using the method named in the input."""
     return FITS[METHODS[fit_input.method].fit](fit_input)
 
 
 def fit_at_once(fit_input: FitInput) -> Fit:
-    """Fit a valid release within seconds, for use when a method is interrupted before it has a result.
+    """Fit a valid release within seconds, for use when a method is interrupted before it has produced a result.
 
     A fast method is applied to the same noisy values. Call this only after the time limit has been reached, so that
     projections stop at their first check of the clock.
@@ -151,7 +151,7 @@ def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
 
 
 def fit_isotonic(fit_input: FitInput) -> Fit:
-    """Fit by Algorithm 2 of the paper, i.e. isotonic regression in each region followed by Model 1."""
+    """Fit counts by Algorithm 2 of the paper, i.e. isotonic regression in each region followed by Model 1."""
     steps = []
     for level, noisy in enumerate(fit_input.noisy):
         # If a region's total is not known, its cumulative counts are bounded by the total number of groups.
@@ -216,7 +216,7 @@ def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
 
 
 def fit_published_chain(fit_input: FitInput) -> Fit:
-    """Fit a chain of cumulative counts over all regions, exactly as described in section 9.2 of the paper."""
+    """Fit a chain of cumulative counts across all regions, exactly as described in section 9.2 of the paper."""
     fitted = fit_chain(fit_input.tree, fit_input.noisy, total=fit_input.total)
     # The fit is optimal for equal weights, so the value of its objective is a lower bound.
     value = float(half_prices.objective(fitted, fit_input.noisy))
@@ -224,9 +224,9 @@ def fit_published_chain(fit_input: FitInput) -> Fit:
 
 
 def fit_program(fit_input: FitInput) -> Fit:
-    """Fit counts (M_H) or cumulative counts (M_c) by an integer program that starts from the result of a fast method.
+    """Fit counts (M_H) or cumulative counts (M_c) with an integer program that starts from the result of a fast method.
 
-    If time runs out before the program has a solution, the result of the fast method is returned.
+    If time runs out before a solution of the program is found, the result of the fast method is returned.
     """
     cumulative = METHODS[fit_input.method].query == "cumulative"
     # The program's piecewise-linear costs are exact near this fit, which is also the fallback if time runs out.

@@ -1,8 +1,8 @@
 """An exact solver for Model 1 based on half-prices (docs/papers/hierarchical-dp.md, "Corrections").
 
-In Model 1, there is one tree of regions for each group size. Each node gets a non-negative integer x, such that every
-parent is the sum of its children, and the roots of all trees add up to the total number G of groups. The integers
-minimise the sum of w (x - noisy)^2 over all nodes, where w is the weight of the node's level.
+In Model 1, there is one tree of regions for each group size. Each node gets a non-negative integer x. Every parent is
+the sum of its children, and the roots of all trees add up to the total number G of groups. The integers minimise the
+sum of w (x - noisy)^2 over all nodes, where w is the weight of the node's level.
 
 Raising a node from v - 1 to v has a *marginal* cost. It is w (2 (v - noisy) - 1) for the node itself, plus the marginal
 cost of the child that is raised along with it. Weights and noisy values are integers, so marginal costs are integers as

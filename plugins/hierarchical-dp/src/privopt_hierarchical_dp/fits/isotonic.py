@@ -2,7 +2,7 @@
 
 Rounding the least-squares isotonic fit half up solves the integer program for any positive weights. This is because the
 pooled blocks are optimal for integers as well, and the best integer for a block is its rounded mean. The functions for
-integers only use integer arithmetic. They compare block means by quotient and remainder, without rounding errors.
+integers use only integer arithmetic. They compare block means by quotient and remainder, without rounding errors.
 """
 
 from __future__ import annotations

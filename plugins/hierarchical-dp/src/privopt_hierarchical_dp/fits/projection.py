@@ -196,7 +196,7 @@ def _prepare_penalty(
 def _balance(
     tree_values: Sequence[Floats], row_values: Sequence[Floats], previous: Sequence[Floats], penalty: Sequence[Floats]
 ) -> float:
-    """Return the factor by which to multiply ADMM's penalty to keep its primal and dual residuals of similar size.
+    """Return the factor by which to multiply ADMM's penalty to keep the primal and dual residuals similar in size.
 
     The primal residual is the distance between ``tree_values`` and ``row_values``, which a larger penalty decreases.
     The dual residual is the change of ``row_values`` in one step, which a smaller penalty decreases.

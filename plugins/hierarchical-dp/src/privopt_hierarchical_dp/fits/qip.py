@@ -30,7 +30,7 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["MOST_NODES", "Fit", "build", "refuse", "solve_exactly"]
 
 MOST_NODES = 2000
-"""The largest allowed number of variables (regions times sizes) in an integer program."""
+"""The maximum number of variables (regions times sizes) in an integer program."""
 _FIRST_BENDS = 4
 """The number of close bends on either side of the centre in the first round."""
 _MAX_ROUNDS = 40

@@ -97,8 +97,8 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
         A (children, sizes) array of non-negative counts.
 
     Raises:
-        ValueError: The row and column sums are negative or have different totals, or ``course`` is not finite or has
-            values of 2**53 or more.
+        ValueError: A row or column sum is negative, the row sums and the column sums have different totals, or
+            ``course`` is not finite or has values of 2**53 or more.
     """
     course = np.ascontiguousarray(course, dtype=np.float64)
     counts, totals = (np.ascontiguousarray(margin, dtype=np.int64) for margin in (counts, totals))
@@ -122,7 +122,7 @@ def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], to
         totals: For each level, a (regions,) array with integer totals that are consistent over the tree.
 
     Returns:
-        For each level, a (regions, sizes) array of non-negative integer counts, which add up over the tree and have the
+        For each level, a (regions, sizes) array of non-negative integer counts, which add up across the tree and have
         row sums ``totals``.
     """
     # Proceed from the root down, because each level divides the integers of the level above it.

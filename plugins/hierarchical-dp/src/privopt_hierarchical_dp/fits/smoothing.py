@@ -13,7 +13,7 @@ to integers.
 
 Before these steps, the noisy values of every region are pooled with those of its descendants, weighted by inverse
 variance. This is the upward pass of least squares over the tree. It imposes no constraint, so it adds no bias. All
-steps are post-processing: they only read noisy values, released counts and public totals.
+steps are post-processing: they read only noisy values, released counts and public totals.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["PRIOR_SQUARE", "heterogeneity", "smooth_down"]
 
 
 PRIOR_SQUARE = 0.02
-"""The value of h^2 in the absence of information, for a standard deviation of about 14 %, as between counties."""
+"""The value of h^2 used in the absence of information: a standard deviation of about 14 %, as between counties."""
 _MAX_SWEEPS = 40
 """The maximum number of ADMM steps for the children of one parent."""
 _NEAR_SHARE = 0.1
@@ -85,7 +85,7 @@ def _smooth_rows(
 
     Args:
         expected: (rows, sizes) The expected increments mu.
-        square: (sizes,) The values of h^2. An increment has the variance mu + h^2 mu^2.
+        square: (sizes,) The values of h^2. An increment has variance mu + h^2 mu^2.
         observed: (rows, sizes - 1) The noisy cumulative counts.
         variance: (rows, sizes - 1) The variances of the noise.
         totals: (rows,) The last cumulative counts, which are exact.
@@ -200,8 +200,8 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     """Estimate the root's cumulative counts, using averages over nearby sizes as the prior.
 
     The root has no parent that could serve as its prior, so its own isotonic fit is used instead. Where groups are
-    rare, this fit places all of them on a few sizes, so its counts are averaged over sizes within a relative distance
-    of `_NEAR_SHARE`. These averages are the expected increments mu of the random walk. Small sizes have no neighbours
+    rare, this fit concentrates them in a few sizes, so its counts are averaged over sizes within a relative distance of
+    `_NEAR_SHARE`. These averages are the expected increments mu of the random walk. Small sizes have no neighbours
     within this distance and are estimated from the observations alone.
 
     Args:
@@ -245,7 +245,7 @@ def smooth_down(
 ) -> list[Ints]:
     """Fit consistent non-negative integer counts with given totals, using each region as the prior for its children.
 
-    Unlike Model 2 (:mod:`.chain`), which only uses the noisy values, this assumes that regions are similar to their
+    Unlike Model 2 (:mod:`.chain`), which uses only the noisy values, this assumes that regions are similar to their
     parent.
 
     Args:

@@ -1,4 +1,4 @@
-"""The baseline TopDown (Abowd 2018), which fits and rounds the children of each region from the root down.
+"""The TopDown baseline (Abowd 2018), which fits and rounds the children of each region from the root down.
 
 When a region's children are fitted, the region's own integer counts are already fixed. The children's counts are the
 nearest non-negative reals that add up to them, size by size. Rounding by largest remainders preserves these sums.
