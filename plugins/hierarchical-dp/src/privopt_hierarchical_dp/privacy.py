@@ -1,4 +1,4 @@
-"""Privacy guarantees of the methods, certified by exactly adding up the budgets spent by their noise."""
+"""Privacy guarantees of the methods, certified by summing the budgets spent by their noise in exact arithmetic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["MeasuredNoise", "PublishedChain"]
 
 @frozen(kw_only=True)
 class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
-    """The constraint that the noise on every table and level spends at most its share of the budget.
+    """The constraint that the noise on each table at each level spends at most its share of the budget.
 
     It guarantees pure DP for double geometric noise, and zCDP or approximate DP for Gaussian noise.
 
@@ -27,7 +27,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the problem's privacy notion, with a statement that describes the neighbouring relation."""
+        """The guarantee of the problem's privacy notion, with a statement describing the neighbouring relation."""
         problem = self.design.problem
         privacy, relation = problem.privacy, problem.relation
         return Guarantee(
@@ -40,7 +40,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Certify that the noise spends at most the total budget, and at most the share of each table on each level.
+        """Certify that the noise spends at most the total budget, and at most the share of each table at each level.
 
         The amount spent is computed exactly from the noise scales stated with the noisy values. A single release cannot
         prove that the noise was drawn with these scales.
@@ -70,9 +70,9 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
 @frozen(kw_only=True)
 class PublishedChain(PrivacyConstraint[HierarchyRelease]):
-    """A constraint that guarantees nothing, for the chain in section 9.2 of the paper.
+    """A constraint without a guarantee, for the chain in section 9.2 of the paper.
 
-    As printed in the paper, the chain does not satisfy the epsilon that is claimed for it.
+    As printed in the paper, the chain does not satisfy its claimed epsilon.
 
     Attributes:
         design: The design of the method.
@@ -82,7 +82,7 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """A guarantee of kind ``"none"``, with a statement that explains why the chain does not satisfy its epsilon."""
+        """A guarantee of kind ``"none"``, with a statement explaining why the chain does not satisfy its epsilon."""
         return Guarantee(
             kind="none",
             statement=(

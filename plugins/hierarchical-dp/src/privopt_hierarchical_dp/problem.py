@@ -1,4 +1,4 @@
-"""The problem file for groups by size: its keys, the budget for each level, and the guarantee."""
+"""The problem file for counts of groups by size: its keys, the budget for each level, and the guarantee."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Pub
 
 
 def by_level(value: Sequence[Fraction]) -> str | None:
-    """Check that a list of budget shares or weights by level is valid.
+    """Check that a list of budget shares or weights, with one number per level, is valid.
 
-    No number may be negative. The leaves need a positive number, because their values cannot be computed from another
-    level.
+    No number may be negative. The number for the leaves must be positive, because their values cannot be computed from
+    those at other levels.
 
     Args:
         value: One share of the budget or one weight per level, from the root down.
@@ -38,10 +38,10 @@ def by_level(value: Sequence[Fraction]) -> str | None:
 
 
 def _check_error_weights(value: Mapping[str, Fraction]) -> str | None:
-    """Check that the weights of errors are valid: none is negative, and at least one is positive.
+    """Check that the error weights are valid: none is negative, and at least one is positive.
 
     Args:
-        value: The weight of errors for each level, by the level's name.
+        value: The error weight of each level, by the level's name.
 
     Returns:
         None if the weights are valid, or else a description of valid weights.
@@ -135,7 +135,7 @@ class Privacy:
 
     @property
     def law(self) -> NoiseDistribution:
-        """The noise distribution that the privacy notion requires."""
+        """The noise distribution required by the privacy notion."""
         return KINDS[self.kind][0]
 
     @cached_property
@@ -149,7 +149,7 @@ class Privacy:
 
     @property
     def amounts(self) -> dict[str, Any]:
-        """The values of rho and delta from the problem file, as doubles and as exact strings, for the guarantee."""
+        """The values of rho and delta in the problem file, both as doubles and as exact strings, for the guarantee."""
         stated_amounts = {name: getattr(self, name) for name in ("rho", "delta") if getattr(self, name) is not None}
         return {
             key: entry
@@ -212,7 +212,7 @@ class Settings:
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: A list has the wrong length. There is one fault per such list.
+            InputError: A list has the wrong length. There is one fault for each such list.
         """
         lists = {"budget": self.budget, "level_weights": self.level_weights}
         faults = [
@@ -226,7 +226,7 @@ class Settings:
 
 @frozen(kw_only=True)
 class PlanSettings:
-    """The ``[plan]`` table of a problem file: the weights that ``privopt plan`` assigns to errors."""
+    """The ``[plan]`` table of a problem file: the error weights used by ``privopt plan``."""
 
     errors: Mapping[str, Fraction] | None = key(
         default=None,
@@ -237,7 +237,7 @@ class PlanSettings:
 
 @frozen(kw_only=True)
 class PublishRules:
-    """The ``[publish]`` table of a problem file: the rules for marking noisy cells for readers."""
+    """The ``[publish]`` table of a problem file: the rules for marking noisy cells in tables for readers."""
 
     coefficient_of_variation: Fraction | None = key(
         default=None,
@@ -262,7 +262,7 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation, with the exact levels, size classes and largest household that it depends on."""
+        """The neighbouring relation, with the exact levels, size classes and largest household on which it depends."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,
@@ -274,7 +274,7 @@ class HierarchyProblem:
 
     @property
     def confidence(self) -> float:
-        """The confidence level of each interval."""
+        """The confidence level of the intervals."""
         return self.settings.confidence
 
     @property
@@ -304,7 +304,7 @@ class HierarchyProblem:
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: A key is missing or unexpected, or contradicts another one.
+            InputError: A key is missing, unexpected, or inconsistent with another key.
         """
         self.privacy.check_keys(file)
         exact = self.hierarchy.exact

@@ -1,4 +1,4 @@
-"""Tables for readers, with a margin of error for each cell. Cells that are too noisy are marked or suppressed.
+"""Tables for readers, which show a margin of error for each cell and mark or suppress cells that are too noisy.
 
 These tables are computed from released counts and published noise scales, so they cost no privacy budget. Suppressing
 cells does not protect anyone, because the certified tables contain every count.
@@ -33,17 +33,17 @@ __all__ = [
 ]
 
 MARK: Final = "too noisy"
-"""The entry in the column ``quality`` for cells whose coefficient of variation exceeds the limit."""
+"""The entry in the ``quality`` column for cells whose coefficient of variation exceeds the limit."""
 
 
 def margins_of(ends: Ends, slack: float = 0.0) -> Ints:
-    """Return the margins of error on one level.
+    """Return the margins of error at one level.
 
     A cell's margin of error is the half-width of its interval, rounded up. Unlike the intervals, margins are not
     truncated at 0, so they also show the noise on small counts.
 
     Args:
-        ends: The intervals on the level, before rounding.
+        ends: The intervals at this level, before rounding.
         slack: A small amount to add to each half-width before rounding, to allow for rounding errors that differ
             between machines.
 
@@ -83,7 +83,7 @@ def publication_files(
     confidence: float,
     slack: float = 0.0,
 ) -> dict[str, bytes]:
-    """Return the tables that are published for readers, as the contents of CSV files.
+    """Return the tables published for readers, as the contents of CSV files.
 
     These tables show a margin of error for each cell, and mark or suppress cells that are too noisy.
 
@@ -115,7 +115,7 @@ def publication_files(
 
 
 def _path_of(form: Form) -> str:
-    """Return the path of the table that is written for readers, relative to the release folder."""
+    """Return the path of the table published for readers, relative to the release folder."""
     return f"{PUBLICATION}/{Path(form.file).name}"
 
 
@@ -164,13 +164,13 @@ def find_wrong_lines(
 
 
 def count_noisy_cells(publication: Mapping[str, bytes], form: Form) -> int:
-    """Return the number of cells that a table for readers marks or suppresses as too noisy."""
+    """Return the number of cells that are marked or suppressed as too noisy in a table for readers."""
     lines = publication.get(_path_of(form), b"").splitlines()
     return sum(line.endswith(f",{MARK}".encode()) for line in lines[1:])
 
 
 def describe_margins(level_ends: Sequence[Ends], confidence: float, noun: str) -> str:
-    """Return sentences that state the largest margin of error on each level and explain what a margin of error is.
+    """Return sentences that state the largest margin of error at each level and explain what a margin of error is.
 
     Args:
         level_ends: The intervals before rounding, for each level of one table.

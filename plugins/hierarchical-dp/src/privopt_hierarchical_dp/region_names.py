@@ -1,6 +1,6 @@
-"""Checks of region names: totals listed next to their parts, and codes or names that look alike.
+"""Check region names for totals listed next to their parts, and for codes or names that look alike.
 
-A nation may have ten million regions, so whole columns are first searched for the few names that need a closer look.
+A country may have ten million regions, so operations on whole columns first find the few names that need a closer look.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = [
 ]
 
 KEEP: Final = "keep"
-"""The value of the key ``totals`` that treats values and regions named like totals as ordinary ones."""
+"""The value of the ``totals`` key for treating values and regions named like totals as ordinary ones."""
 
 _CODE: Final = r"^0*([0-9]+)(?:\.0*)?$"
 """A regular expression for a code: an integer, possibly with leading zeros or zeros after the decimal point."""
 
 _UNUSUAL: Final = r"[^!-~ ]|  "
-"""A regular expression for a character that is neither a space nor visible ASCII, or for two spaces in a row.
+"""A regular expression for two consecutive spaces, or for a character that is neither a space nor visible ASCII.
 
 If two names look alike, it matches at least one of them.
 """
 
 
 def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
-    """Return the regions whose names suggest that they are the total of their siblings.
+    """Return the regions whose names suggest that they are totals of their siblings.
 
     Args:
         paths: A table with the path of one leaf region per row, from the root. Short paths are padded with empty names.
@@ -67,7 +67,7 @@ def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
 def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
     """Check that no region's name suggests that it is the total of its siblings.
 
-    Such a region would count individuals twice.
+    Such a region would cause individuals to be counted twice.
 
     Args:
         paths: A table with the path of one leaf region per row, from the root.
@@ -84,7 +84,7 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
 
 
 def warn_of_alike_regions(tree: Tree) -> list[str]:
-    """Return warnings about regions that are probably one and the same, with its name spelled in different ways.
+    """Return warnings about regions that are probably the same region, spelled in different ways.
 
     These are regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
     """
@@ -102,7 +102,7 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
 def _find_alike_codes(tree: Tree) -> list[list[str]]:
     """Group regions whose codes differ only in leading zeros or in zeros after the decimal point.
 
-    Regions are only grouped if the codes of their ancestors are also the same or differ only in this way.
+    Regions are grouped only if the codes of their ancestors are also the same or differ only in this way.
 
     Returns:
         The names of the regions in each group, in the order of the tree.
@@ -140,7 +140,7 @@ def _normalize_codes(names: pl.Series) -> pl.Series:
 
 
 def _own_names(names: pl.Series) -> pl.Series:
-    """Return each region's own name, without the path that is prepended to a name shared by several regions."""
+    """Return each region's own name, without the path prepended to names shared by several regions."""
     return names.str.extract(r"([^/]*)$", 1) if names.str.contains("/", literal=True).any() else names
 
 

@@ -19,9 +19,9 @@ from privopt.errors import Fault, InputError, number_of
 __all__ = ["as_frame", "number_regions"]
 
 Levels: TypeAlias = list[tuple[pl.Series, Ints, Bools]]
-"""The regions on each level: their names, the indices of their parents, and whether each one repeats its parent.
+"""The regions at each level: their names, the indices of their parents, and whether each one repeats its parent.
 
-A leaf above the last level is repeated on every level below it.
+A leaf above the last level is repeated at every level below it.
 """
 
 
@@ -50,12 +50,12 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
         file: The file from which the paths were read, for error messages.
 
     Returns:
-        The regions on each level, in any order, with the names used for them in files; and the index of each path's
-        leaf on the last level.
+        The regions at each level, in any order, with the names used for them in files; and the index of each path's
+        leaf at the last level.
 
     Raises:
-        InputError: There is no path, an empty name is followed by another name, a leaf has regions below it, there are
-            two roots, or two regions would get the same name in files.
+        InputError: There are no paths, an empty name is followed by another name, a leaf has regions below it, there
+            are two roots, or two regions would get the same name in files.
     """
     if paths.is_empty():
         raise InputError([Fault(file=file, where="", actual="no region", expectation="at least one leaf region")])
@@ -72,7 +72,7 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
 
 
 def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
-    """Return the regions on each level, along with their parents.
+    """Return the regions at each level, along with their parents.
 
     A region is a distinct prefix of the paths. If a leaf is above the last level, its path ends in empty names.
 
@@ -105,11 +105,11 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
     Args:
         paths: The distinct paths from the root to a leaf.
         prefixes: The prefixes of the paths, by length.
-        levels: The regions on each level, as returned by :func:`_list_prefixes`.
+        levels: The regions at each level, as returned by :func:`_list_prefixes`.
         file: The file from which the paths were read, for error messages.
 
     Raises:
-        InputError: Some paths are invalid. There is one fault per invalid path, sorted by names.
+        InputError: Some paths are invalid. There is one fault per invalid path, sorted by path.
     """
     columns = paths.columns
     has_gap = paths[columns[0]] == ""
@@ -142,14 +142,15 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
 
 
 def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) -> Levels:
-    """Return the regions on each level, with the names used for them in files.
+    """Return the regions at each level, with the names used for them in files.
 
-    If several regions share a name, each is named by its path below the root, joined by ``/``. A path that starts with
-    the root's own name also includes the root, because otherwise the root and its child would have the same name.
+    If several regions share a name, each is named by its path below the root, with names joined by ``/``. If this path
+    starts with the root's own name, it also includes the root, because otherwise the root and its child would have the
+    same name.
 
     Args:
         prefixes: The prefixes of the paths, by length.
-        levels: The regions on each level, with the last name in each region's path. It is empty for repeated leaves.
+        levels: The regions at each level, with the last name in each region's path. It is empty for repeated leaves.
         file: The file from which the paths were read, for error messages.
 
     Raises:
@@ -181,11 +182,11 @@ def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) ->
 
 
 def _extend_paths(above: pl.Series, names: pl.Series, parents: Ints, level: int) -> pl.Series:
-    """Return the path of each region on a level, with names joined by ``/``.
+    """Return the path of each region at a level, with names joined by ``/``.
 
     Args:
-        above: The paths of the regions on the level above.
-        names: The names of the regions on the level.
+        above: The paths of the regions at the level above.
+        names: The names of the regions at this level.
         parents: (regions,) The index of each region's parent.
         level: The index of the level, which is 0 for the root.
     """
@@ -204,7 +205,7 @@ def _check_written_once(prefixes: Sequence[pl.DataFrame], levels: Levels, file: 
 
     Args:
         prefixes: The prefixes of the paths, by length.
-        levels: The regions on each level, with their names in files.
+        levels: The regions at each level, with their names in files.
         file: The file from which the paths were read, for error messages.
 
     Raises:

@@ -18,7 +18,7 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["Cells", "Form", "Layout", "read_rows", "write_rows"]
 
 ROWS_AT_ONCE: Final = 1_000_000
-"""The approximate number of rows held in memory at once while a table is written."""
+"""The approximate number of rows held in memory at once while writing a table."""
 
 Cells: TypeAlias = Mapping[str, Sequence[str] | Sequence[int]]
 """The columns that identify the cells of a region, with one entry per cell."""
@@ -29,7 +29,7 @@ class Form:
     """The published form of one table: its files, columns and shapes.
 
     Attributes:
-        name: The name of the table. Empty for the only table of hierarchical-dp.
+        name: The name of the table. Empty for hierarchical-dp, which has only one table.
         file: The file of counts, with one row per region and cell.
         count: The name of the column of counts.
         intervals: The file with the columns ``low`` and ``high``, which may be the file of counts.
@@ -52,7 +52,7 @@ class Form:
 
     @property
     def title(self) -> str:
-        """The name of the table or, if it has none, its column of counts and the columns that identify its cells."""
+        """The name of the table or, if it has none, its count column and the columns that identify its cells."""
         return self.name or f"{self.count} by {', '.join(self.cells)}"
 
     @property
@@ -63,12 +63,12 @@ class Form:
     def cell(self, number: int) -> str:
         """Return the text that identifies a cell in messages, such as ``, size 3``.
 
-        It is appended to the name of the region.
+        It is appended to the region's name.
         """
         return "".join(f", {column} {values[number]}" for column, values in self.cells.items())
 
     def part(self, level: int) -> str:
-        """Return the name of the table's measurement on a level. The root is on level 1."""
+        """Return the name of the table's measurement at a level. The root is at level 1."""
         return f"{self.name} on level {level}" if self.name else f"level {level}"
 
 
@@ -86,13 +86,13 @@ class Layout:
 
 
 def _make_series(name: str, values: NDArray[Any]) -> pl.Series:
-    """Return an array of numbers or strings as a column, with nulls in place of empty strings."""
+    """Convert an array of numbers or strings to a column, with nulls in place of empty strings."""
     column = pl.Series(name, values.tolist() if values.dtype.kind == "U" else values)
     return column.replace("", None) if column.dtype == pl.String else column
 
 
 def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-    """Write a CSV file with the columns ``region`` and ``parent``, and then those of ``cells`` and ``columns``.
+    """Write a CSV file with the columns ``region`` and ``parent``, followed by those of ``cells`` and ``columns``.
 
     Args:
         path: The path to write to.
@@ -240,16 +240,16 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
 
 
 def _follow_children(parents: Ints, is_root: Bools) -> list[tuple[Ints, Ints, Bools]]:
-    """List the regions level by level from the root down, until all regions on a level are leaves.
+    """List the regions level by level from the root down, until all regions at a level are leaves.
 
-    A leaf above the last level is repeated on every level below it.
+    A leaf above the last level is repeated at every level below it.
 
     Args:
         parents: (regions,) The index of each region's parent. The root's entry is ignored.
         is_root: (regions,) Whether each region is the root. There is at most one root.
 
     Returns:
-        For each level, the indices of its regions, the index of each region's parent on the level above, and whether
+        For each level, the indices of its regions, the index of each region's parent in the level above, and whether
         the region is a leaf that is repeated from the level above.
     """
     # The children of region r are children[starts[r] : starts[r + 1]].

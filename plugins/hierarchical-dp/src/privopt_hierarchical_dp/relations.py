@@ -1,7 +1,7 @@
 """Neighbouring relations: which inputs are neighbours, and how much measured values can change between them.
 
 **Relations for counts of groups by size** (:class:`Relation`). Let Q be ``max_quantity``, N the largest size, and n_s
-the number of groups of size s in a region. A change affects one region on each level.
+the number of groups of size s in a region. A change affects one region at each level.
 
 ``sizes``: one individual moves one existing group from size s to a size at most Q away. Two n_s change by 1. Of the
 cumulative counts c_s = n_1 + ... + n_s, at most Q change, by 1 each. The number of groups does not change, so it may be
@@ -21,7 +21,7 @@ N) - 1 of these for sizes from 1 to N, and at most min(m, N) if size 0 is a clas
 
 **Relations for tables of individuals** (:class:`TableRelation`). Each individual is counted once, in one leaf region
 and one cell of every table. As an individual is in all tables and levels at once, their budgets add up. The changes
-below are those in one table on one level.
+below are those in one table at one level.
 
 ``individuals``: one individual joins or leaves, so one cell changes by 1.
 
@@ -36,14 +36,14 @@ and the sum of squared changes up to 2 m^2. A search in the tests confirms both.
 
 **Exact levels** (``[hierarchy] exact``). If the totals of all regions down to level k are published exactly, two inputs
 are only neighbours if these totals agree. Then a single individual or group cannot appear or vanish, but only be
-replaced by another one in the same region on level k.
+replaced by another one in the same region at level k.
 
-In tables of individuals, one cell decreases by 1 and one increases by 1 in each table on each level, as under
-``moves``. This holds for any two leaf regions. If two individuals in different regions on level k exchange places,
+In tables of individuals, one cell decreases by 1 and one increases by 1 in each table at each level, as under
+``moves``. This holds for any two leaf regions. If two individuals in different regions at level k exchange places,
 these are two such changes, because tables only show the number of individuals in a cell. Under ``replaced``, the new
 household has as many persons as the old one, so neighbours are a subset of those without exact levels.
 
-In counts of groups under ``groups``, two n_s change by 1 on each level. The h_s of the old group decrease and those of
+In counts of groups under ``groups``, two n_s change by 1 at each level. The h_s of the old group decrease and those of
 the new one increase, at most N each. If both are in the same region, common changes cancel and at most N - 1 remain,
 because h_s for the smallest size s does not change. Under ``sizes`` and ``replaced``, no region's number of groups
 changes, whether or not it is published.
@@ -66,7 +66,7 @@ RELATIONS: Final = {
     "groups": "one group of any size appears or vanishes",
     "replaced": "one household is replaced by another in its region",
 }
-"""The difference between neighbouring inputs under each relation. It is also the scope of a guarantee."""
+"""How neighbouring inputs differ under each relation. This is also the scope of a guarantee."""
 
 
 @frozen(kw_only=True)
@@ -74,11 +74,11 @@ class Relation:
     """The neighbouring relation for counts of groups by size.
 
     Attributes:
-        name: One of the keys of :data:`RELATIONS`.
+        name: A key of :data:`RELATIONS`.
         classes: The number of size classes.
         vacant: Whether size 0 is one of the classes.
         household: The largest number of individuals in a replaced household, or 0 under other relations.
-        exact_levels: The number of levels, from the root down, whose totals are exact according to the key ``exact``,
+        exact_levels: The number of levels, from the root down, whose totals are exact according to the ``exact`` key,
             or 0 if the key is missing.
     """
 
@@ -98,7 +98,7 @@ class Relation:
 
     @property
     def scope(self) -> str:
-        """A description of the difference between neighbouring inputs, in words."""
+        """A description of how neighbouring inputs differ, in words."""
         if self.name == "groups" and self.exact_levels:
             return f"one group is replaced by another of any size in its region of level_{self.exact_levels}"
         return RELATIONS[self.name]
@@ -116,9 +116,9 @@ class Relation:
 
     @property
     def unit(self) -> str:
-        """The unit of the budget, which names the relation.
+        """The unit of the budget, which includes the name of the relation.
 
-        This keeps ledgers from adding up budgets that do not compose. For example, budgets under ``sizes`` do not
+        This prevents ledgers from adding up budgets that do not compose. For example, budgets under ``sizes`` do not
         compose with those under other relations, because the guarantee under ``sizes`` does not cover the totals that
         are published exactly. These totals are numbers of groups, or numbers of units if size 0 is a class.
         """
@@ -137,11 +137,11 @@ class Relation:
     def sensitivity(
         self, query: Literal["counts", "cumulative"], max_quantity: int, *, is_leaf_exact: bool = False
     ) -> int:
-        """Return the sensitivity on one level, which is both the L1 sensitivity and the squared L2 sensitivity.
+        """Return the sensitivity at one level, which is both the L1 sensitivity and the squared L2 sensitivity.
 
         Args:
-            query: The measured values, ``counts`` or ``cumulative`` counts. Cumulative counts are numbers of groups of
-                size s or less or, if numbers of groups are not public, of size s or more.
+            query: Whether counts or cumulative counts are measured. Cumulative counts are numbers of groups of size s
+                or less or, if numbers of groups are not public, of size s or more.
             max_quantity: The largest amount Q by which one individual may change the size of a group.
             is_leaf_exact: Whether the leaf level is exact, so that a replaced group stays in its leaf region.
         """
@@ -228,7 +228,7 @@ PROMISES: Final = {
     "replaced by another one of at most {m} in its region. A person who joins or leaves a household is covered by "
     "that. {larger} Not covered: a household that appears, vanishes or moves to another region.",
 }
-"""For each relation, sentences on neighbouring inputs, on larger changes and on changes that are not covered.
+"""For each relation, sentences about neighbouring inputs, larger changes, and changes that are not covered.
 
 :meth:`Relation.statement` fills in the placeholders in braces.
 """
@@ -238,10 +238,7 @@ MISSING: Final = {
     False: "Not covered: a group that appears or vanishes, which includes the step between one individual and none, "
     "since size 0 is no class here.",
 }
-"""Sentences on changes that are not covered if numbers of groups are exact.
-
-The key says whether size 0 is a class.
-"""
+"""Sentences about changes that are not covered if numbers of groups are exact, keyed by whether size 0 is a class."""
 REGIONS: Final = (
     "Regions' names are public, and which of them the input lists: list all that could have groups, those without too."
 )
@@ -252,7 +249,7 @@ SIZES: Final = Relation()
 
 
 def describe_exact_levels(count: int, noun: str) -> str:
-    """Return a clause that says which totals are published exactly.
+    """Return a clause saying which totals are published exactly.
 
     Args:
         count: The number of exact levels, from the root down. At least 1.
@@ -267,7 +264,7 @@ def describe_exact_levels(count: int, noun: str) -> str:
 
 
 def _replaced_unit(household: int) -> str:
-    """Return the unit of budgets under the relation ``replaced``.
+    """Return the unit of budgets under the ``replaced`` relation.
 
     It is the same for counts of groups and for tables of individuals.
     """
@@ -277,9 +274,9 @@ def _replaced_unit(household: int) -> str:
 def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
     """Return a sentence about the privacy loss of a household with more persons than the budget covers.
 
-    If a household of k persons changes k - 1 cumulative counts, each by 1, the privacy loss exceeds the budget by the
-    factor (k - 1) / (m - 1), because the noise is calibrated to max(1, m - 1) changes. This is more than the factor
-    k / m. Under Gaussian notions, rho increases by the same factor, which is less than (k / m)^2.
+    If a household of k persons changes k - 1 cumulative counts, each by 1, the privacy loss exceeds the budget by a
+    factor of (k - 1) / (m - 1), because the noise is calibrated to max(1, m - 1) changes. This is more than k / m.
+    Under Gaussian notions, rho increases by the same factor, which is less than (k / m)^2.
 
     Args:
         household: The largest number m of persons that the budget covers.
@@ -301,7 +298,7 @@ def group_cost(kind: str, steps: int) -> str:
 
     Args:
         kind: The privacy notion.
-        steps: The number of steps, each of which leads to a neighbouring input.
+        steps: The number of steps, each to a neighbouring input.
     """
     if kind == "zcdp":
         return f"{steps**2} rho"
@@ -317,9 +314,9 @@ class TableRelation:
     """The neighbouring relation for tables of individuals.
 
     Attributes:
-        scope: A description of the difference between neighbouring inputs, in words.
+        scope: A description of how neighbouring inputs differ, in words.
         unit: The unit of the budget.
-        sensitivity: The sensitivity of one table's counts on one level: the largest L1 distance between those of
+        sensitivity: The sensitivity of one table's counts at one level: the largest L1 distance between the counts of
             two neighbouring inputs or, for Gaussian notions, the largest squared L2 distance.
         exact: The number of levels, from the root down, whose totals are public. None if all totals are public.
         promise: Sentences that tell readers which inputs are neighbours, and what the privacy loss is for larger
@@ -345,10 +342,11 @@ class TableRelation:
         )
 
     def with_exact_levels(self, count: int) -> TableRelation:
-        """Return a relation under which neighbours also agree on the totals of all regions on the top levels.
+        """Return a relation under which neighbours also agree on the totals of all regions at the top levels.
 
-        An individual then neither joins nor leaves, but is replaced by another one in the same region on the deepest
-        exact level, with any values. A household is replaced by one with the same number of persons.
+        An individual then neither joins nor leaves, but is replaced by another one in the same region at the deepest
+        exact level. The new individual may have any values. A household is replaced by one with the same number of
+        persons.
 
         Args:
             count: The number of exact levels, from the root down. If it is 0, or if all totals are public anyway, the
@@ -382,7 +380,7 @@ class TableRelation:
         )
 
     def of_households(self, max_household: int, kind: str) -> TableRelation:
-        """Return a copy of the relation ``replaced`` for a given limit on household sizes and a given privacy notion.
+        """Return a copy of the ``replaced`` relation for a given limit on household sizes and a given privacy notion.
 
         Args:
             max_household: The largest number of persons in a household, which is public.
@@ -415,7 +413,7 @@ COUNTED_AGAIN: Final = {
     "zcdp": "A person who is counted k times, such as once for each trip, costs k^2 rho.",
     "approx-dp": "A person who is counted k times, such as once for each trip, costs k epsilon and over k delta.",
 }
-"""For each privacy notion, a sentence on the privacy loss of a person counted as several individuals of a table."""
+"""For each privacy notion, a sentence on the privacy loss of a person counted as several individuals in a table."""
 
 
 EXACT_HOUSEHOLDS: Final = (
@@ -423,7 +421,7 @@ EXACT_HOUSEHOLDS: Final = (
     "another one of as many persons in its leaf region; so persons who change values are covered, but not one who "
     "joins or leaves."
 )
-"""The promise text for replaced households when totals are exact."""
+"""The text of the promise for replaced households when totals are exact."""
 TABLE_RELATIONS: Final = {
     "individuals": TableRelation(
         scope="one individual joins or leaves",
@@ -465,7 +463,7 @@ TABLE_RELATIONS: Final = {
         is_of_households=True,
     ),
 }
-"""The relations, by their names in ``[privacy] relation``.
+"""The relations, keyed by their names in ``[privacy] relation``.
 
-The entry ``replaced`` is incomplete. :meth:`TableRelation.of_households` returns a completed copy of it.
+The ``replaced`` entry is incomplete; :meth:`TableRelation.of_households` returns a completed copy.
 """

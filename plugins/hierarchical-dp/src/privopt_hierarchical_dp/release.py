@@ -43,14 +43,14 @@ NOISY: Final = "noisy.npz"
 """The name of the file that contains the noisy values, the noise scales and the exact totals."""
 LEVELS: Final = "level_{}"
 TOTALS: Final = "totals_{}"
-"""Templates for names of arrays in noisy.npz. The placeholder stands for the level.
+"""Templates for the names of arrays in noisy.npz. The placeholder stands for the level.
 
 The table's name, if it has one, is prepended to ``LEVELS``.
 """
 SPLIT: Final = ("split_levels", "split_tables")
 """The names of the arrays of budget shares in noisy.npz. They are absent if the problem file determines the shares."""
 PUBLICATION: Final = "publish"
-"""The folder with the tables for readers, where cells that are too noisy are marked or suppressed."""
+"""The folder of the tables for readers, in which cells that are too noisy are marked or suppressed."""
 ENDS: Final = ("low", "high")
 """The names of the columns with the lower and upper ends of the intervals."""
 ERRORS: Final = "l1_error_by_table_and_level"
@@ -102,7 +102,7 @@ class HierarchyRelease(Release):
     def write(self, folder: Path) -> None:
         """Write the release to a folder: tables and intervals as CSV files, and noisy values as ``noisy.npz``.
 
-        In ``noisy.npz``, the array for a level has one row per region, and its rows are sorted by region name.
+        In ``noisy.npz``, the array for a level has one row per region, sorted by region name.
         """
         for number, form in enumerate(self.layout.forms):
             files = {form.file: {form.count: self.counts[number]}}
@@ -202,7 +202,7 @@ class HierarchyRelease(Release):
         ]
 
     def complaints(self) -> list[str]:
-        """Return a message for each condition that a table violates at a level, naming the first region affected.
+        """Return a message for each condition violated by a table at a level, naming the first region affected.
 
         Counts must be non-negative, children must add up to their parent, tables must agree on shared attributes, and
         exact totals must be preserved. If values are so large that sums could overflow, the result is that of
@@ -358,8 +358,8 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
     Returns:
         ``l1_error``, the sum of the absolute errors of the counts; ``earth_movers``, the smallest total change in group
         sizes that turns the released counts into the true ones, ignoring errors in the totals; and ``individuals``, the
-        absolute error in the number of individuals that the counts imply. For the last measure, every group in the
-        open-ended last class ("N or more") is taken to have N individuals.
+        absolute error in the number of individuals implied by the counts. For the last measure, every group in the
+        open-ended last class ("N or more") is assumed to have N individuals.
     """
     errors = released - true
     # A group in the last class has N or more individuals. It counts as N here.
@@ -375,7 +375,7 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
 
 
 def violations(tree: Tree, counts: Tables) -> int:
-    """Count the cells whose value differs from the sum of the children's values.
+    """Count the cells whose value differs from the sum of that cell's values in the child regions.
 
     This is the number of constraint violations, called #CV by Fioretto et al. (2021).
 

@@ -1,6 +1,7 @@
 """The body of a report: the region tree, tables with intervals, the noise, and a methods paragraph.
 
-Only :meth:`CountsReport.report_truth`, whose sections are for the owner alone, uses values computed from true counts.
+Only :meth:`CountsReport.report_truth`, whose sections are shown only to the owner, uses values computed from true
+counts.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ NOTIONS: Final = {
     "zcdp": "zero-concentrated differential privacy with rho",
     "approx-dp": "(epsilon, delta)-differential privacy with epsilon",
 }
-"""For each privacy notion, the words that introduce the budget in the methods paragraph."""
+"""For each privacy notion, the words used to introduce the budget in the methods paragraph."""
 SCOPES_IN_WORDS: Final = {
     "one individual moves one existing group by one size": "one person belongs to a group that exists without them",
     "one individual joins or leaves": "one individual is in the data",
 }
-"""Plain wordings of some scopes for the headline, because its readers may not know the technical terms."""
+"""Plain-language versions of some scopes for the headline, whose readers may not know the technical terms."""
 SHOWN_ROWS: Final = 10_000
 """The maximum number of rows to show from a table. If there are more, the page says so and names the file."""
 SHOWN_CELLS: Final = 60
-"""The maximum number of cells in a table that is drawn as a bar chart."""
+"""The maximum number of cells in a table drawn as a bar chart."""
 UPRIGHT_CHARACTERS: Final = 10
-"""The maximum number of characters in a label that still fits when it is rotated by 90 degrees."""
+"""The maximum length, in characters, of a label that fits when rotated by 90 degrees."""
 NARROW_SHARE: Final = 2e-4
 """The fraction of the tree's width below which a region is too narrow to be drawn."""
 
@@ -160,7 +161,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
     def figures(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
         """Draw the region tree, and a bar chart of every table with at most `SHOWN_CELLS` cells.
 
-        A larger table is drawn as a step line if it counts groups by size, and is not drawn otherwise.
+        Larger tables are drawn as step lines if they count groups by size, and are otherwise omitted.
 
         Returns:
             The figures by name.

@@ -22,16 +22,16 @@ from privopt.arrays import Floats
 __all__ = ["Point", "Split", "as_split", "best_point", "normalize_shares"]
 
 Point: TypeAlias = tuple[Floats, ...]
-"""The shares of each block (the levels, and the tables), as one array per block. They add up to 1 in each block."""
+"""The shares in each block (the levels, and the tables), as one array per block. They sum to 1 within each block."""
 Split: TypeAlias = tuple[Fraction, ...]
 """The shares of one block as exact fractions."""
 
 START_SHARE: Final = 0.9
-"""The weight of a corner (or of the current shares) when it is averaged with the even split to start a descent."""
+"""The weight of a corner (or of the current shares) in its average with the even split, from which a descent starts."""
 DIFFERENCE: Final = 1e-8
 """The step size, in the logarithm of a share, for approximating a gradient by finite differences."""
 SHARE_PARTS: Final = 1000
-"""The number of parts into which the budget is divided: proposed shares are multiples of 1 / SHARE_PARTS."""
+"""The number of parts into which the budget is divided: proposed shares are multiples of 1 / `SHARE_PARTS`."""
 
 
 def normalize_shares(shares: Sequence[Fraction]) -> Split:

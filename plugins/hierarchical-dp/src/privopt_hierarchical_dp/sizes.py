@@ -55,12 +55,12 @@ BOUNDS: Final = {
     True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
     False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
 }
-"""The sentence on public bounds. The key says whether neighbouring inputs always have the same numbers of groups."""
+"""The sentence about public bounds, keyed by whether neighbouring inputs always have the same numbers of groups."""
 EXACT_BOUNDS: Final = (
     " Bounds on numbers of groups are public. Inputs whose exact numbers contradict them are refused, with all that "
     "are alike; numbers that are not exact are moved into them, whether or not the input is within."
 )
-"""The sentence on public bounds if neighbouring inputs have the same numbers of groups on some levels only."""
+"""The sentence about public bounds if neighbouring inputs have the same numbers of groups only at some levels."""
 PROGRAM_SCALE: Final = 1 << 20
 """The largest noise scale allowed for integer programs. Squares of wider noise would not be exact in doubles."""
 
@@ -68,8 +68,8 @@ PROGRAM_SCALE: Final = 1 << 20
 def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """Return the weight of each level in the objective.
 
-    A measured level has the weight given for it or, by default, weight 1 as in Fioretto et al. (2021). An unmeasured
-    level has weight 0.
+    A measured level has its given weight or, by default, a weight of 1, as in Fioretto et al. (2021). An unmeasured
+    level has a weight of 0.
 
     Weighting by inverse variance led to larger errors in experiments (see plugins/hierarchical-dp/README.md). Because
     counts cannot be negative, a fit clips negative noise and is therefore biased upwards, and a large weight on the
@@ -77,7 +77,7 @@ def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequenc
 
     Args:
         given_weights: The weights in the problem file, from the root down, or None if the file specifies none.
-        budgets: The part of the budget spent on each level, or 0 for a level that is not measured.
+        budgets: The part of the budget spent at each level, or 0 for a level that is not measured.
     """
     weights = given_weights if given_weights is not None else (Fraction(1),) * len(budgets)
     return tuple(weight if budget else Fraction(0) for weight, budget in zip(weights, budgets, strict=True))
@@ -87,7 +87,7 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
     """Compute the true values to which a method adds noise.
 
     Depending on the method, these are the counts themselves, cumulative counts, or the chain of Fioretto et al. (2021),
-    a single vector of cumulative counts that runs over all regions on a level.
+    a single vector of cumulative counts that runs through all regions at a level.
 
     A cumulative count is the number of groups of size s or less. If the regions' totals may differ between neighbouring
     inputs, it is the number of groups of size s or more instead, because adding a group could change every number of
@@ -144,7 +144,7 @@ class SizesDesign(Design):
             method: The name of the method.
             tree: The region tree.
             file: The name of the problem file, for error messages.
-            limits: The public bounds. If None, they are read from the file that the problem names, if it names one.
+            limits: The public bounds. If None, they are read from the file named in the problem, if there is one.
 
         Raises:
             InputError: The table of bounds cannot be read, or a level declared as exact does not exist.
@@ -204,7 +204,7 @@ class SizesDesign(Design):
         )
 
     def with_method(self, method: str) -> SizesDesign:
-        """Return the design for the same problem with another method."""
+        """Return the design for the same problem with a different method."""
         is_same_method = method == self.method
         return self if is_same_method else SizesDesign.of(self.problem, method, self.tree, self.file, self.limits)
 
@@ -225,22 +225,22 @@ class SizesDesign(Design):
 
     @property
     def order(self) -> Order:
-        """What the measured columns contain: counts, or cumulative counts starting at the smallest or largest size."""
+        """The contents of measured columns: counts, or cumulative counts starting at the smallest or largest size."""
         return order_of(self.method, totals=self.totals, relation=self.relation)
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
         """The weight of each level in the loss.
 
-        An unmeasured level has weight 0. For the method that publishes a chain of cumulative counts over all regions on
-        a level, all weights are 1.
+        An unmeasured level has a weight of 0. For the method that publishes a chain of cumulative counts across all
+        regions at a level, all weights are 1.
         """
         if self.rule.query == "chain":
             return (Fraction(1),) * self.tree.depth
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
 
     def compute_queries(self, counts: Tables) -> Tables:
-        """Compute, from the true counts, the values that the method measures.
+        """Compute the values measured by the method, given the true counts.
 
         Args:
             counts: For each level of the single table, an array of shape (regions, sizes) with the true counts.
@@ -251,8 +251,8 @@ class SizesDesign(Design):
         """Return the exact privacy loss between neighbouring inputs.
 
         This is at most the budget, except for the method that publishes the chain of Fioretto et al. (2021), a single
-        vector of cumulative counts over all regions on a level. A single change can alter one or more entries in every
-        region, but the paper calibrates the noise for a single region, so the loss exceeds the budget.
+        vector of cumulative counts across all regions at a level. A single change can alter one or more entries in
+        every region, but the paper calibrates the noise for a single region, so the loss exceeds the budget.
         """
         if self.rule.query != "chain":
             return super().real_loss(release)
@@ -354,7 +354,7 @@ class SizesDesign(Design):
     def has_intervals(self) -> bool:
         """Whether the method provides intervals for the counts.
 
-        The only method without intervals is the one that publishes a chain of cumulative counts over all regions on a
+        The only method without intervals is the one that publishes a chain of cumulative counts across all regions at a
         level.
         """
         return self.rule.query != "chain"
@@ -363,8 +363,8 @@ class SizesDesign(Design):
         """Compute confidence intervals for the true counts by least squares, from released values alone.
 
         Returns:
-            The intervals of the single table at each level, as estimates with half-widths that are not rounded yet, or
-            None if the method provides no intervals.
+            The intervals of the single table at each level, as estimates with half-widths, before rounding. None if the
+            method provides no intervals.
         """
         if not self.has_intervals:
             return None
@@ -398,7 +398,7 @@ class SizesDesign(Design):
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
         """Return facts for result.json, such as the number of inconsistent counts.
 
-        For the method that publishes a chain of cumulative counts over all regions on a level, the facts include its
+        For the method that publishes a chain of cumulative counts across all regions at a level, the facts include its
         actual privacy loss.
         """
         facts = {"region_totals_exact": self.totals, "constraint_violations": violations(self.tree, release.counts)}
@@ -426,7 +426,7 @@ class SizesDesign(Design):
             self.check_noise(PROGRAM_SCALE, self.method)
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return the key, the actual value and the expected value of every setting that the method cannot use."""
+        """Return the key, the actual value and the expected value of every setting the method does not support."""
         problem, method, rule, relation = self.problem, self.method, self.rule, self.relation
         # The chain is kept exactly as the paper printed it, for comparison, so it supports no other noise or relation.
         reason = f"{method} is as it was printed"
@@ -457,11 +457,11 @@ class SizesDesign(Design):
         return [*faults, *self._totals_faults()]
 
     def _totals_faults(self) -> list[tuple[str, str, str]]:
-        """Check that the key ``region_totals`` is compatible with the method and the neighbouring relation.
+        """Check that the ``region_totals`` key is compatible with the method and the neighbouring relation.
 
         Returns:
-            A list that contains one tuple of the key, its actual value and the expected value, or an empty list if
-            there is no fault.
+            A list with a single tuple of the key, its actual value and the expected value, or an empty list if there is
+            no fault.
         """
         region_totals, key, method = self.problem.settings.region_totals, "hierarchical-dp.region_totals", self.method
         if region_totals and not self.relation.exact:

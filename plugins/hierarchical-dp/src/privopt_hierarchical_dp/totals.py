@@ -60,7 +60,7 @@ def estimated_root(
         tree: The region tree.
         sums: For each level, an array of shape (regions, 1) with the noisy totals.
         law: The noise distribution.
-        scales: The noise scale on each level.
+        scales: The noise scale at each level.
         limits: Public bounds, or None if there are none.
     """
     # A number of groups is non-negative, but the unbiased estimate of a small number can be negative.
@@ -87,11 +87,11 @@ def estimated_totals(
         tree: The region tree.
         noisy: For each level, an array of shape (regions, sizes) with noisy counts or noisy cumulative counts.
         law: The noise distribution.
-        scales: The noise scale on each level.
+        scales: The noise scale at each level.
         order: The meaning of the noisy values.
         root: The root's total, if it is known or already estimated. If None, it is estimated.
-        limits: Public bounds, which the estimates are made to satisfy. None if there are none.
-        known: For each of the top levels, an array of shape (regions,) with exact totals. The estimates on lower levels
+        limits: Public bounds that the estimates are made to satisfy, or None if there are none.
+        known: For each of the top levels, an array of shape (regions,) with exact totals. The estimates at lower levels
             add up to these totals. Empty if no totals are known.
 
     Returns:
@@ -135,9 +135,9 @@ def _project_totals(tree: Tree, sums: Sequence[Ints], total: int, precisions: Se
 def _project_below_known(
     tree: Tree, sums: Sequence[Ints], known: Sequence[Ints], precisions: Sequence[Fraction]
 ) -> list[Ints]:
-    """Return the integers that add up to the exact totals on the top levels and are nearest to the noisy totals.
+    """Return the integers that add up to the exact totals at the top levels and are nearest to the noisy totals.
 
-    The regions below each region on the deepest level with exact totals form a separate problem.
+    The regions below each region at the deepest level with exact totals form a separate problem.
 
     Args:
         tree: The region tree.
@@ -146,7 +146,8 @@ def _project_below_known(
         precisions: The weight of each level, which is 0 if the level is not measured.
 
     Returns:
-        For each level, an array of shape (regions,) with the exact totals or the integers.
+        For each level, an array of shape (regions,) with the exact totals where they are known and the
+        integers elsewhere.
     """
     deepest = len(known) - 1
     if deepest + 1 >= tree.depth:
@@ -209,7 +210,7 @@ def total_complaint(
         tree: The region tree.
         noisy: For each level, the noisy values, as in :func:`estimated_totals`.
         law: The noise distribution.
-        scales: The noise scale on each level.
+        scales: The noise scale at each level.
         order: The meaning of the noisy values.
         limits: Public bounds, or None if there are none.
         released: The released total of the root.

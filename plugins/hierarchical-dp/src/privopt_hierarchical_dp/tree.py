@@ -1,8 +1,8 @@
 """The tree of regions: levels of regions in which each region below the root has one parent.
 
-Branches may end above the last level. The leaf of a short branch is repeated on every level below it, so that each
-level covers the whole hierarchy. Names are polars columns and positions are NumPy arrays, because a nation's ten
-million blocks would need too many Python objects.
+Branches may end above the last level. The leaf of a short branch is repeated at every level below it, so that each
+level covers the whole hierarchy. Names are polars columns and positions are NumPy arrays, because a country's ten
+million blocks would require too many Python objects.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ LARGEST_SUM: Final = 2.0**61
 
 
 def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
-    """Return read-only copies of the arrays with type int64, so that the tree is immutable."""
+    """Return read-only int64 copies of the arrays, so that the tree is immutable."""
     return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
 @frozen(kw_only=True, eq=False)
 class Tree:
-    """A hierarchy of regions with L levels. The regions on each level cover the whole hierarchy.
+    """A hierarchy of regions with L levels. The regions at each level cover the whole hierarchy.
 
-    A leaf above level L is repeated on every level below, as its own only child. It is measured again on those levels,
+    A leaf above level L is repeated at every level below, as its own only child. It is measured again at those levels,
     so that their budget shares are not wasted on this branch. Files list the leaf only once.
 
     If several regions share a name, each is identified by its path below the root, joined by ``/`` (``OR/Washington``).
     A path that starts with the root's own name also includes the root (``Luxembourg/Luxembourg``).
 
-    The regions on a level are ordered by parent and then by name (Unicode code points). The tree therefore does not
+    The regions at a level are ordered by parent and then by name (Unicode code points). The tree therefore does not
     depend on the order of the rows in a file, which may be secret.
 
     >>> tree = Tree.from_paths([("US", "NY"), ("US", "GA")])
@@ -59,7 +59,7 @@ class Tree:
     Attributes:
         columns: For each level, a string column with the names of its regions.
         start: For each level except the last, an array of shape (regions + 1,) with offsets. The children of region r
-            are the regions start[r] to start[r + 1] - 1 on the next level.
+            are the regions start[r] to start[r + 1] - 1 at the next level.
         ranks: For each level, an array of shape (regions,) with the position of each region in a list of all regions
             sorted by name. A repeated leaf occurs only once in this list. In a :meth:`subtree`, ranks still refer to
             the list for the whole tree.
@@ -71,7 +71,7 @@ class Tree:
 
     @cached_property
     def names(self) -> tuple[tuple[str, ...], ...]:
-        """The names of the regions on each level as Python strings, which may take too much memory for large trees."""
+        """The names of the regions at each level as Python strings, which may take too much memory for large trees."""
         return tuple(tuple(column.to_list()) for column in self.columns)
 
     @property
@@ -81,12 +81,12 @@ class Tree:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The number of regions on each level, starting at the root."""
+        """The number of regions at each level, starting at the root."""
         return tuple(map(len, self.columns))
 
     @property
     def regions(self) -> int:
-        """The total number of regions on all levels. A repeated leaf is counted once on each of its levels."""
+        """The total number of regions at all levels. A repeated leaf is counted once at each of its levels."""
         return sum(self.widths)
 
     def name_of(self, level: int, place: int) -> str:
@@ -94,13 +94,13 @@ class Tree:
 
         Args:
             level: The index of the region's level (0 for the root).
-            place: The position of the region on its level.
+            place: The position of the region in its level.
         """
         name: str = self.columns[level][place]
         return name
 
     def parents(self, level: int) -> Ints:
-        """Return the position of each region's parent on the level above.
+        """Return the position of each region's parent in the level above.
 
         Args:
             level: The index of the regions' level, which must be at least 1 because the root has no parent.
@@ -108,7 +108,7 @@ class Tree:
         return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
 
     def first_here(self, level: int) -> Bools:
-        """Return a mask that is true for the regions on a level that do not repeat a leaf from the level above.
+        """Return a mask of the regions at a level that do not repeat a leaf from the level above.
 
         Args:
             level: The index of the level (0 for the root).
@@ -119,11 +119,11 @@ class Tree:
         return np.asarray(self.ranks[level] != self.ranks[level - 1][self.parents(level)])
 
     def leaf_range(self, level: int, place: int) -> tuple[int, int]:
-        """Return the position of the first leaf below a region, and one past the position of the last one.
+        """Return the position of the first leaf below a region, and one past the position of the last leaf.
 
         Args:
             level: The index of the region's level (0 for the root).
-            place: The position of the region on its level.
+            place: The position of the region in its level.
         """
         begin, end = place, place + 1
         for start in self.start[level:]:
@@ -135,10 +135,10 @@ class Tree:
 
         Args:
             level: The index of the region's level (0 for the root).
-            place: The position of the region on its level.
+            place: The position of the region in its level.
 
         Returns:
-            The subtree, and for each of its levels the slice that it occupies on the corresponding level of this tree.
+            The subtree and, for each of its levels, the slice that it occupies in the corresponding level of this tree.
         """
         begin, end = place, place + 1
         slices, starts = [slice(begin, end)], []
@@ -153,11 +153,11 @@ class Tree:
 
     @property
     def root_alone(self) -> Tree:
-        """A tree that consists of the root alone."""
+        """A tree that consists only of the root."""
         return Tree(columns=self.columns[:1], start=(), ranks=self.ranks[:1])
 
     def labels(self, level: int) -> list[str]:
-        """Return unique names for the regions on a level, by appending the level to the names of repeated leaves.
+        """Return unique names for the regions at a level, by appending the level to the names of repeated leaves.
 
         Args:
             level: The index of the level (0 for the root).
@@ -195,7 +195,7 @@ class Tree:
         )
 
     def find_regions(self, names: pl.Series) -> tuple[Ints, Ints]:
-        """Find regions by name. A repeated leaf is found on the highest level where it occurs.
+        """Find regions by name. A repeated leaf is found at the highest level at which it occurs.
 
         Args:
             names: The names to find.
@@ -223,8 +223,8 @@ class Tree:
         """Build the tree whose leaves have the given paths.
 
         Args:
-            paths: The names of the regions on the way from the root to each leaf. Paths may repeat, have different
-                lengths, or end in empty names.
+            paths: The names of the regions from the root to each leaf. Paths may be repeated, have different lengths,
+                or end in empty names.
             file: The file from which the paths were read, for error messages.
 
         Raises:
@@ -235,7 +235,7 @@ class Tree:
 
     @classmethod
     def arrange(cls, levels: Sequence[tuple[pl.Series, Ints, Bools]]) -> tuple[Tree, list[Ints]]:
-        """Build a tree from its regions, ordering those on each level by parent and then by name.
+        """Build a tree from its regions, ordering those at each level by parent and then by name.
 
         The order depends only on the set of regions, because the order of rows in a file may reveal secrets.
 
@@ -300,7 +300,8 @@ class Regions:
         """Build the region tree whose leaves have the given paths, and keep its distinct paths.
 
         Args:
-            paths: The path from the root to each leaf, as a tuple of names or as a row of a table. Paths may repeat.
+            paths: The path from the root to each leaf, as a tuple of names or as a row of a table. Paths may be
+                repeated.
             file: The file from which the paths were read, for error messages.
 
         Raises:
@@ -328,7 +329,7 @@ class Regions:
 
 
 def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
-    """Sum values over the leaves below every region, on every level from the root down.
+    """Sum the values of the leaves below each region, at every level from the root down.
 
     Args:
         tree: The region tree.
@@ -368,7 +369,7 @@ def past_sums(values: Ints, *, rows: bool = False) -> bool:
 
     Args:
         values: Array of shape (rows, ...).
-        rows: Whether sums extend over one row at most. By default, values in different rows are added up as well.
+        rows: Whether each sum covers at most one row. By default, values in different rows are added up as well.
     """
     # Sums in doubles cannot overflow. LARGEST_SUM is a quarter of 2**63, which leaves a margin for rounding errors.
     sizes = np.abs(values.astype(np.float64)).reshape(len(values), -1).sum(axis=1)

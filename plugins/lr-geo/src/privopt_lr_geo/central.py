@@ -1,7 +1,7 @@
 """CLR-Geo from the users' side: their uploads, the certification of the server's answers, and fallback mechanisms.
 
-CLR-Geo (Qiu et al., PoPETs 2025) is a single linear program for the matrices of all users, which a server solves. A
-user's matrix has rows only for the user's LR (locally relevant) set, the records near the user.
+CLR-Geo (Qiu et al., PoPETs 2025) is a single linear program for the matrices of all users, solved by a server. A user's
+matrix has rows only for the user's LR (locally relevant) set, the records near the user.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = ["CentralSearch", "clients_of", "terms_of"]
 EPSILON_SLACK: Final = 1e-7
 """The share of epsilon that the program leaves unused, so that repairs need not change entries shared by users."""
 COEFFICIENT_BYTES: Final = 64.0
-"""The memory for the packages' distances and costs before the program is built, in bytes per matrix entry."""
+"""The memory needed for the packages' distances and costs before the program is built, in bytes per matrix entry."""
 SHARE_OF_TIME: Final = 0.15
-"""The share of the remaining time to spend on a fallback (one matrix for all records) before solving the program."""
+"""The share of the remaining time to spend on a fallback (one matrix for all records) before the program is solved."""
 LARGEST_MATRIX: Final = 4_000_000
 """The largest number of entries (records times outputs) for which an optimal fallback matrix is computed."""
 
@@ -212,7 +212,7 @@ class CentralSearch:
         """Offer the exponential mechanism to the incumbent, as a fallback that does not require the server.
 
         Its rows depend only on the public map, so users can compute them without uploading anything. Nothing is offered
-        if some record has no output at a finite distance.
+        if any record has no output at a finite distance.
         """
         data = self.problem.data
         with suppress(InputError):
@@ -251,7 +251,7 @@ class CentralSearch:
         self.incumbent.offer(solution.method, candidate=z, value=self.evaluate_loss(z))
 
     def evaluate_loss(self, candidate: Sequence[Answer] | Floats) -> float:
-        """Return the expected loss of the row that a user would report from, averaged over all users.
+        """Return the expected loss of the matrix row from which a user would draw a report, averaged over all users.
 
         Args:
             candidate: The server's answers, one per user, or a common (U, K) matrix with one row for each record in
@@ -280,7 +280,7 @@ class CentralSearch:
                 ``self.records``.
 
         Returns:
-            The mean loss of the rows that users report from, and the release.
+            The mean loss of the rows from which users draw their reports, and the release.
 
         Raises:
             CertificationError: No repair satisfies the guarantee.
@@ -300,7 +300,7 @@ class CentralSearch:
     def prove(self, proof: None, value: float) -> tuple[float, None]:
         """Return minus infinity and None, because no lower bound is proved for candidates.
 
-        A bound on the objective of CLR-Geo does not bound the loss of the rows that users report from.
+        A bound on the objective of CLR-Geo does not bound the loss of the rows from which users draw their reports.
         """
         return -np.inf, None
 
@@ -332,7 +332,7 @@ class CentralSearch:
             answers: The server's answers, in the order of ``self.clients``.
 
         Raises:
-            CertificationError: For some user's answer, no repair satisfies the guarantee.
+            CertificationError: For at least one user's answer, no repair satisfies the guarantee.
         """
         data, matrices, rows = self.problem.data, {}, []
         for client, answer in zip(self.clients, answers, strict=True):
@@ -344,7 +344,7 @@ class CentralSearch:
         return LRGeoRelease.of_users(self.problem, np.array(rows), matrices)
 
     def best(self, *, stopped: bool) -> Outcome[LRGeoRelease]:
-        """Return the certified mechanism with the smallest loss, which may be the server's solution or a fallback.
+        """Return the certified mechanism with the smallest loss, whether it is the server's solution or a fallback.
 
         Args:
             stopped: Whether the run was ended early by a limit or an interrupt.

@@ -17,7 +17,7 @@ from privopt_metric_dp.matrix.repair import RepairedWeights, repair
 __all__ = ["Client"]
 
 MAX_ENTRY: Final = 2.0
-"""The largest absolute value accepted in the server's answer, whose entries are probabilities with solver errors."""
+"""The largest absolute value accepted in the server's answer, whose entries are probabilities up to solver errors."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -47,7 +47,11 @@ class Client:
         return self._restore_order(self.package.costs)
 
     def _restore_order(self, rows: Floats) -> Floats:
-        """Undo the permutation of the upload, and return the (n, K) array ``rows`` in the order of the LR set."""
+        """Return rows in the order of the LR set, by undoing the permutation of the upload.
+
+        Args:
+            rows: (n, K) The rows in the order of the upload.
+        """
         restored = np.empty_like(rows)
         restored[self.order] = rows
         return restored

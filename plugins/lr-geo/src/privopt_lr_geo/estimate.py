@@ -34,9 +34,9 @@ class Estimates:
     Attributes:
         upper: (n, K) The upper bounds in km.
         lower: (n, K) The lower bounds in km.
-        covered_share: The share of record-output pairs for which the cells of both places lie inside the circle that
-            the user requested.
-        sent_bytes: The size, in bytes, of the table extract that the server sent.
+        covered_share: The share of record-output pairs for which the cells of both places lie inside the requested
+            circle.
+        sent_bytes: The size, in bytes, of the table extract sent by the server.
     """
 
     upper: Floats
@@ -69,7 +69,7 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
         extract: The part of the table for the cells inside the requested circle.
 
     Raises:
-        InputError: The cost of some output for some record cannot be bounded, because no road connects the two and the
+        InputError: The cost of an output for a record cannot be bounded, because no road connects the two and the
             circle does not cover both.
     """
     count = len(places.data.outputs)
@@ -118,7 +118,7 @@ class TableCosts:
     """Bounds on the users' costs, obtained by querying the server's cost reference table on their behalf.
 
     Attributes:
-        data, options: The map and the ``[lr-geo]`` table of the problem file.
+        data, options: The map, and the ``[lr-geo]`` table of the problem file.
         places, cells: The public places and the cells of the public grid.
         table: The server's table.
         all_estimates: The bounds obtained from each request so far.
@@ -145,7 +145,7 @@ class TableCosts:
             centre: The index of the record at the centre of the requested circle, which must be one of ``records``.
 
         Raises:
-            InputError: The extract would be too large, or some cost cannot be bounded.
+            InputError: The extract would be too large, or a cost cannot be bounded.
         """
         extract = self.table.circle(circle_around(self.options, centre))
         bounds = estimate_costs(self.places, self.cells, records, extract)
@@ -153,7 +153,7 @@ class TableCosts:
         return bounds
 
     def details(self) -> dict[str, Any]:
-        """Return statistics on the requests so far for result.json.
+        """Return statistics about the requests so far, for result.json.
 
         The statistics are the number of cells, the size of the largest extract, the mean covered share, and the mean
         and maximum shift. A shift is the travel distance between a place and its nearest cell.
@@ -172,6 +172,6 @@ class TableCosts:
 
 
 def costs_of(problem: LRGeoInstance) -> TableCosts | None:
-    """Return the table from which users bound their costs, or None if the problem file does not configure one."""
+    """Return the table that users query to bound their costs, or None if the problem file does not configure one."""
     cell_km = problem.declared.lr_geo.reference_cell_km
     return None if cell_km is None else TableCosts(problem, cell_km)

@@ -49,7 +49,7 @@ A lower bound requires a tree over all records for each output. Above this numbe
 weights were found.
 """
 CLOSING_TIMES: Final = 1.5
-"""The time reserved for the end of a run, as a multiple of the time to build and certify the first candidate.
+"""The time reserved for the end of a run, as a multiple of the time taken to build and certify the first candidate.
 
 At the end of a run, the matrix is repaired and certified, and the release is written and read back. With 1,331 records,
 this took 0.7 to 1.0 times as long, both with 10 users and with all records as users.
@@ -57,7 +57,7 @@ this took 0.7 to 1.0 times as long, both with 10 users and with all records as u
 MANY_CHECKS: Final = 20_000_000_000
 """The largest number of checks (pairs times outputs) for which every required pair is certified.
 
-Above it, only a subset of the pairs that implies all others is certified.
+Above this number, only a subset of the pairs is certified, chosen so that their constraints imply all others.
 """
 
 
@@ -65,7 +65,7 @@ def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
     """Return the pairs of records for which the certificate checks the guarantee.
 
     Returns:
-        The (P, 2) pairs, their (P,) distances, and a phrase for the certificate that describes them.
+        The (P, 2) pairs, their (P,) distances, and a phrase that describes them in the certificate.
     """
     if len(data.pairs) * len(data.outputs) <= MANY_CHECKS:
         return data.pairs, data.distances, "every required pair"
@@ -90,8 +90,8 @@ def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -
     """Return how many seconds a search may take while leaving time to certify, write and read back its result.
 
     Args:
-        incumbent: The incumbent. It must already have certified a candidate, because the estimate is based on the time
-            that this took.
+        incumbent: The incumbent. It must already have certified a candidate, because the estimate is based on how long
+            this took.
         context: The limits of the run.
 
     Returns:
@@ -113,8 +113,8 @@ class ExactSearch:
             are offered to it, and it certifies them by calling :meth:`certify` and :meth:`prove`.
         columns: A tuple of the best certified column weights, the rows that they yield for all records, and the loss of
             these rows. None until weights have been certified.
-        reason: Why the star mechanism's weights are not published, or why no lower bound was computed. Empty if neither
-            needs an explanation.
+        reason: The reason why the star mechanism's weights are not published, or why no lower bound was computed. Empty
+            if neither needs an explanation.
         trajectory: The progress of the search for the optimum, as tuples (seconds, lower bound, loss).
         iterations: The number of iterations of the search for the optimum.
         finished: Whether the search ran to completion instead of being stopped by a limit.
@@ -221,7 +221,7 @@ class ExactSearch:
         """Return whether there are column weights with a loss within the requested optimality gap.
 
         The loss must be within the gap of the proved bound or of the smallest loss known. The latter is the smallest
-        loss that was certified or that a solver promised for a candidate.
+        loss that was certified for a candidate or promised by a solver.
 
         Args:
             bound: The proved lower bound on the loss, or None if there is none.
@@ -245,8 +245,8 @@ class ExactSearch:
         """Return the lower bound proved by dual multipliers, rounded down, and None because no proof is stored.
 
         Args:
-            proof: The multipliers for the pairs in ``data.needed``, a subset of the required pairs that implies the
-                others.
+            proof: The multipliers for the pairs in ``data.needed``, a subset of the required pairs whose constraints
+                imply all others.
             value: The certified loss, which is not used.
         """
         from privopt_metric_dp.proof import Rows
@@ -258,7 +258,7 @@ class ExactSearch:
     def offer_exponential(self) -> None:
         """Offer the exponential mechanism to the incumbent, if the distances from records to outputs are known.
 
-        Nothing is offered if some record has no output at a finite distance.
+        Nothing is offered if any record has no output at a finite distance.
         """
         data = self.data
         with suppress(InputError):  # raised if some record has no output at a finite distance
@@ -386,7 +386,7 @@ def _meets_gap(loss: float, bound: float | None, gap: float) -> bool:
 
 
 def _make_release(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRelease:
-    """Make the exact method's release, which consists of the users' rows and the public numbers.
+    """Create the exact method's release, which consists of the users' rows and the public numbers.
 
     Args:
         problem: The problem with its users.

@@ -1,4 +1,4 @@
-"""The conformance kit's profile for LR-Geo, with generated problems on small maps and a user at every record."""
+"""The conformance kit's profile for LR-Geo, which generates problems on small maps with a user at every record."""
 
 from __future__ import annotations
 

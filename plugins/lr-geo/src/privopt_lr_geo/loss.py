@@ -1,4 +1,4 @@
-"""LR-Geo's utility loss, which is the expected cost of the rows that users report from, averaged over the users."""
+"""LR-Geo's utility loss: the expected cost of the rows from which users draw their reports, averaged over the users."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MeanOfUsers(UtilityLoss[LRGeoRelease]):
         """Return the loss of a release, in the same unit as the costs.
 
         Args:
-            release: The release. In each row, its weights must sum to 2**63.
+            release: The release. The weights in each row must sum to 2**63.
         """
         rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
         return math.fsum(rows.tolist()) / TOTAL / len(rows)

@@ -1,6 +1,6 @@
 """Locally relevant (LR) sets: the records near each user, and the required pairs among them.
 
-Sections 3 and 4.1 of Qiu et al., PoPETs 2025, define them.
+They are defined in Sections 3 and 4.1 of Qiu et al., PoPETs 2025.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["LRSet", "PathDistances", "lr_set", "lr_sets", "pairs_inside", "reach
 class PathDistances:
     """Path distances in the Geo-Ind graph (Definition 3.1).
 
-    The edges of the graph are those required pairs that imply all others. If every pair is required and the metric is
-    certain to satisfy the triangle inequality, the distance between two records is also their path distance, and no
-    graph is built.
+    The edges of the graph are a subset of the required pairs whose constraints imply all others. If every pair is
+    required and the metric is certain to satisfy the triangle inequality, the distance between two records is also
+    their path distance, and no graph is built.
 
     Attributes:
         data: The map with its required pairs.
@@ -76,7 +76,7 @@ class PathDistances:
 
 
 def _is_table(data: MetricData) -> bool:
-    """Return whether distances come from a table in the user's files, which may violate the triangle inequality."""
+    """Return whether distances are read from a table in the user's files, which may violate the triangle inequality."""
     from privopt_metric_dp.space.distance_table import MatrixMetric
 
     return isinstance(data.metric, MatrixMetric)
@@ -101,7 +101,7 @@ class LRSet:
     lengths: Floats
 
     def matrix(self, weights: Unsigned, data: MetricData) -> MatrixRelease:
-        """Return the user's matrix together with the pairs for which it must be certified.
+        """Return the user's matrix, together with the pairs for which it must be certified.
 
         Args:
             weights: (n, K) The integer weights of the records in the LR set.

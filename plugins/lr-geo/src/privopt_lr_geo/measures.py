@@ -21,15 +21,15 @@ __all__ = ["across_users"]
 EXCESS_TOLERANCE: Final = 1e-9
 """The largest relative excess over the allowed ratio that does not count as a violation.
 
-Repairs can leave such an excess.
+Repairs can leave an excess of this size.
 """
 MOST_COMPARISONS: Final = 2_000_000_000
 """The largest number of comparisons (row pairs times outputs) for which all rows of all matrices are compared.
 
-Above it, only the rows that users report from are compared.
+Above this number, only the rows from which users draw their reports are compared.
 """
 BLOCK: Final = 1 << 16
-"""The number of row pairs that are compared per batch."""
+"""The number of row pairs compared per batch."""
 
 
 def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
     The ratio is the share of inequalities that are violated (Equation (34)), and the error is the size of the
     violations (Equation (35)). Two rows are compared if they belong to the same record or to the records of a required
     pair. If the users' matrices are available and the number of comparisons is not too large, all rows of all matrices
-    are compared. Otherwise, only the rows that users report from are compared.
+    are compared. Otherwise, only the rows from which users draw their reports are compared.
 
     Args:
         data: The map with its required pairs.
@@ -66,7 +66,7 @@ def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
 
 
 def _count_comparisons(data: MetricData, record: Ints) -> int:
-    """Return the number of pairs of rows to compare, times the number of outputs.
+    """Return the number of pairs of rows to compare, multiplied by the number of outputs.
 
     Args:
         data: The map with its required pairs.

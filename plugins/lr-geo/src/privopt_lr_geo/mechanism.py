@@ -1,4 +1,4 @@
-"""The LR-Geo mechanism. The users and the server run in one process here, but exchange nothing except messages."""
+"""The LR-Geo mechanism. Here, the users and the server run in one process, but they exchange only messages."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def reopen(self, declared: LRGeoProblem, file: str, folder: Path) -> tuple[LRGeoInstance, LRGeoRelease]:
         """Load the problem and read its release from a folder.
 
-        If the release's size limits how many places the problem can have, a problem with more places is rejected before
+        If the release's size limits the number of places in the problem, a problem with more places is rejected before
         its files are read in full.
 
         Args:
@@ -118,7 +118,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
     def bytes_needed(self, problem: LRGeoInstance, method: str) -> float:
-        """Estimate how many bytes of memory the users' rows need."""
+        """Estimate the memory needed for the users' rows, in bytes."""
         return matrix_bytes(len(problem.users), len(problem.data.outputs), 0)
 
     def check_problem(self, problem: LRGeoInstance, method: str) -> None:
@@ -180,7 +180,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
         Args:
             problem: The problem with its users.
-            release: The release as it was read from its folder.
+            release: The release, as read from its folder.
             result: The contents of result.json, whose method determines what is compared.
 
         Returns:
@@ -271,7 +271,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return warnings about a weak guarantee, records that the guarantee does not cover, and suspicious input."""
+        """Return warnings about a weak guarantee, records not covered by the guarantee, and suspicious input."""
         meaning = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users))
         return [*problem.data.warnings, *meaning.warnings]
 
@@ -280,7 +280,7 @@ def _check_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) ->
     """Compare a matrix's stored pairs and distances with the required ones, and return a line for each fault.
 
     Args:
-        where: The names of the file and the matrix, which are put at the start of each line.
+        where: The names of the file and the matrix, which are placed at the start of each line.
         matrix: The stored matrix.
         pairs: (P, 2) The required pairs.
         lengths: (P,) The distance between the two records of each required pair.

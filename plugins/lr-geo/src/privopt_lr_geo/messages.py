@@ -35,7 +35,7 @@ class Terms:
         within: gamma, the largest distance between the records of a required pair, or None if all pairs are required.
         obfuscation_radius: r_obf, in the problem's unit of distance.
         exponent: The factor f, which determines how fast tied entries decrease with distance. A tied entry is a fixed
-            multiple of a variable that all users share. The multiple is proportional to exp(-epsilon f d), where d is
+            multiple of a variable shared by all users. The multiple is proportional to exp(-epsilon f d), where d is
             the distance from the entry's record to its output, or r_obf if that is smaller.
     """
 

@@ -89,7 +89,7 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The record is not on the map or has a prior of 0, or the problem itself has faults.
+            InputError: The record is not on the map or has a prior of 0, or the problem itself is invalid.
         """
         of_one = evolve(declared, lr_geo=evolve(declared.lr_geo, users=(user,)))
         try:
@@ -192,7 +192,7 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
 
     Args:
         problem: The parsed problem file.
-        data: The map to check the options against.
+        data: The map against which the options are checked.
         faults: The collection to which faults are added.
     """
     options, file = problem.lr_geo, data.file

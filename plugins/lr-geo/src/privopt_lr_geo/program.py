@@ -4,7 +4,7 @@
 model in privopt's modelling language.
 
 The program consists of Equations (20) to (22) of Qiu et al., PoPETs 2025. An entry (i, k) of a user's matrix is free if
-it is a variable of its own, and tied if it is a coefficient times the variable y_k, which all users share. The
+it is a variable of its own, and tied if it is a coefficient times the variable y_k, which is shared by all users. The
 coefficient falls exponentially with the distance between record i and output k, up to the distance r_obf (the
 obfuscation radius), and is constant beyond it.
 
@@ -40,7 +40,7 @@ class Piece:
     """A user's block of the CLR-Geo program: its free entries, their constraints, and the coefficients of tied entries.
 
     A free entry of the user's matrix is a variable of its own. A tied entry in column k is a fixed multiple of the
-    variable y_k, which all users share.
+    variable y_k, which is shared by all users.
 
     Attributes:
         entries: (E, 2) The row and column of each free entry in the user's (n, K) matrix.
@@ -114,7 +114,7 @@ BYTES_A_NUMBER: Final = 1500.0
 
 
 def program_bytes(central: Central) -> float:
-    """Estimate the peak memory in bytes for building and solving the program.
+    """Estimate the peak memory needed to build and solve the program, in bytes.
 
     The estimate applies both to solving the program as a whole and to Benders decomposition.
     """
@@ -177,7 +177,7 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
         package: The user's package.
         exponents: (n, K) The logarithms of the tied coefficients, relative to the scale of y.
         is_used: (K,) Whether each output has a variable y.
-        terms: The public parameters that the server announced.
+        terms: The public parameters announced by the server.
         scale: The number by which costs are divided.
     """
     free = package.free
@@ -216,7 +216,7 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
 
 
 def _implying_pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
-    """Select required pairs of rows in a package that imply all others by the triangle inequality.
+    """Select required pairs of rows in a package whose constraints imply all others by the triangle inequality.
 
     Args:
         package: A user's package.
@@ -302,7 +302,7 @@ def _make_lookup(rows: Ints, budgets: Floats, width: int) -> Any:
     Args:
         rows: (R, 2) The pairs of entries that have a budget.
         budgets: (R,) The budget of each pair.
-        width: A number above all entry indices, used to encode a pair as one integer.
+        width: A number greater than all entry indices, used to encode a pair as one integer.
     """
     keys = rows[:, 0] * width + rows[:, 1]
     order = np.argsort(keys)

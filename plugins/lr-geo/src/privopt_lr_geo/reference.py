@@ -5,8 +5,8 @@ reported place in the other, the cost is the difference between the cells' trave
 server knows the targets.
 
 The places are the map's records and outputs. Travel from a cell begins along a straight line from the cell's centre to
-the nearest place. Travel distances therefore satisfy the triangle inequality, which Lemmas B.1 and B.2 require. Only
-cells that are the nearest to some place are ever looked up in the table.
+the nearest place. Travel distances therefore satisfy the triangle inequality, as required by Lemmas B.1 and B.2. Only
+cells that are nearest to at least one place are ever looked up in the table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _travel_loss(problem: LRGeoInstance) -> TravelCost:
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """The P public places, which are the records, followed by the outputs unless these are the same places.
+    """The P public places: the records, followed by the outputs unless they are the same places.
 
     Attributes:
         data: The map with the records and outputs.
@@ -73,7 +73,7 @@ class Places:
 
     @property
     def first_output(self) -> int:
-        """The index at which the outputs start among the places."""
+        """The index of the first output among the places."""
         return 0 if self.data.outputs is self.data.records else len(self.data.records)
 
     def straight_km(self, a: Floats, b: Floats) -> Floats:
@@ -94,10 +94,13 @@ class Places:
         return directions(points) if self.is_geographic else points
 
     def travel(self, origins: Ints, destinations: Ints) -> Floats:
-        """Return an (A, B) array of travel distances in km between places, each in the longer of the two directions.
+        """Return the travel distances in km between places, each in the longer of the two directions.
 
         Args:
             origins, destinations: (A,) and (B,) The indices of the places.
+
+        Returns:
+            An array of shape (A, B).
         """
         if self.roads is not None:
             ids = np.asarray(self.ids, dtype=np.str_)
@@ -172,7 +175,7 @@ def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
     """Return the grid's south-west corner and the side lengths of its cells.
 
     Args:
-        places: The public places, all of which the grid must cover.
+        places: The public places, all of which must be covered by the grid.
         cell_km: The side length of a cell in km.
 
     Returns:
@@ -205,7 +208,7 @@ class ReferenceTable:
         """Compute the travel distance from each place to each target.
 
         Args:
-            problem: The problem. Its targets are the server's secret.
+            problem: The problem. Its targets are known only to the server.
             places: The public places.
             cells: The cells of the public grid.
         """
@@ -221,7 +224,7 @@ class ReferenceTable:
     def circle(self, request: Request) -> Extract:
         """Return the part of the table for a circle.
 
-        It covers every cell that is the nearest one to some place inside the circle.
+        It covers every cell that is nearest to at least one place inside the circle.
 
         Args:
             request: The circle, whose centre is a record.

@@ -158,7 +158,9 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
 
 @frozen(kw_only=True, eq=False)
 class LRGeoRelease(MatrixRelease):
-    """The rows that users report from, with the matrices or public numbers for which the guarantee is certified.
+    """The rows from which users draw their reports.
+
+    They come with the matrices or public numbers for which the guarantee is certified.
 
     Attributes:
         matrices: The users' matrices by user id, for the ``benders`` and ``full`` methods. None for the ``exact``
@@ -189,7 +191,7 @@ class LRGeoRelease(MatrixRelease):
         )
 
     def write(self, folder: Path) -> None:
-        """Write the users' rows to mechanism.npz and the public numbers, if there are any, to public.npz."""
+        """Write the users' rows to mechanism.npz and the public numbers, if any, to public.npz."""
         super().write(folder)
         if self.published is not None:
             self.published.write(folder)
@@ -202,7 +204,7 @@ class LRGeoRelease(MatrixRelease):
         return self if self.published is None else MatrixRelease.over(data, self.published.all_rows, along_paths=True)
 
     def write_private(self, folder: Path) -> None:
-        """Write the users' matrices, if there are any, to a new subfolder "matrices" with one file per user.
+        """Write the users' matrices, if any, to a new subfolder "matrices" with one file per user.
 
         A matrix may be shown only to its user and to those who verify the release.
         """

@@ -29,14 +29,14 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["LRGeoReporting"]
 
 SHOWN_USERS: Final = 200
-"""The maximum number of users whose LR sets are marked on the map, and of uploads listed in a table."""
+"""The maximum number of users whose LR sets are marked on the map, and of uploads listed in the table."""
 
 
 class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
     """The report on an LR-Geo release, showing where reports fall, how much users lose, and what is not guaranteed."""
 
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
-        """Return the sections of the report in the order in which they appear."""
+        """Return the sections of the report, in order."""
         # `central` is true if users upload something to a server.
         figures, central = self.figures(problem, release, result), result.method != "exact"
         sections = []
@@ -77,7 +77,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return f"{published} {error} {describe_guess(*rates, f'{noun} of a user')}"
 
     def in_readers_unit(self, problem: LRGeoInstance, result: Result, value: float) -> str:
-        """Format a loss in the unit that ``[utility] per_km`` declares for readers."""
+        """Format a loss in the unit declared for readers by ``[utility] per_km``."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
@@ -156,7 +156,7 @@ def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
 
 
 def _pick_user(problem: LRGeoInstance) -> int:
-    """Return the index in ``problem.users`` of the user for whom figures are drawn, which is the middle one."""
+    """Return the index in ``problem.users`` of the user shown in the figures, which is the middle one."""
     return len(problem.users) // 2
 
 
@@ -186,7 +186,7 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
     """Draw a map of a user's LR set and of the outputs, coloured by how their probabilities are determined.
 
     The probabilities of nearby outputs are optimised freely. Those of outputs farther away follow the exponential form,
-    and beyond the obfuscation radius, they are all equal.
+    and all of those beyond the obfuscation radius are equal.
 
     Args:
         release: The release, which provides the users' ids.
@@ -241,7 +241,7 @@ def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
 
 
 def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> ExplorerData:
-    """Prepare the data of the interactive map, which shows where a chosen user's report can fall.
+    """Prepare the data for the interactive map, which shows where a chosen user's report can fall.
 
     Args:
         problem: The problem with its users.
@@ -277,7 +277,7 @@ def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool)
 
 
 def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
-    """Return a section with a table of the users, which lists their expected losses and likeliest outputs."""
+    """Return a section with a table of the users, listing their expected losses and likeliest outputs."""
     z, unit = release.probabilities, problem.data.loss_unit
     data = problem.data
     likeliest = np.array([data.outputs.label(output) for output in z.argmax(axis=1).tolist()])
@@ -289,7 +289,7 @@ def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
 
 
 def _range_section(problem: LRGeoInstance, figure: Figure) -> Section:
-    """Return the section that explains one user's LR set and how probabilities depend on the distance.
+    """Return the section that explains one user's LR set and how probabilities depend on distance.
 
     Args:
         problem: The problem, which provides the radii.

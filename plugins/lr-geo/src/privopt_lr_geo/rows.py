@@ -27,7 +27,7 @@ from privopt.numbers.sampling import TOTAL
 __all__ = ["BLOCK", "ColumnWeights", "steady_exp", "whole_matrix"]
 
 BLOCK: Final = 1 << 22
-"""The number of matrix entries that are processed per batch."""
+"""The number of matrix entries processed per batch."""
 
 _LN2_HEAD: Final = 6.93147180369123816490e-01
 """The leading 32 bits of ln 2, whose product with an integer below 2**20 is exact."""

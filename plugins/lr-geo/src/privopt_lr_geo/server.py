@@ -1,7 +1,7 @@
 """The server's side of CLR-Geo, which solves the joint program for the users' packages.
 
 The program consists of Equations (20) to (22) of Qiu et al., PoPETs 2025. It is solved as a whole or by Benders
-decomposition. The server sees nothing but packages, in which records are unnamed and rows are in random order.
+decomposition. The server sees only packages, in which records are unnamed and rows are in random order.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["attack_server"]
 
 DISTANCE_TOLERANCE: Final = 1e-9
-"""The relative difference up to which two distances count as equal."""
+"""The largest relative difference at which two distances count as equal."""
 TABLED_ENTRIES: Final = 16_000_000
 """The largest number of entries (records times outputs) for which the fingerprint attack is run."""
 

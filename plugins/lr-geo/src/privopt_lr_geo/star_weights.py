@@ -6,8 +6,8 @@ at a rate of nearly epsilon.
 
 If not, non-negative weights are computed at a smaller rate, at which rows sum to nearly one, and each user divides row
 i by its sum r_i. Let d_ij be the distance between records i and j. The guarantee is met if
-rate + |log r_i - log r_j| / d_ij <= epsilon for all pairs in a set that implies all others, which is always the case if
-the rate is at most half of epsilon.
+rate + |log r_i - log r_j| / d_ij <= epsilon for a set of pairs whose constraints imply all others. This is always the
+case if the rate is at most half of epsilon.
 
 On 400 cells of Rome with epsilon 1 per km, the loss at a smaller rate was 1.053 km. The optimum is 0.916 km, and the
 exponential mechanism has a loss of 1.715 km. With epsilon 2, these losses are 0.499, 0.489 and 0.996 km.
@@ -30,19 +30,19 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["SLACKS", "normalised_weights", "star_weights"]
 
 SLACKS: Final = (1e-6, 1e-5, 1e-4)
-"""The shares of epsilon to leave for rounding, in the order in which they are tried."""
+"""The shares of epsilon to reserve for rounding, in the order in which they are tried."""
 ROUNDING_TIMES: Final = 8.0
 """The factor by which the slack in a row's smallest entry must exceed the error of rounding to integers."""
 LEAST_CAP: Final = 14.0
-"""The smallest acceptable cap on exponents. With a smaller one, distant outputs would be noticeably likely."""
+"""The smallest acceptable cap on exponents. With a smaller cap, distant outputs would become noticeably likely."""
 RATE_HALVINGS: Final = 7
 """The number of bisection steps in the search for the rate."""
 LEAST_WEIGHT: Final = 1e-4
-"""The largest weight at which a column is dropped when positive weights are computed."""
+"""The weight at or below which a column is dropped when positive weights are computed."""
 
 
 def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWeights:
-    """Compute the column weights of the star mechanism at the rate epsilon (1 - slack).
+    """Compute the column weights of the star mechanism at a rate of epsilon (1 - slack).
 
     Args:
         data: The map with its epsilon, prior and costs.
@@ -50,7 +50,7 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
         slack: The fraction of epsilon that is reserved for rounding errors.
 
     Raises:
-        SolverError: Some weight is not positive or is too small to be rounded, or the weights are not accurate enough.
+        SolverError: A weight is not positive or is too small to be rounded, or the weights are not accurate enough.
     """
     # `step` is the part of the log-ratio between the two closest records that the slack leaves for rounding.
     rate, step = float(data.epsilon) * (1.0 - slack), slack * _min_log_ratio(data)
@@ -152,7 +152,7 @@ def _cap_of(weight: float, step: float) -> float:
 
 
 def _min_log_ratio(data: MetricData) -> float:
-    """Return the smallest log-ratio that epsilon allows between any two records at a positive distance.
+    """Return the smallest log-ratio allowed by epsilon between any two records at a positive distance.
 
     If there are no such records, the result is 1.
     """

@@ -1,8 +1,8 @@
 """The users' random choices in a run: the order of uploaded rows, and the centre of the circle to request.
 
 All choices are derived from one seed per run, which comes from the operating system's random source unless the caller
-gives one. A run that resumes from a checkpoint must repeat the choices, because its program depends on them. The seed
-is therefore stored with the checkpoint, in a file that only its owner can read.
+provides one. A run that resumes from a checkpoint must repeat the choices, because its program depends on them. The
+seed is therefore stored with the checkpoint, in a file that only its owner can read.
 """
 
 from __future__ import annotations

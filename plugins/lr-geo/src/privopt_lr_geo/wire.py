@@ -3,7 +3,7 @@
 Start the server with ``python -m privopt_lr_geo.wire serve PROBLEM --users N``, and a client with
 ``python -m privopt_lr_geo.wire ask PROBLEM --user ID --server URL --out FOLDER``. Run the server behind a TLS proxy.
 
-A client has a random name, and stores its seed before it uploads, so that it uploads the same bytes again after a
+Each client has a random name, and stores its seed before uploading, so that it uploads the same bytes again after a
 crash. Requests are not logged. The server can still infer a user's position from an upload (see README).
 """
 
@@ -55,7 +55,7 @@ __all__ = ["UploadRound", "ask", "serve"]
 NAME_DIGITS: Final = 32
 """The number of hexadecimal digits in a client's name, which is half of a SHA-256 hash derived from its seed."""
 POLL_SECONDS: Final = 0.2
-"""The number of seconds that a client waits between two requests for its answer."""
+"""The number of seconds that a client waits between requests for its answer."""
 
 
 IDLE_SECONDS: Final = 30.0
@@ -63,7 +63,7 @@ IDLE_SECONDS: Final = 30.0
 REQUEST_SECONDS: Final = 120.0
 """The time limit in seconds for a request and its response together, however slowly the data arrives."""
 MAX_CONNECTIONS: Final = 64
-"""The largest number of connections to serve at a time. Further connections are closed at once."""
+"""The maximum number of connections served at a time. Further connections are closed at once."""
 MAX_BODIES: Final = 4
 """The number of packages of the largest allowed size that can be received at a time."""
 FULL: Final = "the round has all its packages"
@@ -81,10 +81,10 @@ class UploadRound:
         users: The number of packages in the round.
         largest: The maximum size of a package in bytes, both as received and after unpacking.
         seconds: The time limit for receiving all packages, and also for sending all answers.
-        _packages, _answers: The serialised packages and answers, by the random name of the client.
+        _packages, _answers: The serialised packages and answers, keyed by the client's random name.
         _fetched: The names of the clients that have fetched their answers.
-        _ended: An event that is set once no further package is accepted, whether or not there are answers.
-        _changed: A condition that guards the attributes above. New packages and fetched answers notify it.
+        _ended: An event that is set once no further packages are accepted, whether or not there are answers.
+        _changed: A condition that guards the attributes above. It is notified of new packages and fetched answers.
     """
 
     records: int
@@ -159,7 +159,7 @@ class UploadRound:
         Packages are sorted by the clients' random names, so the order in which they arrive does not matter.
 
         Args:
-            problem: The problem, of which only public parameters are used.
+            problem: The problem. Only its public parameters are used.
             context: The method and limits for the solver.
 
         Returns:
@@ -188,7 +188,7 @@ def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.
     """Shut down a connection if a ``with`` block takes longer than ``seconds``.
 
     Pending reads and writes on the connection then end at once, and the event yielded by the context manager is set. A
-    socket timeout would not suffice, because it starts anew with each byte.
+    socket timeout would not suffice, because it restarts with each byte.
 
     Args:
         seconds: The time limit for the block.
@@ -198,7 +198,7 @@ def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.
     was_cut = threading.Event()
 
     def cut() -> None:
-        """Set the event and shut the connection down."""
+        """Set the event and shut down the connection."""
         was_cut.set()
         try:
             # Even for a TLS socket, the base class's method does not wait for the peer to agree.
@@ -271,7 +271,7 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection within the time limit, and then make room for another one.
+        """Serve a connection within the time limit, and then make room for another connection.
 
         This method runs in the thread that :meth:`process_request` starts, and takes the same arguments.
         """
@@ -312,11 +312,11 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
 
     Args:
         running: The round of uploads.
-        http: The server, which limits how many bytes are received at a time.
+        http: The server, which limits the number of bytes received at a time.
     """
 
     class Handler(BaseHTTPRequestHandler):
-        """A handler for one connection. Its public methods have the names that ``http.server`` expects."""
+        """A handler for one connection. Its public methods have the names expected by ``http.server``."""
 
         timeout = IDLE_SECONDS
 
@@ -414,7 +414,7 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
     Raises:
         UsageError: The URL is not of the form http://HOST:PORT or https://HOST:PORT.
         InputError: The server's answer is malformed, or the user's costs cannot be bounded.
-        StoppedError: No answer came in time, the round ended without one, or the server rejected the package.
+        StoppedError: No answer arrived in time, the round ended without one, or the server rejected the package.
         CertificationError: No repair of the answer satisfies the guarantee.
     """
     _open_connection(url).close()  # raises UsageError if the URL is wrong, before anything is written
@@ -458,7 +458,7 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
         seconds: The time limit for the answer.
 
     Raises:
-        StoppedError: No answer came in time, the round ended without an answer, or the server rejected the package.
+        StoppedError: No answer arrived in time, the round ended without an answer, or the server rejected the package.
     """
     with limit(seconds):
         while True:

@@ -1,1 +1,1 @@
-"""The mechanism hierarchical-tables: several tables of the same individuals, consistent and under one budget."""
+"""The hierarchical-tables mechanism: several consistent tables of the same individuals under one budget."""

@@ -1,6 +1,6 @@
 """Find totals by arithmetic: values whose count always equals the sum of the counts of some or all siblings.
 
-This module reads secret counts. Only ``init`` uses it, to warn the owner on the screen before anything is published.
+This module reads secret counts. It is used only by ``init``, to warn the owner on screen before anything is published.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from privopt.arrays import Ints
 __all__ = ["find_arithmetic_totals"]
 
 MIN_EVIDENCE: Final = math.log(50.0)
-"""The smallest sum of log(1 + count) over a value's cells at which the value may be suspected to be a total.
+"""The minimum sum of log(1 + count) over a value's cells for the value to be suspected of being a total.
 
 If there are only a few small counts, sums can agree by chance.
 """
 
 MIN_SIBLINGS: Final = 3
-"""The smallest number of siblings, including the total, among which totals are searched for.
+"""The minimum number of siblings, including the total, needed to search for totals.
 
 With only two siblings, equal counts prove nothing.
 """
@@ -39,8 +39,8 @@ def find_arithmetic_totals(
     """Return the attribute values and regions whose counts suggest that they are totals or subtotals of their siblings.
 
     Args:
-        counts: A table with one row per region and combination of attributes. Its columns contain strings, except for
-            integers in ``count``.
+        counts: A table with one row per region and combination of attributes. The ``count`` column contains integers,
+            and all other columns contain strings.
         levels: The columns of regions, from the largest regions to the smallest.
         attributes: The columns of attributes.
         count: The column of counts.
@@ -110,7 +110,7 @@ def _find_sums(counts: pl.DataFrame, name: str, *, scope: Sequence[str], cells: 
 def _find_subtotals(counts: pl.DataFrame, name: str, *, cells: Sequence[str], count: str) -> list[str]:
     """Return the values that are subtotals of two or more siblings.
 
-    The count of a subtotal equals the sum of the counts of the same siblings in every cell.
+    In every cell, the count of a subtotal equals the sum of the counts of the same siblings.
 
     Args:
         counts: The table of counts of the siblings, in their original order.
@@ -133,7 +133,7 @@ def _find_subtotals(counts: pl.DataFrame, name: str, *, cells: Sequence[str], co
 
 
 def _is_sum_of_others(matrix: Ints, row: int) -> bool:
-    """Return whether a row of counts is the sum of two or more other rows, and unlikely to be so by chance.
+    """Return whether a row of counts is the sum of two or more other rows and this is unlikely to be a coincidence.
 
     Args:
         matrix: Array of shape (values, cells) with the counts.

@@ -1,9 +1,9 @@
 """Detect from a table's values whether its rows are counts, and which column contains them.
 
-A table of counts, or aggregated table, has one row per combination of region and attributes. If each row is an
-individual instead, rows are rarely all different, unless there are more combinations than rows. If all rows remain
-distinct when a numeric column is removed, the column is not needed to identify them. It is then probably the count, so
-its values are secret.
+A table of counts, or aggregated table, has one row per combination of region and attributes. In a table with one row
+per individual, on the other hand, the rows are rarely all distinct, unless there are more combinations than rows. If
+all rows remain distinct when a numeric column is removed, the column is not needed to identify them. It is then
+probably the count, so its values are secret.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 MAX_ROWS: Final = 200_000
-"""The maximum number of rows to examine. If all rows of a table are distinct, so are the first MAX_ROWS."""
+"""The maximum number of rows to examine. If all rows of a table are distinct, so are its first `MAX_ROWS` rows."""
 
 MAX_ATTRIBUTE_VALUES: Final = 50
 """The maximum number of distinct values in a column that may be an attribute."""
 
 NO_NAME: Final = "(without a name)"
-"""What messages show in place of an empty column name."""
+"""The text shown in messages in place of an empty column name."""
 
 MAX_CHANCE: Final = 0.01
 """The probability below which the distinctness of the rows is evidence that they are not individuals."""
@@ -47,16 +47,16 @@ _NUMBER: Final = (
     r"^[\s(<>≤≥~=±]*[+-]?(\d{1,3}([,.'’\s\u{a0}\u{202f}\u{2009}]\d{3})+([.,]\d+)?|\d+([.,]\d*)?([eE][+-]?\d+)?|[.,]\d+)"
     r"[\s)%*]*[a-z]{0,2}\)?$"
 )
-"""Matches numbers as statistical offices write them, with thousands separators, comparison signs and flags."""
+"""A pattern for numbers as statistical offices write them, with thousands separators, comparison signs and flags."""
 
 _FRACTION: Final = r"^\D*0?[.,]\d*[1-9]|[.,](\d{1,2}|\d{4,})\D*$"
-"""Matches numbers with decimals, even if these are zeros.
+"""A pattern for numbers with decimals, even if these are all zeros.
 
 Three digits after a separator may be thousands, so they match only if nothing or 0 comes before the separator.
 """
 
 _ZERO_FRACTION: Final = r"[1-9]\d*[.,]0+\D*$|^\D*0[.,]0+\D*$"
-"""Matches integers that are written with zeros after the decimal point."""
+"""A pattern for integers written with zeros after the decimal point."""
 
 
 @frozen(kw_only=True)
@@ -93,7 +93,7 @@ class _Columns:
         """Classify the columns of a table by whether they contain numbers.
 
         Args:
-            table: The table whose columns are classified.
+            table: The table to examine.
             names: The columns of the table, except those of regions.
         """
         head = table.frame.head(MAX_ROWS)
@@ -107,7 +107,7 @@ class _Columns:
         return cls(frame=frame, levels=table.levels, numbers=tuple(numbers), texts=tuple(others))
 
     def is_constant(self, name: str) -> bool:
-        """Return whether a column has the same value in all rows of a table with several rows."""
+        """Return whether the table has several rows and a column has the same value in all of them."""
         return self.frame.height > 1 and int(self.frame[name].n_unique()) == 1
 
     def count_distinct(self, columns: Sequence[str]) -> int:
@@ -119,7 +119,7 @@ class _Columns:
         return self.count_distinct(columns) == int(self.frame.height)
 
     def key_without(self, *names: str) -> tuple[str, ...]:
-        """Return the columns that may distinguish rows, except the given ones and those that identify individuals.
+        """Return the columns that can distinguish rows, except the given ones and those that identify individuals.
 
         Numeric columns named like counts are omitted as well, because a count describes a row rather than identifying
         it, even if all counts are different.
@@ -134,8 +134,9 @@ class _Columns:
     def is_code(self, name: str) -> bool:
         """Return whether a column's values are codes for the values of another column or for the regions.
 
-        A column is a code if it corresponds one to one to a non-numeric column or to the regions. A column in which
-        every row has a different value does not count as a code, because it would match any other such column.
+        A column is a code if its values correspond one-to-one to those of a non-numeric column or to the regions. A
+        column in which every row has a different value does not count as a code, because it would match any other such
+        column.
         """
         keys = [list(self.levels), *([column] for column in self.texts)]
         # The correspondence is one to one if there are as many pairs of values as values in either column.
@@ -158,8 +159,8 @@ class _Columns:
     def is_rival(self, name: str, count: str) -> bool:
         """Return whether the counts could be in the column ``name`` rather than in the column ``count``.
 
-        This is the case if all numbers in ``name`` are integers, it is not a code for another column or for the
-        regions, and all rows are distinct even without the two columns.
+        This is the case if the numbers in ``name`` are all integers, ``name`` is not a code for another column or for
+        the regions, and all rows are distinct even without the two columns.
         """
         return (
             _may_be_whole(self.frame[name])
@@ -192,7 +193,7 @@ class _Columns:
         return math.exp(-2.0 * max(0.0, distinct - expected) ** 2 / rows)
 
     def _count_cells(self, key: Sequence[str]) -> float:
-        """Estimate how many combinations of values are possible in the columns of a key.
+        """Estimate the number of possible combinations of values in the columns of a key.
 
         The estimate is the product of the estimated numbers of values in the individual columns. The region columns are
         treated as a single column, and a column whose values are determined by an earlier one is omitted.
@@ -210,7 +211,7 @@ class _Columns:
         return cells
 
     def _count_values(self, columns: Sequence[str]) -> float:
-        """Estimate the number of distinct values in the population, including those that the table does not contain.
+        """Estimate the number of distinct values in the population, including those that do not occur in the table.
 
         If most values occur only once, the population probably has many more. For example, ten people from ten
         different regions may come from a population with a thousand regions.
@@ -310,7 +311,7 @@ def find_redundant_columns(table: LevelTable, names: Sequence[str], count: str) 
 
 
 def find_undeclared_counts(table: LevelTable, names: Sequence[str], count: str) -> tuple[str, ...]:
-    """Return the columns that are declared as attributes but probably contain counts.
+    """Return the columns that were declared as attributes but probably contain counts.
 
     Args:
         table: A table of counts.
@@ -334,7 +335,7 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
     """Raise InputError because it is unclear whether each row of a table is one individual.
 
     Args:
-        suspects: The columns that may be counts.
+        suspects: The columns that may contain counts.
         source: The file name of the table.
         cure: What the user can declare to resolve the ambiguity.
 
@@ -347,7 +348,7 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
 
 
 def _identifies_rows(texts: pl.Series) -> bool:
-    """Return whether a column has distinct values and a name that is empty or looks like that of an id.
+    """Return whether a column has distinct values and a name that is empty or looks like an id.
 
     Distinct values alone are not enough to identify rows. In a table of counts by age, for example, the ages are
     distinct and look like row numbers. A column without a name is assumed to be an id, because some programs write

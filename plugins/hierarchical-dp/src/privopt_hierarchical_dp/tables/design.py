@@ -46,12 +46,12 @@ BOUNDS: Final = (
 LEAF_PARTS: Final = 128
 """By default, the leaves get (LEAF_PARTS - 1) / LEAF_PARTS of the budget.
 
-The errors at the leaves are proportional to 1 / share, and measurements on the levels above hardly reduce them. The
-small share of the upper levels keeps their errors from growing with the number of leaves. If the epsilon of a table is
-at most 2, no level's errors exceed those of measuring the leaves alone by more than 2 %.
+The errors at the leaves are proportional to 1 / share, and measurements at higher levels hardly reduce them. The small
+share of the upper levels keeps their errors from growing with the number of leaves. If the epsilon of a table is at
+most 2, no level's errors are more than 2 % larger than if only the leaves were measured.
 """
 MOST_CELLS: Final = 1 << 27
-"""The maximum number of cells in all tables and regions together. An int64 array of that size takes a gigabyte."""
+"""The maximum number of cells in all tables and regions together. An int64 array of that size takes up a gigabyte."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -68,7 +68,7 @@ class TablesDesign(Design):
 
     @classmethod
     def of(cls, problem: TablesProblem, file: str, method: str = "margins") -> TablesDesign:
-        """Build the design for a problem, after reading the public files that the problem file names.
+        """Build the design for a problem, after reading the public files named in the problem file.
 
         Args:
             problem: The parsed problem file.
@@ -137,7 +137,7 @@ class TablesDesign(Design):
         )
 
     def shows_exact_numbers(self, form: Form, level: int) -> bool:
-        """Return whether a table contains nothing but exact totals at a level, so that there is nothing to measure.
+        """Return whether a table contains only exact totals at a level, so that there is nothing to measure.
 
         This is the case if totals are exact at the level and the table has a single cell per region.
 
@@ -195,8 +195,8 @@ class TablesDesign(Design):
         Weights are inversely proportional to the variance of the noise. The largest weight is 1.
 
         Args:
-            shares: The budget share of each table, or of each level. A share of 0 means that nothing is measured, and
-                gives a weight of 0.
+            shares: The budget share of each table, or of each level. If a share is 0, nothing is measured, and the
+                weight is 0.
         """
         # Only ratios matter, so the sensitivity can be taken as 1, and scales need not be those that the sampler
         # supports.
@@ -275,7 +275,7 @@ class TablesDesign(Design):
         return (None if release.complaints() else self._least_objective(release.noisy, release.counts)), False
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a table at a level in the loss: its precision relative to the largest precision.
+        """Return the weight of a table at a given level in the loss: its precision relative to the largest precision.
 
         The weight is 0 if the table contains only exact totals at the level.
         """
@@ -379,7 +379,7 @@ class TablesDesign(Design):
     def faults(self) -> list[tuple[str, str, str]]:
         """Return a fault if every published number would be exact under the neighbouring relation.
 
-        There would then be nothing for noise to protect.
+        In that case, there would be nothing for noise to protect.
         """
         if self.hides:
             return []
@@ -390,7 +390,7 @@ class TablesDesign(Design):
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
         """Return a message if the root's released total differs from the estimate based on the noisy values.
 
-        An exact total is not estimated, so it is not checked here but in :meth:`.HierarchyRelease.complaints`.
+        An exact total is not estimated. It is checked by :meth:`.HierarchyRelease.complaints` instead.
         """
         if release.totals:
             return []
@@ -406,7 +406,7 @@ class TablesDesign(Design):
         )
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return whether each table needs a positive budget share.
+        """Return, for each table, whether it needs a positive budget share.
 
         A table does not need one if its attributes are a proper subset of those of another table with a positive share,
         because its counts are then sums of that table's cells.
@@ -484,7 +484,7 @@ class TablesDesign(Design):
         depth, cases, known = self.tree.depth, tables.shape[1], self.exact
 
         def noise_of_cells(margin: Margin, *, contrasts_only: bool) -> list[Noise]:
-            """Return the noise on an estimated cell of a margin by level and case, before levels are combined."""
+            """Return the noise on an estimated cell of a margin, by level and case, before levels are combined."""
             squares, powers = self.domain.influence_powers(margin, weights, contrasts_only=contrasts_only)
             return [
                 Noise(
@@ -526,8 +526,8 @@ class TablesDesign(Design):
     def leaves_only(self) -> Floats:
         """Forecast the sums of absolute errors if only the leaves are measured, in the same order as :meth:`forecast`.
 
-        This is the baseline against which a plan is compared. Each table is assumed to be summed from the smallest
-        measured table that contains all of its attributes, which is the table itself if it has a budget share.
+        Plans are compared with this baseline. Each table is assumed to be summed from the smallest measured table that
+        contains all of its attributes, which is the table itself if it has a budget share.
         """
         domain = self.domain
         scales = [

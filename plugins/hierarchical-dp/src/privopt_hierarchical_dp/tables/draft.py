@@ -36,7 +36,7 @@ from privopt_hierarchical_dp.tree import Regions
 __all__ = ["init"]
 
 LEAST_IDENTIFIED: Final = 8
-"""The minimum number of rows needed to judge a column by how many of its values occur only once."""
+"""The minimum number of rows needed to judge a column by the number of its values that occur only once."""
 
 PROBLEM: Final = """# Tables of individuals for every region, from {table}.
 [hierarchy]
@@ -60,7 +60,7 @@ epsilon = 1.0             # of one individual, over all tables and levels: wheth
 
 @frozen(kw_only=True)
 class _Choices:
-    """The options of ``init`` that state what the table's columns and values mean.
+    """The options of ``init`` that say what the table's columns and values mean.
 
     Attributes:
         count: The column that states how many individuals each row represents, or None if no option names one.
@@ -117,7 +117,7 @@ def init(
         count: The column that states how many individuals each row represents. By default, it is detected.
         persons: Whether every row is one individual, even if a column looks like counts.
         totals: The values that are totals, each as ``COLUMN=VALUE``. Rows with these values are not read.
-        keep_totals: Whether values that are named like totals are ordinary categories.
+        keep_totals: Whether values with names that suggest totals are ordinary categories.
 
     Returns:
         Sentences that tell the user what becomes public and what was guessed.
@@ -178,7 +178,7 @@ def _problem_text(recognised: _Recognised, choices: _Choices, table: str, region
 
     Args:
         recognised: What was detected in the table.
-        choices: The options. Those about individuals and totals become settings in the file if they were used.
+        choices: The options. Those about individuals and totals, if used, are written to the file as settings.
         table: The path of the table, relative to the problem file.
         regions: The name of the file of regions.
     """
@@ -343,7 +343,7 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
 
 
 def _identifies_rows(column_values: pl.Series) -> bool:
-    """Return whether most rows have a value that no other row has, as is common with names or dates of birth.
+    """Return whether most rows have a unique value, as is common with names or dates of birth.
 
     The result is False for columns with fewer than `LEAST_IDENTIFIED` rows, because a few individuals often have
     different values of any attribute, and for columns that merely number the rows (see :func:`.counts_rows`).
@@ -437,7 +437,7 @@ def _check_arithmetic(
     totals: Mapping[str, list[str]],
     count: str,
 ) -> None:
-    """Check that the counts do not reveal any total of other values, apart from the totals already known.
+    """Check that the counts do not reveal any totals of other values, apart from those already known.
 
     If the count of a value always equals the sum of the counts of certain other values, the value is probably a total
     or subtotal, and individuals would be counted twice. The counts are secret, so the result is shown only on the

@@ -2,10 +2,10 @@
 
 A margin is a tuple of attribute indices in ascending order. Its values form an array with one row per region and one
 axis per attribute. A table is a sum of effects. The effect of a set e of attributes is what remains of the margin on e
-after the means along every axis of e are subtracted, so it is the part that no smaller margin determines.
+after the means along every axis of e are subtracted, so it is the part not determined by any smaller margin.
 
-If the noise on a table is independent between cells, its effects are uncorrelated. An effect that several tables
-determine can therefore be estimated separately from all others, as an average weighted by inverse variance. This solves
+If the noise on a table is independent between cells, its effects are uncorrelated. An effect determined by several
+tables can therefore be estimated separately from all others, as an average weighted by inverse variance. This solves
 least squares under all constraints between the tables (as in Barak et al., PODS 2007; Xiao et al., NeurIPS 2023). The
 values of a margin are the sum of its effects, each divided evenly among the cells that differ only in attributes
 missing from the effect.
@@ -29,16 +29,16 @@ __all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of"]
 
 Margin: TypeAlias = tuple[int, ...]
 Effects: TypeAlias = dict[Margin, Floats]
-"""The effects in all regions on a level: for each set of attributes, an array of shape (regions, ...).
+"""The effects in all regions at a level: for each set of attributes, an array of shape (regions, ...).
 
-They determine every margin.
+Together, they determine every margin.
 """
 TOTAL: Final[Margin] = ()
 """The margin without attributes. Its only value in a region is the number of individuals."""
 
 
 def _list_subsets(margin: Margin) -> list[Margin]:
-    """Return all subsets of a margin by increasing size, from the empty set to the margin itself."""
+    """Return all subsets of a margin in order of increasing size, from the empty set to the margin itself."""
     return [part for size in range(len(margin) + 1) for part in combinations(margin, size)]
 
 
@@ -74,7 +74,7 @@ class Domain:
         return steps_of(self.tables)
 
     def _count_remaining_cells(self, outer: Margin, inner: Margin) -> int:
-        """Return how many cells of the margin ``outer`` add up to one cell of the smaller margin ``inner``."""
+        """Return the number of cells of margin ``outer`` that add up to one cell of the smaller margin ``inner``."""
         return prod(self.sizes[attribute] for attribute in outer if attribute not in inner)
 
     def precision(self, table: int, effect: Margin) -> float:
@@ -115,10 +115,10 @@ class Domain:
         return effects
 
     def margin(self, effects: Effects, target: Margin) -> Floats:
-        """Compute the values of a margin from effects, treating effects that no table determines as 0.
+        """Compute the values of a margin from effects, treating effects not determined by any table as 0.
 
         Args:
-            effects: The effects for all regions on a level.
+            effects: The effects for all regions at a level.
             target: The margin to compute, as the indices of its attributes.
 
         Returns:
@@ -199,7 +199,7 @@ class Domain:
 
         Returns:
             An array of shape (effects of the margin, reduced cells) with the effects, which are 0 if the table does not
-            determine them, and an array with the number of cells that each reduced cell represents.
+            determine them, and an array with the number of cells represented by each reduced cell.
         """
         if (table, margin) not in self._patterns:
             cell_counts, patterns = np.ones(1), []
@@ -244,7 +244,7 @@ class Domain:
 
 @frozen(kw_only=True)
 class Step:
-    """One step in fitting several tables, which fits a margin given a smaller margin that is already fitted.
+    """One step in fitting several tables, which fits a margin given a smaller margin that has already been fitted.
 
     Attributes:
         margin: The margin to fit.
@@ -299,9 +299,9 @@ def steps_of(tables: Sequence[Margin]) -> list[Step]:
 
     For every parent region and every cell of the given margin, a step is a transportation problem. Its row sums are the
     parent's counts in the cells to fit, and its column sums are the children's counts in the given cell. Both add up to
-    the parent's count in the given cell, so an integer solution exists whatever the results of earlier steps. Tables
-    agree because the attributes that two cliques share are already fitted, and held fixed, when the second clique is
-    fitted.
+    the parent's count in the given cell, so an integer solution exists regardless of the results of earlier steps.
+    Tables agree because the attributes that two cliques share are already fitted, and held fixed, when the second
+    clique is fitted.
 
     Args:
         tables: The margins of the tables.

@@ -23,9 +23,9 @@ from privopt_hierarchical_dp.tables.margins import Domain, Margin
 __all__ = ["TablesProblem"]
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""Matches valid names of tables, which are used as file names."""
+"""A pattern for valid table names, which are used as file names."""
 MOST_UNEVEN: Final = 10**6
-"""The largest ratio allowed between two shares. Weights that differ by more cannot reliably be combined in doubles."""
+"""The largest ratio allowed between two shares. Weights that differ more cannot reliably be combined in doubles."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 """The names of the columns in ``tables/NAME.csv`` that are not attributes."""
 
@@ -58,7 +58,7 @@ def is_reserved(name: str) -> bool:
 
 
 def _check_total_words(value: str | Mapping[str, Sequence[str]]) -> str | None:
-    """Return None if ``value`` is valid for the key ``totals``, and otherwise a description of valid values.
+    """Return None if ``value`` is valid for the ``totals`` key, and otherwise a description of valid values.
 
     If it is a mapping, :meth:`TablesProblem.check_keys` checks that its columns exist.
     """
@@ -69,7 +69,7 @@ def _check_error_weights(value: Mapping[str, Mapping[str, Fraction]]) -> str | N
     """Return None if ``value`` contains valid error weights, and otherwise a description of valid weights.
 
     Args:
-        value: The weight of errors by table and level.
+        value: The error weights by table and level.
     """
     weights = [weight for table_weights in value.values() for weight in table_weights.values()]
     is_valid = weights and min(weights) >= 0 and max(weights) > 0
@@ -78,7 +78,7 @@ def _check_error_weights(value: Mapping[str, Mapping[str, Fraction]]) -> str | N
 
 @frozen(kw_only=True)
 class CountTable:
-    """The declaration of a table that is published for every region."""
+    """The declaration of a table to be published for every region."""
 
     by: tuple[str, ...] = key(help="attributes that individuals are counted by; none: numbers of individuals")
     share: Fraction = key(
@@ -184,7 +184,7 @@ class TablesProblem:
 
     @property
     def confidence(self) -> float:
-        """The confidence level of each interval."""
+        """The confidence level of the intervals."""
         return self.hierarchy.confidence
 
     @property
@@ -196,7 +196,7 @@ class TablesProblem:
     def check_totals(self, file: str) -> None:
         """Check that no value of an attribute is named like a total of its other values.
 
-        If such a value really is a total, every individual would be counted twice.
+        If such a value really were a total, every individual would be counted twice.
 
         Args:
             file: The name of the problem file, for error messages.
@@ -247,7 +247,7 @@ class TablesProblem:
         )
 
     def cells(self, name: str) -> Cells:
-        """Return the value of each of a table's attributes in every cell, in the published order of cells.
+        """Return the values of a table's attributes in every cell, in the published order of cells.
 
         Args:
             name: The name of the table.
@@ -274,7 +274,7 @@ class TablesProblem:
         )
 
     def check_keys(self, file: str) -> None:
-        """Check that the keys are consistent, for example that tables name attributes that exist.
+        """Check that the keys are consistent, for example that tables refer only to existing attributes.
 
         Args:
             file: The name of the problem file, for error messages.
@@ -326,7 +326,7 @@ class TablesProblem:
             raise InputError(faults)
 
     def _find_uneven_shares(self, file: str) -> list[Fault]:
-        """Return a fault if the shares of the levels are too uneven, and another if those of the tables are.
+        """Return a fault if the shares of the levels are too uneven, and another if the shares of the tables are.
 
         Shares are too uneven if the ratio of the largest to the smallest exceeds :data:`MOST_UNEVEN`, because double
         precision is not sufficient to combine such different weights. Shares of 0 are ignored, because nothing is

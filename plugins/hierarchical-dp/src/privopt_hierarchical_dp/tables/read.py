@@ -32,9 +32,9 @@ from privopt_hierarchical_dp.tree import Regions
 __all__ = ["COUNT", "read_individuals"]
 
 MOST: Final = GROUPS_LIMIT - 1
-"""The largest count in a row."""
+"""The largest count allowed in a row."""
 COUNT: Final = "count"
-"""The default name of the column with the number of individuals that each row represents."""
+"""The default name of the column with the number of individuals represented by each row."""
 
 
 def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tuple[tuple[Ints, ...], tuple[str, ...]]:
@@ -128,7 +128,7 @@ def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str |
 
 
 def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: str | None) -> None:
-    """Check that no column of the records is likely to contain counts that the problem file does not declare.
+    """Check that no column of the records is likely to contain counts not declared in the problem file.
 
     The values of attributes are public, so mistaking a column of counts for an attribute would publish secret counts.
     Nothing is checked if the problem file names the column of counts or says that each row is one individual.
@@ -163,7 +163,7 @@ def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: st
 
 
 def _mark_total_rows(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> Bools:
-    """Find the rows that contain totals, because these rows must not be counted.
+    """Find the rows that contain totals, which must not be counted.
 
     Args:
         table: The records to search.
@@ -194,9 +194,9 @@ def _blank_rows(
     attributes: Mapping[str, Sequence[str]],
     count: str | None,
 ) -> LevelTable:
-    """Replace some rows of a table by valid rows that represent no individuals.
+    """Replace some rows of a table with valid rows that represent no individuals.
 
-    Removing these rows would change the row numbers in error messages.
+    The rows are not removed, because that would change the row numbers in error messages.
 
     Args:
         table: The table that contains the rows.

@@ -1,7 +1,7 @@
 """Functions that build a metric problem in memory from records, distances, losses and a prior.
 
 Most functions return a :class:`privopt.declare.problems_in_memory.Part`, which contains keys for a problem file and the
-contents of the files that these keys name. :func:`metric_problem` combines parts into a problem.
+contents of the files named by these keys. :func:`metric_problem` combines parts into a problem.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def vectors(array: object, ids: object = None) -> Part:
         ids: The id of each vector. The default ids are 0, 1, ...
 
     Raises:
-        InputError: An id contains a line break, which a file of one id per line cannot represent.
+        InputError: An id contains a line break, which cannot be represented in a file with one id per line.
     """
     files = {"vectors.npy": npy_bytes(array)}
     values: dict[str, object] = {"vectors": "vectors.npy"}
@@ -164,7 +164,7 @@ def vectors(array: object, ids: object = None) -> Part:
 
 
 def _to_texts(names: Iterable[object]) -> list[str]:
-    """Convert ids to strings as they would appear in a CSV file. Floats with integer values get no decimal point."""
+    """Convert ids to strings as they would appear in a CSV file. Integer-valued floats get no decimal point."""
     values = list(names)
     numbers = iter(plain_texts(pl.Series([name for name in values if isinstance(name, float)], dtype=pl.Float64)))
     return [next(numbers) if isinstance(name, float) else str(name) for name in values]
@@ -175,7 +175,7 @@ def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km"
 
     Args:
         table: A table with one row per road.
-        start, end: The columns with the ids of the two nodes that each road connects.
+        start, end: The columns with the ids of the two nodes connected by each road.
         km: The column with the lengths in km.
     """
     edges = _rename_columns(table, "roads", {"from": start, "to": end, "km": km})
@@ -294,7 +294,7 @@ def metric_problem(
             distances are in km.
         utility: The kind of loss, or the result of :func:`travel_cost` or :func:`cost`.
         prior: The prior probabilities of the records, as a mapping from ids to weights, as a table with the column
-            ``id`` and one of ``p``, ``weight`` and ``count``, or as an array in the order of the records. Weights are
+            ``id`` and either ``p``, ``weight`` or ``count``, or as an array in the order of the records. Weights are
             divided by their sum. By default, the prior is uniform over the records or, with ``everywhere``, over the
             region.
         remap: Whether to replace each output by the best guess that an observer can make from it under the prior. This
@@ -302,7 +302,7 @@ def metric_problem(
         outputs: The places that may be released. By default, these are the records.
         neighbours_within: The largest distance at which the guarantee covers a pair of records, such as ``"2 km"`` or
             ``"500 m"``. By default, it covers every pair.
-        everywhere: Whether the guarantee covers any two points of the region between the records, and not only the
+        everywhere: Whether the guarantee covers any two points of the region between the records, rather than only the
             records.
         split_km: The maximum length of a piece of street or of a triangle's side. Longer ones are divided. This
             requires ``everywhere``.
@@ -491,7 +491,7 @@ def _to_weights(values: object) -> Floats:
 
 
 def _ids_of(places: Part) -> list[str]:
-    """Return the ids of the records, in the order in which mechanisms will read them."""
+    """Return the ids of the records, in the order in which mechanisms read them."""
     contents = to_toml(dict(places.values)).encode()
     # The places are read in the way a mechanism reads them, so that the ids are in the same order.
     declared = load_problem(Places, File(name=NAME, path=None, kept=contents, in_memory=places.files))

@@ -24,10 +24,10 @@ from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 __all__ = ["MAX_REPORTS", "ObservedReports", "describe_attack", "guess_records", "over_time"]
 
 MAX_REPORTS: Final = 1000
-"""The default for the maximum number of reports from one place that the attacker uses."""
+"""The default maximum number of reports from one place used by the attacker."""
 
 ATTACKED_PLACES: Final = 2_000
-"""The number of places to attack, drawn from the prior. With 200, 95th percentiles were wrong by up to 10 %."""
+"""The number of places to attack, drawn from the prior. With only 200, 95th percentiles were off by up to 10 %."""
 
 ATTACKED_TRACES: Final = 500
 """The number of places to attack if the release supports traces, because each place then takes four times as long."""
@@ -46,7 +46,7 @@ _IMPOSSIBLE: Final = -1e9
 
 @frozen(kw_only=True, eq=False)
 class ObservedReports:
-    """The reports from M places at T times that an attacker observes.
+    """The reports observed by an attacker from M places at T times.
 
     Attributes:
         outputs: Array of shape (M, T) with the index of each reported output, or -1 if there is no report.
@@ -64,10 +64,10 @@ def simulate_reports(release: MatrixRelease, places: Ints, count: int, seed: int
     along a trace, which may repeat the previous report, are simulated as well.
 
     Args:
-        release: The release to draw reports from.
+        release: The release from which reports are drawn.
         places: Array of shape (M,) with the index of the record at each place.
         count: The number of reports to simulate for each place.
-        seed: The seed of the random generator.
+        seed: The seed of the random number generator.
 
     Returns:
         The reports by kind: "fresh", "sticky" and, if supported, "predicted" (along a trace).
@@ -83,10 +83,10 @@ def _simulate_fresh(release: MatrixRelease, places: Ints, count: int, seed: int)
     """Draw independent reports for each place.
 
     Args:
-        release: The release to draw reports from.
+        release: The release from which reports are drawn.
         places: Array of shape (M,) with the index of the record at each place.
         count: The number of reports to draw for each place.
-        seed: The seed of the random generator.
+        seed: The seed of the random number generator.
     """
     # First, one report is drawn for every place, then a second one, and so on, so that the reports do not depend on how
     # many follow. The audit, the report page and the papers use different counts, but must agree on the results for
@@ -106,10 +106,10 @@ def _simulate_predicted(release: MatrixRelease, places: Ints, count: int, seed: 
     """Draw reports along traces, each of which stays at a single place.
 
     Args:
-        release: The release to draw reports from, which must support traces.
+        release: The release from which reports are drawn, which must support traces.
         places: Array of shape (M,) with the index of the record at each place.
         count: The number of reports to draw for each place.
-        seed: The seed of the random generator.
+        seed: The seed of the random number generator.
     """
     walker = release.walker
     assert walker is not None  # checked by the caller
@@ -184,7 +184,7 @@ def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports
         logs: Array of shape (N, K) with the logarithms of the output probabilities, which the attacker knows.
         walker: The sampler of reports along traces, or None if the release does not support traces.
         observed: The reports from M places.
-        count: The number of reports from each place that the attacker uses.
+        count: The number of reports from each place used by the attacker.
 
     Returns:
         Array of shape (M,) with the index of the guessed record for each place. Ties go to the smallest index.
@@ -259,7 +259,7 @@ def _last_change(values: Sequence[float]) -> int:
 def describe_attack(attack: Mapping[str, Any], noun: str = "place") -> str:
     """Describe in one sentence the attacker's errors after one report and after many reports.
 
-    The sentence also states after how many reports the errors stop changing.
+    The sentence also states the number of reports after which the errors stop changing.
 
     Args:
         attack: The result of :func:`over_time`.
@@ -274,7 +274,7 @@ def describe_attack(attack: Mapping[str, Any], noun: str = "place") -> str:
     half, last = f"{counts[median_step]:,}", f"{counts[max(median_step, p95_step)]:,}"
 
     def describe_miss(error: float) -> str:
-        """Return a phrase that says that a guess is at most ``error`` away from the true place."""
+        """Return a phrase saying that a guess is at most ``error`` away from the true place."""
         if error == 0:
             return "exactly right"
         return f"at most {amount_text(f'{error:.3g}', attack['unit'])} off"

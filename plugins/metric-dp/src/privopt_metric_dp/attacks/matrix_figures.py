@@ -42,7 +42,7 @@ EQUAL: Final = 2.0**-49
 """The largest log ratio between equal rows that can result from rounding their probabilities to doubles."""
 
 RECORD_DRAWS: Final = 100_000
-"""The number of samples from each of the two records that the statistical attack compares."""
+"""The number of samples from each of the two records compared in the statistical attack."""
 
 _SEEDS: Final = (101, 102)
 """The seeds of the samples, one for each of the two records."""
@@ -108,8 +108,8 @@ def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> floa
 
     Args:
         probabilities: Array of shape (N, K) with the probabilities z.
-        blocks: Blocks of pairs with their distances d. They should include pairs that the guarantee does not cover,
-            because an attacker can compare these as well.
+        blocks: Blocks of pairs with their distances d. They should include pairs not covered by the guarantee, because
+            an attacker can compare these as well.
     """
     greatest = 0.0
     for pairs, distances in blocks:
@@ -131,7 +131,7 @@ def count_violations(
         probabilities: Array of shape (N, K) with the probabilities z.
         blocks: Blocks of pairs to check with their distances d.
         epsilon: Epsilon per unit of distance.
-        tolerance: The largest excess, relative to z_ik, that counts as a rounding error instead of a violation.
+        tolerance: The largest excess, relative to z_ik, that counts as a rounding error rather than a violation.
     """
     violated = checked = 0
     max_excess = sum_of_excess = 0.0
@@ -163,7 +163,7 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
     """Compute the metrics shown by ``privopt audit``: what an attacker gains from a matrix, and the matrix's loss.
 
     ``epsilon.achieved`` is the smallest epsilon per unit of distance that holds for all pairs of records, required or
-    not. ``gv`` (:class:`Violations`) refers to the pairs that the certificate checks. If the guarantee covers a region,
+    not. ``gv`` (:class:`Violations`) refers to the pairs checked by the certificate. If the guarantee covers a region,
     whose points are snapped to random vertices before reports are drawn, ``epsilon.achieved`` holds for any two points
     of the region, and ``gv`` refers to the edges between vertices.
 
@@ -202,8 +202,8 @@ def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
     """Estimate a lower bound on epsilon by comparing sampled reports from two records.
 
     At most about ``MAX_CHOSEN_PAIRS`` pairs are considered, taken at regular intervals from the list of pairs. The two
-    records are the pair whose rows differ most relative to their distance. If no pair has a positive distance, the
-    result is None.
+    records are the pair whose rows differ most relative to their distance. Returns None if no pair has a positive
+    distance.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:

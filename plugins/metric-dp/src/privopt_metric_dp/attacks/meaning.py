@@ -51,7 +51,7 @@ There is a warning if such a guess is also right at least twice as often as one 
 """
 
 RECORDS_NAMED: Final = 3
-"""The maximum number of records that a sentence names."""
+"""The maximum number of records named in a sentence."""
 
 
 @frozen(kw_only=True)
@@ -151,7 +151,7 @@ def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None =
             If None, there is one row per record, and senders are distributed according to the prior.
 
     Returns:
-        The probability after one report, and the probability without any.
+        The probability after one report, and the probability without a report.
     """
     rows, prior = _average_by_record(release, data, rows_of)
     return 1.0 - bayes_error(rows, prior), float(prior.max())
@@ -200,11 +200,12 @@ def noun_of(space: Space) -> str:
 
 
 def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
-    """Yield a warning if the guarantee leaves some records unprotected because they have no required pair.
+    """Yield a warning if the guarantee leaves some records unprotected because they have no required pairs.
 
     Args:
         data: The data of the problem.
-        pairs: Array of shape (P, 2) with the required pairs, or with enough pairs to imply them.
+        pairs: Array of shape (P, 2) with all required pairs, or with enough of them that their constraints imply all
+            others.
     """
     isolated_records = (
         np.setdiff1d(np.arange(len(data.records)), pairs) if data.within is not None else np.zeros(0, dtype=int)

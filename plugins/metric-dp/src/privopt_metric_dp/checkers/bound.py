@@ -31,7 +31,7 @@ Row = tuple[int, int]
 """The records i and j in the privacy constraints w_ik <= exp(epsilon d_ij) w_jk, one for each output k."""
 
 BASE_BYTES = 2**20
-"""The memory in bytes that an unpacked proof may take in addition to a basic allowance.
+"""The memory in bytes that an unpacked proof may occupy in addition to a basic allowance.
 
 The basic allowance is 8 times the file's size plus 8 bytes per matrix entry.
 """
@@ -44,8 +44,7 @@ class Moves(Protocol):
     """The dual multipliers of a proof, which turn costs into reduced costs for one output at a time.
 
     Attributes:
-        priced: The indices of the records that the proof uses as outputs. Empty if the proof uses the release's
-            outputs.
+        priced: The indices of the records used as outputs in the proof. Empty if the proof uses the release's outputs.
     """
 
     priced: list[int]
@@ -96,12 +95,12 @@ class _Growth:
         """Compute the factor exp(epsilon d_ij) for each given pair (i, j), scaled by 2**256 and rounded up.
 
         Args:
-            rows: The pairs of record indices. They should be sorted by i, so that distances are computed once per
+            rows: The pairs of record indices. They should be sorted by i, so that distances are computed only once per
                 record.
 
         Raises:
-            RefusedError: A pair is neither required nor implied by required pairs, or its factor exceeds any ratio that
-                weights can have.
+            RefusedError: A pair is neither required nor implied by required pairs, or its factor exceeds any possible
+                ratio of weights.
         """
         error, growth = self.metric.room, dict[Row, int]()
         last, reached = -1, dict[int, int]()
@@ -162,8 +161,8 @@ class _Rows:
 
     Attributes:
         growth: The factor exp(epsilon d_ij) for each pair (i, j), scaled by 2**256 and rounded up.
-        pairs, starts, rows, f: The contents of the arrays that are passed to the constructor.
-        priced: The indices of the records that the proof uses as outputs, as in :class:`Moves`.
+        pairs, starts, rows, f: The contents of the arrays passed to the constructor.
+        priced: The indices of the records used as outputs in the proof, as in :class:`Moves`.
     """
 
     def __init__(self, growth: _Growth, pairs: Array, starts: Array, rows: Array, f: Array) -> None:
@@ -415,7 +414,7 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
 
 
 def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:
-    """Return the lower bound as a release must state it.
+    """Return the lower bound as it must be stated in a release.
 
     This is the bound rounded down to an odd multiple of ``unit / 2``, or ``min_bound`` if that is larger. Because of
     the rounding, programs with slightly different rounding errors state the same value.

@@ -38,7 +38,7 @@ def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
 
 
 def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> tuple[list[Point], list[Corners]]:
-    """Cover polygons by a mesh of equilateral triangles, each of which overlaps at least one polygon.
+    """Cover polygons with a mesh of equilateral triangles, each of which overlaps at least one polygon.
 
     The triangles belong to a regular lattice over the polygons' bounding box. A triangle overlaps a polygon if a
     boundary segment passes through its interior, or if its centre lies in the polygon.
@@ -147,7 +147,7 @@ def _do_meet(corners: list[Any], start: Place, end: Place) -> bool:
     """Return whether a segment passes through the interior of a triangle, using the separating-axis test.
 
     Two convex shapes are disjoint if and only if an axis perpendicular to one of their sides separates them. A segment
-    that merely touches the triangle does not pass through its interior.
+    that only touches the triangle does not pass through its interior.
 
     Args:
         corners: The triangle's three corners (x, y).

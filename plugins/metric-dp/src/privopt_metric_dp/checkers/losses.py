@@ -69,7 +69,7 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
 
     Args:
         problem: The published problem.
-        metric: The problem's metric, which measures costs that are distances.
+        metric: The problem's metric, used to measure costs that are distances.
 
     Raises:
         RefusedError: The kind of loss or a key is not supported, or the prior is invalid.
@@ -170,7 +170,7 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
 
     Args:
         problem: The published problem.
-        metric: The problem's metric, which measures the distance d unless ``[utility]`` names a file with other roads.
+        metric: The problem's metric, used to measure the distance d unless ``[utility]`` names a file with other roads.
 
     Returns:
         A function that takes the index of an output and returns its cost for every record, scaled by 2**256.

@@ -45,7 +45,7 @@ KEYS = {
 """For each kind of distance, the keys that its ``[distance]`` table may contain."""
 
 TAKES = {"euclidean": ("planar", "vector"), "haversine": ("geographic",)}
-"""The kinds of places that each kind of distance accepts. Kinds of distance that are not listed accept any."""
+"""The kinds of places accepted by each kind of distance. Kinds of distance that are not listed accept any."""
 
 MAX_CACHED_ROWS = 4096
 """The maximum number of rows of distances to keep in a cache, because each row is requested three times."""
@@ -60,7 +60,7 @@ class Metric:
     Attributes:
         kind: The kind of distance, which is a key of :data:`KEYS`.
         records, outputs: The places between which distances are measured.
-        points: The ids of the obfuscation matrix's rows: the records, and the vertices that a region adds.
+        points: The ids of the obfuscation matrix's rows: the records, and any vertices added by a region.
         place: The index of each row by its id. It is set only for distances along roads.
         ready: A function that converts the coordinates of a place to the form that ``way`` takes.
         way: A function that returns the distance between two places, given their coordinates in this form.
@@ -178,7 +178,7 @@ class Metric:
         self._measure_pairs(ready, way)
 
     def _measure_pairs(self, ready: Callable[[Any], Any], way: Callable[[Any, Any], int]) -> None:
-        """Set ``own`` and ``ends``, given a function of two places.
+        """Set ``own`` and ``ends``, given a function that measures the distance between two places.
 
         The coordinates of each place are converted only once.
 
@@ -304,7 +304,7 @@ class Metric:
     def hold_along(self, factors: list[Factor], epsilon: Fraction) -> None:
         """Measure distances in privacy constraints along the edges of a region.
 
-        If weights may change by the factor 1 + a along an edge, the edge gets the length ln(1 + a) / epsilon.
+        If weights may change by a factor of 1 + a along an edge, the edge gets the length ln(1 + a) / epsilon.
 
         Args:
             factors: For each piece of street or triangle side, the ids of its two ends and the factor 1 + a.

@@ -158,7 +158,7 @@ class Places:
 
         Args:
             problem: The published problem.
-            table: The problem's table. Its key ``points`` names the file, and its optional key ``columns`` names the
+            table: The problem's table. Its ``points`` key names the file, and its optional ``columns`` key names the
                 columns.
             name: The name of the table, for error messages.
 

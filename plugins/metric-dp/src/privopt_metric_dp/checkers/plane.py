@@ -31,7 +31,7 @@ from privopt_metric_dp.checkers.triangles import (
 __all__ = ["Plane"]
 
 MIN_POINTS = 20_000
-"""The minimum number of quadrature points to represent the people in a region."""
+"""The minimum number of quadrature points used to represent the people in a region."""
 
 Person = tuple[int, tuple[int, ...], list[int], Any]
 """A quadrature point that represents people.
@@ -167,7 +167,7 @@ class Plane:
         return points, stored
 
     def _to_place(self, x: Fraction, y: Fraction) -> tuple[Any, Any]:
-        """Convert a position in millimetres to the coordinates that the metric uses.
+        """Convert a position in millimetres to the coordinates used by the metric.
 
         In a plane, these are in km. On the earth, they are the latitude and longitude in radians, scaled by 2**256.
         """
@@ -181,7 +181,7 @@ class Plane:
         return []
 
     def rate(self, excess: float) -> float:
-        """Return ln(1 + ``excess``), the log ratio between weights that differ by the factor 1 + ``excess``."""
+        """Return ln(1 + ``excess``), the log ratio between weights that differ by a factor of 1 + ``excess``."""
         return math.log1p(excess)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:

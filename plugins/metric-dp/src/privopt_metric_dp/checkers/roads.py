@@ -19,10 +19,10 @@ __all__ = ["Lengths", "Network", "Road", "read_roads", "shortest", "ways"]
 Node = TypeVar("Node", bound=Hashable)
 
 Road = tuple[str, str, Fraction]
-"""The ids of the two nodes that a road connects, and its length in km."""
+"""The ids of the two nodes connected by a road, and the road's length in km."""
 
 Lengths = Callable[[str, list[str]], list[int | None]]
-"""A function that takes an end node and start nodes, and returns the shortest path length from each start.
+"""A function that takes an end node and start nodes, and returns the length of the shortest path from each start.
 
 A length is None if there is no path.
 """
@@ -105,7 +105,7 @@ class Network:
 
         # A path cannot continue from a stop other than the start, so it ends at the first stop that it reaches.
         def steps_from(name: str) -> list[tuple[str, int]]:
-            """Return the edges by which a path may continue from a node. Paths end at stops other than the start."""
+            """Return the edges along which a path may continue from a node. Paths end at stops other than the start."""
             return self._incoming[name] if name == start or name not in stops else []
 
         lengths = shortest(start, steps_from)

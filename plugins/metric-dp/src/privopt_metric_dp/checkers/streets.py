@@ -98,7 +98,7 @@ class Streets:
         return [[piece[:2] for piece in self.pieces], [STEPS_PER_HALF], lengths]
 
     def checked_pairs(self) -> list[tuple[int, int, float, int]]:
-        """Return the pieces as pairs of rows that have to be checked.
+        """Return the pieces as pairs of rows to check.
 
         Returns:
             For each piece, the row indices of its two ends, its length in km, and the largest allowed ratio between
@@ -121,7 +121,7 @@ class Streets:
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
         """Average the losses over people who are spread evenly over the streets.
 
-        To report, a person at the fraction u of a piece is snapped to its second end with probability lambda(u)
+        To report, a person at fraction u of a piece is snapped to its second end with probability lambda(u)
         (:func:`_far_share`), and otherwise to its first end. The row of that end is then used.
 
         Args:
@@ -204,9 +204,9 @@ class _Person:
 
 
 def _far_share(part: int, step: Fraction, factor: Fraction) -> int:
-    """Return lambda(u), the probability that a person at the fraction u of a piece is snapped to its second end.
+    """Return lambda(u), the probability that a person at fraction u of a piece is snapped to its second end.
 
-    The function is S-shaped, so that output probabilities change by at most the factor 1 + ``step`` in each of 16
+    The function is S-shaped, so that output probabilities change by at most a factor of 1 + ``step`` in each of 16
     steps. Let 16 u = n + r, where n is an integer and 0 <= r < 1. In the first half of the piece, lambda(u) is
     ((1 + step)^n (1 + r step) - 1) / (factor - 1). In the second half, it is 1 - lambda(1 - u).
 

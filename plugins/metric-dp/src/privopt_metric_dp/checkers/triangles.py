@@ -186,8 +186,8 @@ def _find_hull(places: list[Point]) -> list[int]:
 def side_ratios(corners: list[Point], rate: float) -> list[float]:
     """Return the relative change in weights that is allowed along each side of a triangle.
 
-    Along a side of length l, weights z may differ by the factor 1 + a with a = s epsilon l, where s is the same for all
-    three sides. Bisection finds the largest s for which all such weights satisfy |grad z| <= epsilon min(z) in the
+    Along a side of length l, weights z may differ by a factor of 1 + a with a = s epsilon l, where s is the same for
+    all three sides. Bisection finds the largest s for which all such weights satisfy |grad z| <= epsilon min(z) in the
     triangle (docs/guide/everywhere.md, "Triangles").
 
     The floating-point operations are the same as in ``solve``, so that both obtain the same numbers. Privacy does not
@@ -225,8 +225,8 @@ def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], a
     """Return numbers whose maximum is the largest possible (2 area |grad z| / min(z))^2 for weights z in a triangle.
 
     Let m be the smallest weight, at corner i, and let (1 + p) m and (1 + q) m be the weights at corners j and k.
-    Weights differ by at most the factor 1 + ``along`` along each side, so the allowed points (p, q) form a polygon. The
-    expression is a convex function of (p, q) and is therefore largest at a corner of the polygon
+    Weights differ by at most a factor of 1 + ``along`` along each side, so the allowed points (p, q) form a polygon.
+    The expression is a convex function of (p, q) and is therefore largest at a corner of the polygon
     (docs/guide/everywhere.md, "Triangles"). The list contains 0 and the values at the polygon's corners for every
     choice of i.
 

@@ -1,4 +1,4 @@
-"""The ``privopt certify`` command, which computes the smallest epsilon that a probability matrix satisfies."""
+"""The ``privopt certify`` command, which computes the smallest epsilon satisfied by a probability matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the kinds of distance, loss and privacy notion that plugins register for metric problems."""
+"""Checks of the kinds of distance, loss and privacy notion registered by plugins for metric problems."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["distances", "losses", "planted_violation", "released"]
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""The largest relative difference that counts as rounding, and the optimality gap to which models are solved."""
+"""The largest relative difference attributed to rounding, and the optimality gap to which models are solved."""
 
 
 LOSS_TOLERANCE: Final = 0.02
@@ -52,11 +52,11 @@ ALLOWED: Final = f"they may differ by {LOSS_TOLERANCE:.0%}"
 
 
 NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOSS_TOLERANCE:.0%} is not detected"}
-"""Notes to add to the results of checks that passed, by the name of the check."""
+"""Notes to add to the results of passed checks, by the name of the check."""
 
 
 MAX_STEPS: Final = 40
-"""The maximum number of attempts to move a release towards the truth, each with a smaller move than the last."""
+"""The maximum number of attempts to move a release towards the truth, each with a smaller move than the one before."""
 
 
 FINE: Final = 1 << 16
@@ -108,7 +108,7 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
 
     Args:
         instance: The loaded problem, which uses the kind under test.
-        problem: Not used, but required by the interface that all such checks share.
+        problem: Not used, but required by the interface shared by all such checks.
 
     Returns:
         A sentence about the fault, or None if the check finds none.
@@ -157,7 +157,7 @@ def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str
 
     Args:
         instance: The loaded problem, which uses the kind under test.
-        problem: Not used, but required by the interface that all such checks share.
+        problem: Not used, but required by the interface shared by all such checks.
 
     Returns:
         A sentence about the fault, or None if the check finds none.
@@ -180,7 +180,7 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
 
     Args:
         instance: The loaded problem, which uses the notion under test.
-        problem: Not used, but required by the interface that all such checks share.
+        problem: Not used, but required by the interface shared by all such checks.
 
     Returns:
         A sentence about the fault, or None if the check finds none.
@@ -251,7 +251,7 @@ def _loss_towards_truth(
     """Move a release as far as possible towards each record's cheapest output, and return its loss.
 
     Progressively smaller moves are tried until ``measure`` accepts one. A loss below the linear model's optimum shows
-    that ``measure`` accepts releases that the model's constraints exclude.
+    that ``measure`` accepts releases excluded by the model's constraints.
 
     Args:
         constraint: The privacy notion on this problem.
@@ -283,7 +283,7 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
     The check is repeated on a variant of the problem with four places on a line.
 
     Args:
-        instance: Not used, but required by the interface that all such checks share.
+        instance: Not used, but required by the interface shared by all such checks.
         problem: A problem that uses the notion under test.
 
     Returns:
@@ -310,10 +310,10 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
 
 
 def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
-    """Replace the places in a problem by four places on a line, keeping its privacy notion.
+    """Replace the places in a problem with four places on a line, keeping its privacy notion.
 
-    Under metric DP, the pairs of neighbouring places on a line imply all other pairs. Under other notions, they may
-    not, so the new problem tests whether a release is still certified for all pairs.
+    Under metric DP, the constraints on neighbouring places on a line imply those on all other pairs. Under other
+    notions, they may not, so the new problem tests whether a release is still certified for all pairs.
     """
     line = problem.without_key("outputs").without_key("privacy.neighbours_within")
     line = line.with_key("records", {"grid": {"rows": 1, "cols": 4, "cell_km": 1}})

@@ -52,7 +52,7 @@ class Excess:
 
 
 def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
-    """Return the probability that a position on a street is snapped to the far end rather than the near end.
+    """Return the probability that a position on a street is snapped to its far end rather than its near end.
 
     The probability is an S-shaped, piecewise linear function of the position, with the same number of pieces in each
     half of the street (docs/guide/everywhere.md, "Streets").
@@ -95,9 +95,9 @@ def greatest_excess(
 
     Args:
         weights: The integer weights of all outputs, for each vertex of the region.
-        region: The region that the guarantee covers.
+        region: The region covered by the guarantee.
         epsilon: Epsilon per km of the path between two points.
-        chance: The random generator that draws the points.
+        chance: The random number generator used to draw the points.
         tries: The number of attempts to draw a pair of points.
     """
     worst: Excess | None = None
@@ -140,7 +140,7 @@ def _mix_rows(
 
 
 def _log_excess(p: int, q: int, squared_limit: Fraction) -> float:
-    """Return by how much |log(p / q)| exceeds the allowed log ratio, or 0 if it does not.
+    """Return the amount by which |log(p / q)| exceeds the allowed log ratio, or 0 if it does not.
 
     Args:
         p, q: The non-negative weights of an output at two points, over a common denominator.
@@ -182,9 +182,9 @@ def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -
     """Yield random pairs of points, alternately in the same simplex and in different ones.
 
     Args:
-        region: The streets or the triangulated plane to draw points from.
+        region: The streets or the triangulated plane from which points are drawn.
         epsilon: Epsilon per km, which determines the snapping probabilities on streets.
-        chance: The random generator that draws the points.
+        chance: The random number generator used to draw the points.
         tries: The number of attempts. An attempt across the side of a triangle may yield several pairs or none.
     """
     count = len(region.simplices)
@@ -205,12 +205,12 @@ def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -
 
 
 def _draw_on_street(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    """Draw two points on the same street, which are sometimes very close to each other.
+    """Draw two points on the same street, which are sometimes very close together.
 
     Args:
-        region: The streets to draw points from.
+        region: The streets from which points are drawn.
         epsilon: Epsilon per km.
-        chance: The random generator that draws the points.
+        chance: The random number generator used to draw the points.
         street: The index of the street.
 
     Returns:
@@ -239,9 +239,9 @@ def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) 
     """Draw a random walk that starts on a given street and passes one to three junctions.
 
     Args:
-        region: The streets along which the walk may lead.
+        region: The streets that the walk may use.
         epsilon: Epsilon per km.
-        chance: The random generator that draws the walk.
+        chance: The random number generator used to draw the walk.
         street: The index of the street on which the walk starts.
 
     Returns:
@@ -264,11 +264,11 @@ def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) 
 
 
 def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
-    """Draw two points in the same triangle, which are sometimes very close to each other.
+    """Draw two points in the same triangle, which are sometimes very close together.
 
     Args:
         region: The triangulated plane.
-        chance: The random generator that draws the points.
+        chance: The random number generator used to draw the points.
         triangle: The index of the triangle.
 
     Returns:
@@ -292,7 +292,7 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
 
     Args:
         region: The triangulated plane.
-        chance: The random generator that draws the points.
+        chance: The random number generator used to draw the points.
         triangle: The index of the triangle.
     """
     # The border point is a corner, a point on a side or a point inside, depending on how many corners have a positive
@@ -405,7 +405,7 @@ def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
 
 
 def _takes_regions(subject: Subject) -> str | None:
-    """Return None if a mechanism takes metric problems, or else the reason why :func:`every_point` does not apply."""
+    """Return None if a mechanism accepts metric problems, or else the reason why :func:`every_point` does not apply."""
     if issubclass(subject.mechanism_class.problem_class, MetricProblem):
         return None
     return Elsewhere("its problems have no `privacy.everywhere`")

@@ -33,7 +33,7 @@ LENGTH_FACTOR: Final = 4
 """The factor by which to multiply lengths and divide epsilon. Because it is a power of two, nothing is rounded."""
 
 Tables = Mapping[str, Mapping[str, Any]]
-"""Tables of a problem file, as mappings from keys to values by the name of the table."""
+"""Tables of a problem file: for each table name, a mapping from keys to values."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -50,7 +50,7 @@ class MetricCase:
         cost: Array of shape (n_records, n_outputs) with the losses if ``utility`` is "matrix", or else None.
         prior: The prior probability of each record. Empty for a uniform prior.
         targets: The weight of each record as a target if ``utility`` is "travel-cost". Empty for equal weights.
-        extra: Additional tables of the problem file, which the mechanism under test requires.
+        extra: Additional tables of the problem file, as required by the mechanism under test.
     """
 
     space: MetricSpace
@@ -87,7 +87,7 @@ class MetricCase:
         return ["abcdefghijklmnop"[n] if n < self.records else f"out-{n}" for n in range(len(self.space))]
 
     def problem(self) -> GeneratedProblem:
-        """Convert the case to a problem file and the contents of the files that it names."""
+        """Convert the case to a problem file and the contents of the files named in it."""
         files: dict[str, bytes] = {}
         distance: dict[str, Any] = {"kind": self.space.kind}
         tables: dict[str, Any] = {"records": self._places_table(range(self.records), "points.csv", files)}
@@ -115,7 +115,7 @@ class MetricCase:
         return GeneratedProblem(toml=to_toml(tables), files=files, facts={"case": self})
 
     def _places_table(self, which: range, name: str, files: dict[str, bytes]) -> dict[str, Any]:
-        """Return the ``[records]`` or ``[outputs]`` table, and add its file of points, if it needs one, to ``files``.
+        """Return the ``[records]`` or ``[outputs]`` table, and add its file of points to ``files`` if it needs one.
 
         Args:
             which: The points to list, as indices in the space.
@@ -138,7 +138,7 @@ class MetricCase:
         return {"points": name}
 
     def _utility_table(self, files: dict[str, bytes]) -> dict[str, Any]:
-        """Return the ``[utility]`` table, and add the files that it names to ``files``.
+        """Return the ``[utility]`` table, and add the files named in it to ``files``.
 
         Args:
             files: The contents of all files by name, to which the costs, prior and targets are added.
@@ -165,7 +165,7 @@ def _optional_priors(records: int) -> st.SearchStrategy[tuple[float, ...]]:
 
 @lru_cache
 def _record_counts(points: int) -> st.SearchStrategy[int]:
-    """Return a strategy that draws how many points of a space are records. It shrinks towards the number of points."""
+    """Return a strategy that draws how many of a space's points are records. It shrinks towards all of them."""
     return st.integers(1, points).map(lambda n: points + 1 - n)
 
 
@@ -181,13 +181,13 @@ def metric_problems(
     """Draw a metric problem on a space of at most 5 points, with its :class:`MetricCase` in ``facts["case"]``.
 
     Args:
-        draw: The function that Hypothesis supplies to draw values.
+        draw: The function supplied by Hypothesis to draw values.
         shapes: The shapes of metric spaces to draw (see :func:`privopt_metric_dp.kit.strategies.metric_spaces`).
         utilities: The kinds of loss to draw. In a disconnected space, the loss is always "matrix".
         budgets: The values of epsilon to draw, as decimal strings.
         every_pair: Whether to leave ``neighbours_within`` unset, so that all pairs are required and the space must be
             connected.
-        extra: A function that takes a case and returns the tables that the mechanism under test requires, such as
+        extra: A function that takes a case and returns the tables required by the mechanism under test, such as
             ``lambda case: {"acme": {"radius": 2.0}}``.
     """
     space = draw(metric_spaces(5, shapes))
@@ -239,7 +239,7 @@ def _case_of(problem: GeneratedProblem) -> MetricCase | None:
 
 
 def _without_cells(space: MetricSpace) -> MetricSpace:
-    """Replace a grid by points at the centres of its cells, which can have any ids."""
+    """Replace a grid with points at the centres of its cells, which can have any ids."""
     return evolve(space, cells=None, shape="points") if space.cells is not None else space
 
 
@@ -248,7 +248,7 @@ def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None
 
     Args:
         problem: The problem to change.
-        chance: The random generator to draw the ids from.
+        chance: The random number generator used to draw the ids.
 
     Returns:
         The variant, or None if the conformance kit did not generate the problem.
@@ -268,7 +268,7 @@ def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None
 
     Args:
         problem: The problem to shuffle.
-        chance: The random generator to draw the order from.
+        chance: The random number generator used to draw the order.
 
     Returns:
         The shuffled variant, or None for problems that the conformance kit did not generate and for problems with a
@@ -372,7 +372,7 @@ def _without_neighbours(problem: GeneratedProblem) -> GeneratedProblem | None:
 
 
 def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
-    """Return the loss of a mechanism that the kit has certified itself. No valid lower bound exceeds this loss.
+    """Return the loss of a mechanism certified by the kit itself. No valid lower bound exceeds this loss.
 
     Args:
         problem: The loaded problem.
@@ -396,7 +396,7 @@ def several_rounds(extra: Callable[[MetricCase], Tables] | None = None) -> Gener
     """Return a fixed problem with an asymmetric prior, for which iterative methods need several iterations.
 
     Args:
-        extra: A function that takes the case and returns the tables that the mechanism under test requires.
+        extra: A function that takes the case and returns the tables required by the mechanism under test.
     """
     case = MetricCase(
         space=grid(2, 4, 0.7), records=8, epsilon="1.5", prior=(0.3, 0.05, 0.2, 0.05, 0.1, 0.15, 0.1, 0.05)
@@ -417,7 +417,7 @@ def metric_profile(
     Args:
         problems: The strategy for problems, which is usually ``metric_problems(...)`` with some arguments. If None, the
             default strategy is used.
-        extra: A function that takes a case and returns the tables that the mechanism requires. It is used only by the
+        extra: A function that takes a case and returns the tables required by the mechanism. It is used only by the
             default strategy.
         lengths: The keys in the mechanism's tables whose values are lengths, such as ``"acme.radius"``. The ``units``
             check scales them together with all distances.
@@ -444,7 +444,7 @@ def metric_profile(
 
 @lru_cache  # so that all methods of a mechanism have the same profile and problems
 def default_profile(problem_class: type) -> Profile | None:
-    """Return the default profile for a problem class, or None if the plugin of the class must define one.
+    """Return the default profile for a problem class, or None if the plugin that defines the class must provide one.
 
     There is none for a subclass of MetricProblem that has additional required keys, or for a class that is not a
     subclass of MetricProblem.

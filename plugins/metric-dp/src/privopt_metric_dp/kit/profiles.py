@@ -1,4 +1,4 @@
-"""Profiles for those mechanisms in this package that cannot use the default profile."""
+"""Profiles for the mechanisms in this package that cannot use the default profile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _radius_table(case: MetricCase) -> dict[str, dict[str, Any]]:
 
 
 EXPONENTIAL: Final = metric_profile(monotone="distance")
-"""The profile for "exponential". A loss that is the distance never rises with epsilon, but other losses may."""
+"""The profile for "exponential". A loss that is the distance never increases with epsilon, but other losses may."""
 
 PLANAR: Final = metric_profile(problems=metric_problems(shapes=PLANE), monotone="distance")
 """The profile for "planar-laplace", which supports only points in the plane or on the globe."""
@@ -33,7 +33,7 @@ PLANAR: Final = metric_profile(problems=metric_problems(shapes=PLANE), monotone=
 CONST_OPT: Final = metric_profile(extra=_radius_table, lengths=("const-opt.radius",), monotone="never")
 """The profile for "const-opt", whose problems contain a radius.
 
-The loss may rise with epsilon, because the linear programs for two values of epsilon allow different matrices.
+The loss may increase with epsilon, because the linear programs for two values of epsilon allow different matrices.
 """
 
 
@@ -58,7 +58,7 @@ def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
 GIVEN: Final = metric_profile(problems=metric_problems().map(_with_matrix), variants={}, monotone="never")
 """The profile for "given", whose problems contain a matrix.
 
-It has no variants, because they would have to change the matrix too.
+It has no variants, because these would have to change the matrix as well.
 """
 
 
@@ -73,6 +73,6 @@ PREDICTIVE: Final = metric_profile(
 )
 """The profile for "predictive".
 
-A previous report is good enough to repeat up to the distance ``good_within``, which is chosen so that some tests
-succeed and others fail.
+A previous report is good enough to repeat if it lies within ``good_within`` of the position. This distance is chosen so
+that some tests succeed and others fail.
 """

@@ -16,7 +16,7 @@ from privopt.numbers.distances import EARTH_RADIUS_KM
 __all__ = ["MetricSpace", "close_paths", "from_edges", "from_points", "grid"]
 
 Edge = tuple[int, int, float]
-"""The indices of the two points that a road connects, and its length in km."""
+"""The indices of the two points connected by a road, and the road's length in km."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -118,7 +118,7 @@ def from_edges(count: int, edges: Sequence[Edge], shape: str) -> MetricSpace:
 
     Args:
         count: The number of points. A point without roads is infinitely far from all others.
-        edges: The two points that each road connects, and its length in km. If several roads connect the same points,
+        edges: The two points connected by each road, and its length in km. If several roads connect the same points,
             the shortest one is used.
         shape: The name of the space's shape.
     """

@@ -23,7 +23,7 @@ SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "c
 def sizes(maximum: int) -> st.SearchStrategy[int]:
     """Return a strategy for integers from 1 to ``maximum``.
 
-    Examples shrink towards 2, because most faults require two items.
+    Examples shrink towards 2, because most faults only appear with at least two items.
     """
     # Hypothesis shrinks towards the first element. The special case 1 comes last.
     return st.sampled_from([n for n in (2, 3, *range(4, maximum + 1)) if n <= maximum] + [1])
@@ -42,7 +42,7 @@ def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
     """Draw points of a 4 x 4 lattice in the plane or on the globe for :func:`metric_spaces`.
 
     Args:
-        draw: The function that Hypothesis supplies to draw values.
+        draw: The function supplied by Hypothesis to draw values.
         max_points: The maximum number of points. The shapes "twins" and "coincident" always have at least two.
         shape: "points", "twins", "coincident" or "globe".
     """
@@ -62,7 +62,7 @@ def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
 
 @lru_cache
 def _lattice_spots(count: int) -> st.SearchStrategy[list[tuple[int, int]]]:
-    """Return a strategy that draws ``count`` different points of a 4 x 4 lattice."""
+    """Return a strategy that draws ``count`` distinct points of a 4 x 4 lattice."""
     lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
     return st.lists(lattice, min_size=count, max_size=count, unique=True)
 
@@ -96,7 +96,7 @@ def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
     """Draw a matrix of distances between at most ``max_points`` points for :func:`metric_spaces`.
 
     Args:
-        draw: The function that Hypothesis supplies to draw values.
+        draw: The function supplied by Hypothesis to draw values.
         max_points: The maximum number of points.
         shape: "clique", "clusters" or "general".
     """
@@ -123,7 +123,7 @@ def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.Sea
     - "twins": points in the plane, two of which are only 1e-3 to 1e-9 km apart.
     - "coincident": points in the plane, two of which are at the same place.
     - "globe": points on the globe.
-    - "path": a chain of points that are joined by roads.
+    - "path": a chain of points joined by roads.
     - "islands": two separate chains of points.
     - "clique": a matrix in which all distances between different points are equal.
     - "clusters": a matrix with short distances within clusters, and long ones between them.

@@ -1,9 +1,10 @@
 """The certificate of metric DP, which proves all required inequalities for a release.
 
 Let w be integer weights whose rows sum to 2**63. For each required pair (i, j) at distance d and every output k, the
-claim is ``w_ik <= exp(eps d) w_jk``, and the same with i and j exchanged. Floating-point arithmetic that is rounded to
-the safe side decides most inequalities. A second stage decides the rest by comparing exact integers with balls
-(intervals that enclose the exact value). It always terminates, because exp of a rational other than 0 is irrational.
+claim is ``w_ik <= exp(eps d) w_jk``, and the same with i and j exchanged. Most inequalities are decided by
+floating-point arithmetic that is rounded to the safe side. A second stage decides the rest by comparing exact integers
+with balls (intervals that enclose the exact value). It always terminates, because exp of a rational other than 0 is
+irrational.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _MAX_EXACT_PAIRS = 64
 
 
 def _content_key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> bytes:
-    """Return a cache key for the measurements, which is a digest of all arguments that determine them."""
+    """Return a cache key for the measurements: a digest of all arguments that determine them."""
     return content_key(f"certify {weights.shape} {len(pairs)} {epsilon}", weights, pairs, distances)
 
 
@@ -273,10 +274,10 @@ def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
 
 
 def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
-    """Compute an upper bound v on the smallest epsilon that the weights satisfy, and find the worst pair.
+    """Compute an upper bound v on the smallest epsilon satisfied by the weights, and find the worst pair.
 
-    The bound is rigorous, which means that ratio <= exp(v d) for all pairs. It is too large by at most a few ulps, or
-    slightly more if many pairs are nearly as bad as the worst one.
+    The bound is rigorous: ratio <= exp(v d) for all pairs. It is too large by at most a few ulps, or slightly more if
+    many pairs are nearly as bad as the worst one.
 
     Args:
         weights: Array of shape (N, K) with the weights.

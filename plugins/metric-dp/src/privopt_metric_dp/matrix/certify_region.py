@@ -110,7 +110,7 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
 
     Returns:
         The first few failures; the number of streets that fail; the number of inequalities that had to be decided in
-        exact integer arithmetic; and the largest epsilon that any street requires, together with the street's ends.
+        exact integer arithmetic; and the largest epsilon required by any street, together with the street's ends.
     """
     ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
@@ -191,7 +191,7 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 
 
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """Return the epsilon that a release for a region satisfies if points are snapped according to the claimed epsilon.
+    """Return the epsilon satisfied by a release for a region if points are snapped according to the claimed epsilon.
 
     On a plane, this is the certificate's ``worst``. On streets, positions are snapped along the curve of
     :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
@@ -313,8 +313,8 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
 
     Returns:
         The first few failures; the number of triangles that fail; the number of inequalities that had to be decided in
-        exact integer arithmetic; and the largest epsilon that any triangle requires, together with two of the
-        triangle's corners.
+        exact integer arithmetic; and the largest epsilon required by any triangle, together with two of the triangle's
+        corners.
     """
     corners = region.vertices[region.simplices]
     sides = np.ascontiguousarray(corners[:, 1:] - corners[:, :1])  # AB and AC
