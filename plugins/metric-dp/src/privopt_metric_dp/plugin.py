@@ -1,6 +1,6 @@
 """The plugin's hooks, which register the mechanisms, kinds, roles, commands, names, checks and templates of metric DP.
 
-Specs name their targets as strings, so registering one does not import its target.
+Specs refer to their targets by name, so registering a spec does not import its target.
 """
 
 from collections.abc import Sequence
@@ -97,7 +97,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Return the kinds of distance, loss and privacy notion that metric problems can use."""
+    """Return the kinds of distance, loss and privacy notion available to metric problems."""
     distances, losses = "privopt_metric_dp.problem.distance_kinds", "privopt_metric_dp.problem.loss_kinds"
     rows = [
         ("distance", "euclidean", f"{distances}:Euclidean", "straight lines between points or vectors"),
@@ -122,7 +122,7 @@ def privopt_kinds() -> Sequence[KindSpec]:
 def privopt_roles() -> Sequence[RoleSpec]:
     """Return the roles "distance" and "loss".
 
-    A problem file selects one registered kind for each role.
+    For each role, a problem file selects one of the registered kinds.
     """
     kinds = "privopt_metric_dp.problem.declared"
     return [
@@ -149,7 +149,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the functions that ``privopt`` exports for building metric problems and certifying matrices."""
+    """Return the functions for building metric problems and certifying matrices that ``privopt`` exports."""
     parts = ("cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors")
     homes = dict.fromkeys(parts, "privopt_metric_dp.api.problem_parts")
     homes |= {"certify": "privopt_metric_dp.mechanisms.certify_matrix"}

@@ -1,10 +1,10 @@
-"""Compiled kernels that compute the max-times closure of a matrix under its privacy constraints, for the repair.
+"""Compiled kernels for the repair, which compute the max-times closure of a matrix under its privacy constraints.
 
 The closure of a matrix z is the smallest matrix that is at least z in every entry and satisfies ``z_ik >= f_ij z_jk``
-for each required pair (i, j) in both directions. Here f_ij = exp(-eps' d_ij), where d_ij is the pair's distance and
-eps' = (1 - tau) eps leaves a small slack tau for rounding errors. The closure always exists. Its entries are max_j
-exp(-eps' D_ij) z_jk, where D_ij is the length of a shortest path over the pairs. It is computed in sweeps along the
-pairs. Two or three sweeps suffice if the distances are a metric. Sparse graphs need more.
+in both directions for each required pair (i, j). Here f_ij = exp(-eps' d_ij), where d_ij is the distance of the pair,
+and eps' = (1 - tau) eps leaves a small slack tau for rounding errors. The closure always exists. Its entries are max_j
+exp(-eps' D_ij) z_jk, where D_ij is the length of a shortest path along pairs from i to j. It is computed by sweeping
+over the pairs. Two or three sweeps suffice if the distances form a metric; sparse graphs need more.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Graph:
 
     Attributes:
         first, second: Arrays of shape (P,) with the indices of the two records of each pair.
-        exponents: Array of shape (P,) with epsilon times the distance of each pair. The exponents are positive doubles.
+        exponents: Array of shape (P,) with epsilon times the distance of each pair, as positive doubles.
         indptr: Array of shape (N + 1,) with the offset in ``indices`` at which each record's neighbours begin.
         indices: Array of shape (2 P,) with the concatenated neighbour lists of all records.
-        edges: Array of shape (2 P,) with the index of the pair that each entry of ``indices`` belongs to.
-        labels: Array of shape (N,) with the connected component of each record.
+        edges: Array of shape (2 P,) with the index of the pair to which each entry of ``indices`` belongs.
+        labels: Array of shape (N,) with the index of each record's connected component.
         components: The number of components.
     """
 
@@ -59,9 +59,9 @@ def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-
     """Set each maxima[k] to the maximum of 0 and the products factors[s] z[rows[s], k] over all s < ``count``.
 
     Args:
-        maxima: Array of shape (K,), to which the maxima are written.
+        maxima: Array of shape (K,) that receives the maxima.
         z: The matrix, as an array of shape (N, K).
-        rows, factors: The indices of rows in ``z``, and the factor for each of these rows.
+        rows, factors: The indices of rows in ``z`` and the factor for each of these rows.
         count: The number of elements of ``rows`` and ``factors`` to use.
     """
     # Four rows are processed at a time, so that an entry of ``maxima`` is loaded and stored once per four products.
@@ -85,12 +85,12 @@ def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-
 
 @jit()
 def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps):  # type: ignore[no-untyped-def]
-    """Raise the entries in a block of columns as far as the privacy constraints require, in sweeps over all rows.
+    """Raise the entries in a block of columns as far as the privacy constraints require, sweeping over all rows.
 
-    A row is updated only from those neighbouring rows that have risen since it was last visited.
+    A row is updated only from neighbouring rows that have risen since it was last visited.
 
     Args:
-        block: Array of shape (N, B) with the entries, which are raised in place.
+        block: Array of shape (N, B) with the entries, modified in place.
         indptr, indices: The neighbours of each record in CSR form, as in :class:`Graph`.
         factors: Array of shape (2 P,) with the factor ``exp(-eps' d)`` for each neighbour. A row must be at least this
             factor times the neighbour's row.
@@ -141,13 +141,13 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
     """Replace a matrix by its closure under the privacy constraints at epsilon (1 - shrink).
 
     The closure is the smallest matrix that is at least z in every entry and satisfies the constraints
-    ``z_ik >= exp(-(1 - shrink) eps d) z_jk`` for each required pair, in both directions.
+    ``z_ik >= exp(-(1 - shrink) eps d) z_jk`` in both directions for each required pair.
 
     Args:
-        z: Array of shape (N, K) with finite, non-negative entries, which is changed in place.
+        z: Array of shape (N, K) with finite, non-negative entries, modified in place.
         graph: The required pairs.
         shrink: The slack tau as a fraction of epsilon, with 0 <= tau < 1.
-        is_integer: Whether to round every raised entry up to an integer, so that an integer matrix stays integer.
+        is_integer: Whether to round every raised entry up to an integer, so that an integer matrix remains one.
 
     Raises:
         CertificationError: The sweeps did not converge, which cannot happen with finite input.
@@ -159,7 +159,7 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
 
     def fill(first_block: int, end_block: int) -> None:
-        """Close the column blocks ``first_block`` to ``end_block - 1``, which are independent of each other."""
+        """Close the column blocks ``first_block`` to ``end_block - 1``. Blocks are independent of each other."""
         for block_number in range(first_block, end_block):
             check()
             columns = slice(block_number * _BLOCK_COLUMNS, (block_number + 1) * _BLOCK_COLUMNS)
@@ -177,12 +177,12 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
 
 @jit()
 def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
-    """Subtract each row's excess from its entries, without violating the bounds imposed by neighbouring rows.
+    """Subtract each row's excess from its entries without violating the bounds imposed by neighbouring rows.
 
     The most expensive entries of a row are lowered first, each as far as its bound allows, until the excess is used up.
 
     Args:
-        z: Array of shape (N, K) with the closed matrix, whose entries are lowered in place.
+        z: Array of shape (N, K) with the closed matrix, modified in place.
         excess: Array of shape (N,) with the amount to subtract from each row. Rows without a positive excess do not
             change.
         cost: Array of shape (N, K) with the cost of each entry, which determines the order within a row.
@@ -214,11 +214,11 @@ def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: fl
 
     The most expensive entries of a row are lowered first.
 
-    The matrix remains closed, because no entry falls below the bounds imposed by neighbouring rows. Lowering an entry
-    only relaxes the bounds on those rows.
+    The matrix remains closed: no entry falls below the bounds imposed by neighbouring rows, and lowering an entry only
+        relaxes the bounds on those rows.
 
     Args:
-        z: Array of shape (N, K) with the closed matrix, which is changed in place.
+        z: Array of shape (N, K) with the closed matrix, modified in place.
         excess: Array of shape (N,) with the amount by which each row's sum should fall. Rows without a positive excess
             do not change.
         cost: Array of shape (N, K) with the cost of each entry.

@@ -43,7 +43,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
     @classmethod
     def of(cls, data: MetricData) -> ExpectedLoss:
-        """Return the expected loss that a metric problem declares."""
+        """Return the expected loss declared by a metric problem."""
         return cls(weighted=data.weighted, unit=data.loss_unit, doubt=lambda: (data.excess, data.shortfall()))
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
@@ -64,10 +64,10 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return self.loss_of_rows(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
-        """Return a lower and an upper bound on the loss with exact costs, or None if no bounds on the errors are known.
+        """Return a lower and an upper bound on the loss with exact costs, or None if no error bounds are known.
 
-        Both bounds are doubles. They allow for errors in the costs and rounding errors in this evaluation. The weights
-        are exact.
+        Both bounds are doubles. They allow for errors in the costs and for rounding errors in this evaluation. The
+        weights are exact.
         """
         value = self.evaluate(release)
         # The interface allows an implementation, such as a subclass of this one, to return None for some releases.
@@ -93,10 +93,10 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
     def loss_of_rows(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
         """Return the expected loss of a matrix whose rows are divided by their sums.
 
-        NumPy sums the terms of a row pairwise, and the losses of all rows are then added with a single rounding.
+        NumPy sums the terms of each row pairwise, and the losses of all rows are then added with a single rounding.
 
         Args:
-            values: Array of shape (N, K), weights or other non-negative entries.
+            values: Array of shape (N, K) with weights or other non-negative entries.
             sums: The N exact row sums.
 
         Raises:
@@ -110,9 +110,9 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
-    """Return a problem's data with the costs on which a mechanism's loss is based, for use in reports.
+    """Return a problem's data with the costs that a mechanism's loss is based on, for use in reports.
 
-    The costs of records whose prior is 0 cannot be derived from the expected loss, so they are set to 0.
+    The costs of records with a prior of 0 cannot be derived from the expected loss, so they are set to 0.
 
     Args:
         loss: The mechanism's loss.

@@ -1,8 +1,9 @@
 """The smallest epsilon for which a matrix satisfies metric DP, once each row is divided by its exact sum.
 
-The search first bounds the log-ratios of all pairs in floating point, which leaves only a few pairs that may determine
-epsilon. For these pairs, the exact ratios are compared in ball arithmetic. A distance that no double represents exactly
-is given as a ball, that is, an interval that encloses it. Entries are never rounded, so even an entry of 1e-300 counts.
+The search first bounds the log-ratios of all pairs in floating point, leaving only a few pairs that may determine
+epsilon. The exact ratios of these pairs are then compared in ball arithmetic. A distance that cannot be represented
+exactly as a double is given as a ball, that is, an interval that encloses it. Entries are never rounded, so even an
+entry of 1e-300 counts.
 """
 
 from __future__ import annotations
@@ -48,12 +49,13 @@ If there are more candidates, floating-point bounds are used for the rest.
 
 @frozen(kw_only=True)
 class ExactDistances:
-    """The exact distances between pairs of records, which doubles may not be able to represent.
+    """The exact distances between pairs of records, which may not be representable as doubles.
 
     Attributes:
         above: (P,) Upper bounds on the distances of the P pairs, as doubles.
-        balls: A function that takes an array of pair indices and returns a list with one function per pair. Each of
-            these returns a ball that encloses the pair's distance, at the current precision of ``flint.ctx``.
+        balls: A function that takes an array of pair indices and returns a list with one function per pair. Each
+            function in the list returns a ball that encloses the pair's distance, at the current precision of
+            ``flint.ctx``.
     """
 
     above: Floats
@@ -312,7 +314,7 @@ def _find_worst(
         sums: The N exact row sums.
         pairs: (P, 2) The row indices of each pair, with P >= 1. The two rows of a pair must be 0 in the same columns.
         distances: (P,) Lower bounds on the distances, as doubles. A bound is 0 only if a positive distance was rounded
-            down to it.
+            down to 0.
         exact: The exact distances, all above 0.
         epsilon: The exact target epsilon.
         log_differences: (P,) The largest log-ratio of each pair, in floating point.

@@ -26,8 +26,7 @@ def raise_to_ratios(
         reciprocals: Flat array of the same length with the reciprocals of ``values``.
         width: The number of vectors per row.
         first, second: Arrays of shape (P,) with the row indices of each pair.
-        ratios: Array of shape (P,) with the largest ratio so far for each pair in either direction, which is updated in
-            place.
+        ratios: Array of shape (P,) with the largest ratio so far in either direction for each pair, modified in place.
     """
     # The largest ratio in the other direction is the reciprocal of the smallest one, so one division per pair suffices.
     ones = spread(1.0)
@@ -50,8 +49,7 @@ def raise_to_differences(
         values: Flat array of the entries in a block of columns, row by row. Each row consists of ``width`` vectors.
         width: The number of vectors per row.
         first, second: Arrays of shape (P,) with the row indices of each pair.
-        differences: Array of shape (P,) with the largest absolute difference so far for each pair, which is updated in
-            place.
+        differences: Array of shape (P,) with the largest absolute difference so far for each pair, modified in place.
     """
     zeros = spread(0.0)
     for p in range(first.size):

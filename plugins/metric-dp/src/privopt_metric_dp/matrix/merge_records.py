@@ -1,4 +1,4 @@
-"""Merge records that are too close to each other to have different rows, and set up the problem for merged records."""
+"""Merge records that are too close together to have different rows, and set up the problem for the merged records."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MAX_EXPONENT = 200.0
 def merge_records(
     pairs: Ints, distances: Floats, epsilon: Fraction, records: int, merge_distance: float
 ) -> tuple[Ints, Floats]:
-    """Group records that are very close to each other into classes whose records will share a row.
+    """Group records that are very close together into classes whose records will share a row.
 
     The exponent of a pair is epsilon times its distance. A pair is near if its exponent is below a threshold, and the
     classes are the connected components of the graph of near pairs. Pairs between two classes therefore have exponents
-    of at least the threshold, and constraints within a class are satisfied because its records share a row.
+    of at least the threshold, and the constraints within a class are satisfied because its records share a row.
 
-    If all records in a long chain shared a row, the loss would rise sharply. Therefore, if a class extends over more
-    than five times the first threshold, its threshold is divided by ten to split it, repeatedly if necessary. A
-    threshold of 1e-9 or below is not divided any further.
+    If all records in a long chain shared a row, the loss would rise sharply. Therefore, a class that extends over more
+    than five times the first threshold is split by dividing its threshold by ten, repeatedly if necessary. A threshold
+    of 1e-9 or below is not divided any further.
 
     Args:
         pairs: Array of shape (P, 2) with the record indices of each required pair.
@@ -68,18 +68,18 @@ def merge_records(
 def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:
     """Find the connected components of the graph of near pairs, and decide which of them are too long.
 
-    A component of at most ten records is never too long, because its paths have at most nine near pairs.
+    A component of at most ten records is never too long, because its paths consist of at most nine near pairs.
 
     Args:
         pairs: Array of shape (Q, 2) with the record indices of each near pair.
         exponents: Array of shape (Q,) with epsilon times the distance of each near pair.
         records: N, the number of records.
         reach: The path length above which a component is too long. The length of a path is the sum of its pairs'
-            exponents. Shortest paths from the component's first record are measured.
+            exponents. Only shortest paths from the component's first record are measured.
 
     Returns:
-        An array of shape (N,) with the component of each record, and a boolean array of shape (N,) that states whether
-        that component is too long.
+        An array of shape (N,) with the component of each record, and a boolean array of shape (N,) that indicates
+        whether that component is too long.
     """
     from scipy.sparse.csgraph import dijkstra
 

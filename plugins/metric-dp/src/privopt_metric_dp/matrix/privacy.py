@@ -166,7 +166,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return sentences for the report page that say at which distances two records are hard to distinguish."""
+        """Return sentences for the report page stating at which distances two records are hard to distinguish."""
         return _state_promise(result.guarantee)
 
     @classmethod
@@ -204,10 +204,10 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return sentences for the report page that say who must be trusted.
+        """Return sentences for the report page stating who must be trusted.
 
         For most scopes, this is whoever draws the reports. For the scope ``"own-matrix"``, it is the server, because
-        what a user uploads is enough to locate that user.
+        users can be located from what they upload.
         """
         if result.guarantee.scope == "own-matrix":
             return "The server must be trusted: what a user uploads to it is enough to find that user."
@@ -230,7 +230,7 @@ class MetricDP(MatrixConstraint):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee that a release satisfying this notion provides."""
+        """The guarantee provided by a release that satisfies this notion."""
         unit = self.unit.removeprefix("per ")
         statement = self.statement or (_REGION_STATEMENT if self.scope == "everywhere" else _STATEMENT).format(
             epsilon=float(self.epsilon),
@@ -244,7 +244,7 @@ class MetricDP(MatrixConstraint):
 
     @property
     def relation(self) -> str:
-        """The unit of epsilon, followed by how distances are measured, such as ``"per km by road"``."""
+        """The unit of epsilon and how distances are measured, such as ``"per km by road"``."""
         return f"{self.unit} {self.way}".rstrip()
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
@@ -264,11 +264,11 @@ class MetricDP(MatrixConstraint):
             )
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify a release in exact arithmetic, for the pairs that it stores or for any two points of its region.
+        """Certify a release in exact arithmetic, either for its stored pairs or for any two points of its region.
 
         For each pair, the stored distance is used if it is at most the exact one. Otherwise, the distance is computed
-        from the problem and rounded down. The region is taken from the problem if the problem is known, and otherwise
-        from the release.
+        from the problem and rounded down. The region is taken from the problem if it is known, and otherwise from the
+        release.
         """
         region = release.region if self.data is None else self.data.region
         if region is not None:
@@ -294,7 +294,7 @@ class MetricDP(MatrixConstraint):
     ) -> Certificate:
         """Make a certificate from measurements.
 
-        Descriptions of failures contain the ids of the records and outputs concerned.
+        Descriptions of failures include the ids of the records and outputs concerned.
 
         Args:
             measured: The measurements returned by ``certify`` or ``certify_everywhere``.
@@ -328,7 +328,7 @@ class MetricDP(MatrixConstraint):
 
 
 def add_reversed_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return an array of shape (2 P, 2) with the given P pairs, followed by the same pairs reversed."""
+    """Return an array of shape (2 P, 2) with the P given pairs followed by the same pairs reversed."""
     return np.concatenate([pairs, pairs[:, ::-1]])
 
 
@@ -388,12 +388,12 @@ def _round_down(value: float) -> float:
 
 
 def _distance_text(distance: float, unit: str) -> str:
-    """Return a distance as a string, followed by its unit if the unit has a name."""
+    """Return a distance as a string, followed by its unit if it has a name."""
     return f"{distance:g}" if unit == "unit of distance" else amount_text(f"{distance:g}", unit)
 
 
 def _state_promise(guarantee: Guarantee) -> str:
-    """Return sentences that say how much more likely a report can be for one record than for another one nearby.
+    """Return sentences stating how much more likely a report can be for one record than for another one nearby.
 
     They state the largest distance, rounded down, at which a report is at most twice as likely for one record as for
     the other. If the guarantee only covers shorter distances, they state the ratio at the largest distance covered.
@@ -431,10 +431,10 @@ def _state_promise(guarantee: Guarantee) -> str:
 def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
     """Return up to five error messages about wrong distances or missing pairs in a release.
 
-    A pair is missing if it is required, but neither stored nor implied by a path of stored pairs. A stored distance
+    A pair is missing if it is required but neither stored nor implied by a path of stored pairs. A stored distance
     above the computed one is not necessarily wrong, because computed distances are rounded down. It is therefore
     compared with the exact distance, as in the certificate. If the release stores no pairs, it uses the problem's
-    required pairs, and there are no messages.
+    required pairs, so there are no messages.
 
     Args:
         release: The release whose stored pairs are checked.
@@ -479,6 +479,6 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
 
 
 def _name_pair(data: MetricData, pair: NDArray[np.int64]) -> str:
-    """Return a phrase that names the two records of a pair by their ids, for error messages."""
+    """Return a phrase that identifies a pair by the ids of its two records, for error messages."""
     i, j = (data.records.ids[row] for row in pair.tolist())
     return f"records {i} and {j}"

@@ -1,4 +1,4 @@
-"""Releases of metric mechanisms: obfuscation matrices of integer weights, and samplers that take positions.
+"""Releases of metric mechanisms: obfuscation matrices of integer weights, and samplers that accept positions.
 
 A released probability is exactly weight / 2**63. The same integers are certified, written, read back and sampled.
 """
@@ -49,13 +49,13 @@ _ARRAY_FORMS: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
 _IMPLIED_FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {"implied": (np.int64, (0,))}
 """The type and shape of the empty array that marks a file without pairs.
 
-The pairs of the release are then all required pairs of its problem.
+The release's pairs are then all required pairs of its problem.
 """
 
 MAX_STORED_PAIRS: Final = 1_000_000
-"""The maximum number of pairs to store in mechanism.npz. This many pairs take up 24 MB.
+"""The maximum number of pairs stored in mechanism.npz. This many pairs take up 24 MB.
 
-Storing all pairs of 5,000 words took 300 MB of a 512 MB file, and reading them took 2 s.
+Storing all pairs of 5,000 words took up 300 MB of a 512 MB file, and reading them took 2 s.
 """
 
 
@@ -71,7 +71,8 @@ class PositionRelease(Release):
         """Draw one report for each position, independently of all other reports.
 
         Args:
-            latitudes, longitudes: (n,) The positions in degrees, from -90 to 90 and from -180 to 180.
+            latitudes, longitudes: (n,) The positions in degrees. Latitudes range from -90 to 90, and longitudes from
+                -180 to 180.
             source: A source of random bytes. By default, they come from the operating system.
 
         Returns:
@@ -114,7 +115,7 @@ def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
 
 
 def _raise_no_problem() -> tuple[Ints, Floats]:
-    """Raise an error, because mechanism.npz omits the pairs and must be read together with its problem.
+    """Raise an error because mechanism.npz omits the pairs and must be read together with its problem.
 
     This function is the ``follow`` attribute of a release that was read without its problem.
 
@@ -135,7 +136,7 @@ def _freeze_array(array: NDArray[Any]) -> NDArray[Any]:
 
 @frozen(kw_only=True, eq=False)
 class MatrixRelease(Release):
-    """An obfuscation matrix, in which row i is the distribution of the output that is released for record i.
+    """An obfuscation matrix, in which row i is the distribution of the output released for record i.
 
     Attributes:
         weights: (N, K) The weights as uint64. Each row sums to 2**63.
@@ -146,9 +147,8 @@ class MatrixRelease(Release):
             with a region has no pairs.
         distances: (P,) The distance between the two records of each pair. The doubles are taken to be exact.
         follow: A function that returns the problem's required pairs and their distances. None if mechanism.npz stores
-            them. The file may only omit them if the certificate checks all required pairs.
-        region: The region whose vertices are the records, if the guarantee covers any two points in it, and None
-            otherwise.
+            the pairs and distances. The file may only omit them if the certificate checks all required pairs.
+        region: The region whose vertices are the records, if the guarantee covers any two points in it. None otherwise.
         repaired: Details of the repair. None if the release was not repaired.
     """
 
@@ -195,7 +195,7 @@ class MatrixRelease(Release):
         Args:
             data: The problem's data.
             weights: (N, K) The weights as uint64. Each row sums to 2**63.
-            along_paths: Whether to store only a subset of the required pairs that implies the others, for notions in
+            along_paths: Whether to store only a subset of the required pairs that implies the rest, for notions in
                 which paths imply pairs (see :attr:`privopt_metric_dp.matrix.privacy.MatrixConstraint.along_paths`).
         """
         pairs, distances = data.standing if along_paths else data.required
@@ -222,7 +222,7 @@ class MatrixRelease(Release):
 
         Args:
             matrix: The other release.
-            more: Values for the fields that this class adds, and replacements for values of the other release.
+            more: Values for the fields added by this class, and replacements for values of the other release.
         """
         names = [part.name.lstrip("_") for part in fields(MatrixRelease)]
         parts: dict[str, Any] = {name: getattr(matrix, name) for name in names}
@@ -257,7 +257,7 @@ class MatrixRelease(Release):
     def probabilities(self) -> NDArray[np.float64]:
         """The matrix of probabilities, as an array of shape (N, K) with the doubles nearest to weight / 2**63.
 
-        Use it for plots and statistics, never to draw reports.
+        Use the matrix for plots and statistics, but never to draw reports.
         """
         probabilities_array = self.weights.astype(np.float64)
         probabilities_array /= float(TOTAL)
@@ -265,14 +265,14 @@ class MatrixRelease(Release):
 
     @cached_property
     def sampler(self) -> CumulatedRows:
-        """The sampler that draws output indices from the rows of weights. It stores the rows' cumulative sums."""
+        """The sampler that draws output indices from the rows of weights. It stores the cumulative sums of the rows."""
         return CumulatedRows(self.weights)
 
     @cached_property
     def _output_ids(self) -> NDArray[np.object_]:
         """The output ids as Python strings, in an array of shape (K,).
 
-        All reports of an output share one string.
+        All reports of the same output share one string.
         """
         return self.outputs.astype(np.object_)
 
@@ -291,7 +291,7 @@ class MatrixRelease(Release):
     def along_edges(self, data: MetricData) -> Self:
         """Return a copy of the release whose pairs are the edges of its region, for plots and attacks.
 
-        The distance of an edge is the problem's distance between its two ends. If the release has no region, it is
+        The distance of an edge is the distance between its two ends in the problem. If the release has no region, it is
         returned unchanged.
         """
         if self.region is None:
@@ -399,7 +399,7 @@ class MatrixRelease(Release):
     def channel_over(self, data: MetricData) -> Channel:
         """Return the matrix as a channel with the problem's prior, distances and coordinates.
 
-        These are omitted if the rows of the release are not the problem's records in the problem's order.
+        These three are omitted if the rows of the release are not the problem's records in the problem's order.
 
         Args:
             data: The problem's data.
@@ -421,10 +421,11 @@ class MatrixRelease(Release):
         )
 
     def rows_of_outputs(self, whole: MetricData) -> Ints:
-        """Return the record index of each output, for a problem whose outputs are chosen among its records.
+        """Return the record index of each output, for a problem whose outputs are chosen from its records.
 
         Args:
-            whole: The problem's data before the outputs are chosen. Any declared record may still become an output.
+            whole: The problem's data before the outputs are chosen, when any declared record may still become an
+                output.
 
         Returns:
             (K,) The record indices in ascending order.
@@ -442,7 +443,7 @@ class MatrixRelease(Release):
 
 
 def matrix_of(opened: OpenedFolder, *, traces: bool = True) -> tuple[MatrixRelease, MetricInstance[Any]]:
-    """Return the matrix release in an opened folder, and the folder's problem.
+    """Return the matrix release in an opened folder, together with the folder's problem.
 
     Args:
         opened: The folder.

@@ -2,9 +2,9 @@
 
 Let p_i be the prior of record i, z_ik the probability of output k for record i, and c_iy the cost of output y for
 record i. A recipient who sees output k and knows the prior minimises the expected loss by replacing k with the output y
-for which the sum over i of p_i z_ik c_iy is smallest. Since y depends only on k, releasing y directly costs no privacy.
-The columns of all outputs that are replaced by y are added as integer weights, so every inequality between two rows is
-preserved. Outputs that are no longer released remain as columns of zeros.
+that minimises the sum of p_i z_ik c_iy over i. Since y depends only on k, releasing y directly costs no privacy. For
+each y, the columns of all outputs replaced by it are added up as integer weights, so every inequality between two rows
+is preserved. Outputs that are no longer released remain as columns of zeros.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["best_outputs", "improvable_outputs", "remap_outputs"]
 LOSS_TOLERANCE: Final = 1e-9
 """The largest difference at which two expected losses count as equal, relative to the largest possible loss.
 
-When two outputs are merged, both their expected losses and their largest possible losses add up. So replacements that
-tie before the merge still tie after it.
+When two outputs are merged, their expected losses and their largest possible losses both add up. Replacements that tie
+before the merge therefore still tie after it.
 """
 
 BLOCK: Final = 1 << 24
@@ -38,7 +38,7 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_
     """Return each output's best replacement, i.e. the output that minimises the expected loss.
 
     An output is kept if no replacement has a smaller expected loss. If several replacements tie for the smallest loss,
-    the first one is used. The computation takes N K^2 multiplications, and is done in blocks.
+    the first one is used. The computation takes N K^2 multiplications and is done in blocks.
 
     Args:
         release: A release with N records and K outputs.

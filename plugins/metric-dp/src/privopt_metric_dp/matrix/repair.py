@@ -8,8 +8,8 @@ other matrix is repaired in these steps:
 
 1. Two records at a distance d get equal rows if eps d < 1e-6 (:func:`.merge_records`).
 2. The max-times closure raises entries until the constraints hold at eps' = eps (1 - tau) (:mod:`.closure`).
-3. Rows are made to sum to 1 again, inside the cone of the privacy constraints (:func:`_to_sum_one`). Dividing each row
-   by its sum could take the matrix out of the cone, because for small eps d the sums differ by more than the slack.
+3. Rows are made to sum to 1 again within the cone of the privacy constraints (:func:`_to_sum_one`). Dividing each row
+   by its sum could move the matrix out of the cone, because for small eps d the sums differ by more than the slack.
 4. Entries are rounded to integers. A closure that rounds up makes the constraints hold between the integers, so even
    weights as small as 1 are possible. The error in a row's sum is distributed over its largest entries in proportion to
    their size. This changes them by a relative amount of at most 1e-13, which tau covers (:func:`_to_integers`).
@@ -20,8 +20,8 @@ distance (``MERGE_DISTANCES``).
 
 Steps 2 to 4 rely on three facts. First, the columns that satisfy ``z_i <= exp(eps' d_ij) z_j`` for every pair form a
 cone, which contains the sums, non-negative multiples and maxima of its elements. Second, an entry of a closed matrix
-may be lowered to the largest bound imposed on it by the neighbouring rows. Third, let row sums s_i and a scale S
-satisfy ``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair. Then the deficits r_i = S - s_i are in the
+may be lowered to the largest bound imposed on it by the neighbouring rows. Third, suppose that row sums s_i and a scale
+S satisfy ``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair. Then the deficits r_i = S - s_i are in the
 cone. So, for every distribution q, the columns of (z + r q^T) / S are in the cone too, and the rows of this matrix sum
 to 1.
 """
@@ -66,8 +66,8 @@ class RepairedWeights:
         weights: (N, K) The weights, as a read-only array of uint64. Each row sums to exactly 2**63.
         tau: The slack, as a fraction of epsilon. Entries were raised until the constraints held at (1 - tau) times
             epsilon. It is 0 if rounding alone was enough.
-        merged: The number of records that share the row of an earlier record because the two are too close to each
-            other. Usually, this means that epsilon times their distance is below 1e-6.
+        merged: The number of records that share the row of an earlier record because the two are too close together.
+            Usually, this means that epsilon times their distance is below 1e-6.
         measured: The measurements from the certification of the weights.
         loss_before: The expected loss of the input matrix, with negative entries set to 0 and each row divided by its
             sum. None if no loss was given.
@@ -104,12 +104,12 @@ def repair(
     """Repair a nearly feasible matrix and turn it into certified integer weights.
 
     Args:
-        z: (N, K) Finite entries, which may be noisy or slightly negative, or 0 where they should be tiny.
+        z: (N, K) Finite entries, which may be noisy, slightly negative, or 0 where they should be tiny.
         pairs: (P, 2) The record indices of each required pair, in either order. P may be 0.
         distances: (P,) The distance of each pair. The doubles are taken to be exact. Records at distance 0 get equal
             rows.
         epsilon: The exact epsilon, above 0.
-        loss: (N, K) The costs times the prior. They determine which entries are lowered and which outputs get more
+        loss: (N, K) The costs times the prior, which determine the entries to lower and the outputs that receive added
             mass. None if they are not known.
         gap: The relative optimality gap requested for the release. The slack tau starts at no more than a thousandth of
             the gap, unless rounding errors require more.
@@ -211,12 +211,12 @@ def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -
 
 
 def round_to_weights(z: Floats) -> Unsigned:
-    """Normalise the rows of a matrix, and round them to integer weights with row sums of exactly 2**63.
+    """Normalise the rows of a matrix and round them to integer weights with row sums of exactly 2**63.
 
-    After rounding, the largest entries of a row are adjusted until the sum is exact.
+    After rounding, the largest entries of each row are adjusted until its sum is exact.
 
     Args:
-        z: (N, K) Non-negative entries. No row may consist of zeros.
+        z: (N, K) Non-negative entries. No row may consist of zeros only.
     """
     weights = np.empty(z.shape, dtype=np.uint64)
 
@@ -247,7 +247,7 @@ def _round_if_private(matrix: Floats, pairs: Ints, distances: Floats, epsilon: F
         epsilon: The exact epsilon.
 
     Returns:
-        The weights with their measurements, or None if a row consists of zeros or an inequality is not proved.
+        The weights with their measurements, or None if a row consists of zeros only or an inequality cannot be proved.
     """
     # A row of zeros cannot be normalised.
     if not matrix.any(axis=1).all():
@@ -281,7 +281,7 @@ def _repair_within(
         gap: The relative optimality gap requested for the release.
 
     Returns:
-        The certified weights, and the largest fraction of any row's mass that was added to make the row sum to 1.
+        The certified weights, and the largest fraction of mass in any row that was added to make the row sum to 1.
 
     Raises:
         CertificationError: No slack up to ``_MAX_TAU`` led to a certificate.
@@ -348,13 +348,13 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
     not under dividing rows by different sums. The result lies in the cone, up to errors that the slack tau covers.
 
     Args:
-        z: (N, K) Non-negative entries, which may be changed.
+        z: (N, K) Non-negative entries, which may be modified in place.
         cost: (N, K) The cost of each entry. The most expensive entries are lowered first.
         graph: The required pairs.
         tau: The slack, as a fraction of epsilon.
 
     Returns:
-        The new rows, of shape (N, K), and the largest fraction of any new row that is added mass.
+        The new rows, of shape (N, K), and the largest fraction of added mass in any new row.
     """
     # Coarse rounds raise entries to the closure and normalise rows until all sums are within 1 % of 1.
     for remaining_rounds in reversed(range(_COARSE_ROUNDS)):
@@ -408,16 +408,17 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
     """Make rows sum to 1 by adding mass to one output per component, while keeping the matrix in the cone.
 
     This uses the third fact in the module docstring: if the row sums s_i of a component are raised to a large enough
-    common sum S, the deficits S - s_i satisfy the privacy constraints. The smallest such S is used for each component.
+        common sum S, the deficits S - s_i satisfy the privacy constraints. The smallest such S is used for each
+        component.
 
     Args:
-        z: (N, K) The closed matrix, which is changed.
+        z: (N, K) The closed matrix, modified in place.
         cost: (N, K) The cost of each entry.
         graph: The required pairs.
         tau: The slack, as a fraction of epsilon.
 
     Returns:
-        The new rows, of shape (N, K), and the largest fraction of any new row that is added mass.
+        The new rows, of shape (N, K), and the largest fraction of added mass in any new row.
     """
     sums = z.sum(axis=1)
     if _max_drift(sums, graph) <= tau / 4:
@@ -468,7 +469,7 @@ def _add_units(row: Unsigned, missing: int) -> None:
     """Add ``missing`` units to the largest entries of a row, distributed in proportion to these entries.
 
     Args:
-        row: (K,) The weights as uint64, which are changed in place.
+        row: (K,) The weights as uint64, modified in place.
         missing: The number of units to add, which may be negative.
     """
     greatest = int(row.argmax())

@@ -1,4 +1,4 @@
-"""Fixed-width SIMD vectors for compiled loops: eight doubles, or sixteen single-precision floats.
+"""Fixed-width SIMD vectors for compiled loops, with eight doubles or sixteen single-precision floats each.
 
 Compilers do not vectorise the loops over a batch of outputs, because these loops are short and their arrays might
 overlap. The types below make the vectors explicit. On a machine with narrower registers, each vector takes up several
@@ -39,7 +39,7 @@ SINGLE_LANES = 16
 _WORD = ir.IntType(32)  # LLVM's type for the index of a lane
 _Values: TypeAlias = Sequence[ir.Value]
 _Typed: TypeAlias = tuple[Signature, Callable[..., ir.Value]]
-"""The return type of an intrinsic: numba's signature, and the function that generates the LLVM code."""
+"""The return type of an intrinsic: a numba signature and a function that generates the LLVM code."""
 _FUSED = ("contract",)
 """The flags that allow LLVM to fuse a product and a sum into one instruction with a single rounding."""
 
@@ -64,7 +64,7 @@ class _LanesModel(PrimitiveModel):  # type: ignore[misc]
     """Numba's data model for :class:`_Lanes`, which stores values of this type as LLVM vectors."""
 
     def __init__(self, manager: object, kind: _Lanes) -> None:
-        """Create the data model for a vector type. Numba's data model manager calls this."""
+        """Create the data model for a vector type. It is called by numba's data model manager."""
         element = ir.DoubleType() if kind.element == types.float64 else ir.FloatType()
         super().__init__(manager, kind, ir.VectorType(element, kind.count))
 
@@ -134,7 +134,7 @@ def _make_lane_operation(name: str, compare: str | None = None) -> Callable[...,
     """Return an intrinsic that combines two vectors lane by lane.
 
     Args:
-        name: LLVM's name for an arithmetic operation. It is not used if ``compare`` is given.
+        name: LLVM's name for an arithmetic operation, which is ignored if ``compare`` is given.
         compare: LLVM's comparison operator, or None for an arithmetic operation. Each lane of the result is taken from
             the first vector if the comparison holds there, and from the second one otherwise.
     """

@@ -1,1 +1,1 @@
-"""The metric DP mechanisms that this package registers, and the base class for others."""
+"""The metric DP mechanisms registered by this package, and the base class for others."""

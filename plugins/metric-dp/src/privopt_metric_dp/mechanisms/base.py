@@ -7,8 +7,8 @@ A subclass only needs to compute the matrix::
             z = acme(problem.data.distances, ...)  # (N, K), private and summing to 1 up to rounding
             return Matrix(z=z, solver={"name": "acme"})
 
-The base class repairs the matrix to integers, certifies it, proves a lower bound, reads and writes files, and
-implements ``verify``, ``sample`` and ``audit``.
+The base class repairs the matrix, rounds it to integers and certifies it. It also proves a lower bound, reads and
+writes files, and implements ``verify``, ``sample`` and ``audit``.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ __all__ = ["MatrixWords", "MetricMechanism", "make_first_offers"]
 
 
 class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
-    """Base class for metric DP mechanisms that provides the methods for explaining and auditing a release.
+    """Base class for metric DP mechanisms, with the methods for explaining and auditing a release.
 
-    It does not provide any method for computing one.
+    It does not provide any method for computing a release.
     """
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return sentences that explain the guarantee of a release.
 
-        They say how much a report changes the odds between nearest neighbours, and how often an attacker's best guess
+        They state how much a report changes the odds between nearest neighbours, and how often an attacker's best guess
         is correct with and without the report. If the problem declares ``per_km``, the cost of a kilometre in another
         unit, they also express the expected loss in that unit.
         """
@@ -98,11 +98,11 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return release.channel_over(problem.data)
 
     def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
-        """Return the privacy and utility metrics that ``privopt audit`` shows.
+        """Return the privacy and utility metrics shown by ``privopt audit``.
 
         They include the epsilon achieved over all pairs, the Bayes error, the entropy, the expected loss, and a lower
-        bound on epsilon estimated from samples. They also include the fraction of privacy constraints that are
-        violated, and by how much (Equations (34) and (35) of the LR-Geo paper).
+        bound on epsilon estimated from samples. They also include the fraction of privacy constraints that are violated
+        and the size of the violations (Equations (34) and (35) of the LR-Geo paper).
         """
         from privopt_metric_dp.attacks.matrix_figures import audit_matrix
 
@@ -114,7 +114,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         """Return quantiles of the error of an attacker who has seen up to ``reports`` reports about one place.
 
         The attacker guesses the record with the largest likelihood given all reports. The error is the distance from
-        the guess to the true place. The result is None unless the release has exactly one row per record.
+        the guess to the true place. Returns None unless the release has exactly one row per record.
         """
         from privopt_metric_dp.attacks.many_reports import over_time
 
@@ -122,7 +122,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
 
 def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
-    """Return functions that each offer a private matrix computed without a search.
+    """Return functions that each offer a private matrix which can be computed without a search.
 
     The first matrix reports the same output for all records, so it is private for any distances. The second is the
     exponential mechanism with half of epsilon in its exponents. It is only included if distances to outputs are known.
@@ -170,11 +170,11 @@ def _one_output_matrix(records: int, outputs: int, k: int) -> Floats:
 CHOSEN: Final = "chosen"
 """The scope of a lower bound that is valid only for mechanisms restricted to the chosen outputs."""
 PROPOSED_OUTPUTS: Final = 120
-"""The number of outputs suggested by an error message if using all records as outputs takes too much memory."""
+"""The number of outputs suggested by the error message when using all records as outputs takes too much memory."""
 ALL: Final = "all"
 """The scope of a lower bound that is valid for all mechanisms, including those that may report any record."""
 MIN_BOUND_SHARE: Final = 0.9
-"""The fraction of the :data:`CHOSEN` bound that a bound with scope :data:`ALL` must reach in order to be stated."""
+"""The fraction of the :data:`CHOSEN` bound that a bound with scope :data:`ALL` must reach to be stated."""
 SOLVER_GAP_SHARE: Final = 0.95
 """The fraction of the requested gap that solvers must reach.
 
@@ -204,16 +204,16 @@ class MetricMechanism(MatrixWords[D]):
     reporting: ClassVar[str] = "privopt_metric_dp.report.reporting:MetricReporting"
 
     chooses: ClassVar[bool] = False
-    """Whether the mechanism can choose outputs among the records, for ``[outputs] choose`` (see :meth:`choose`)."""
+    """Whether the mechanism can choose outputs from the records, for ``[outputs] choose`` (see :meth:`choose`)."""
 
     falls_back: ClassVar[bool] = False
     """Whether the matrices from :func:`make_first_offers` are valid releases of the mechanism."""
 
     closed_forms: ClassVar[frozenset[str]] = frozenset()
-    """The methods that run :func:`privopt_metric_dp.solvers.auto.search`, which may begin with a closed form."""
+    """The methods that run :func:`privopt_metric_dp.solvers.auto.search`, which may start with a closed form."""
 
     any_notion: ClassVar[frozenset[str]] = frozenset()
-    """The methods that support any privacy notion, because they solve a model with its constraints.
+    """The methods that support any privacy notion because they solve a model with its constraints.
 
     All other methods support only metric DP.
     """
@@ -237,8 +237,8 @@ class MetricMechanism(MatrixWords[D]):
         """Load the records, distances, costs and prior of a problem.
 
         Raises:
-            InputError: The files are invalid, or the problem asks for outputs to be chosen among the records, which the
-                mechanism does not support.
+            InputError: The files are invalid, or the problem asks for outputs to be chosen from the records, but the
+                mechanism does not support this.
         """
         outputs = getattr(declared, "outputs", None)
         if outputs is not None and outputs.choose is not None and not self.chooses:
@@ -258,7 +258,7 @@ class MetricMechanism(MatrixWords[D]):
             folder: The release folder.
 
         Raises:
-            DoesNotHoldError: The sizes differ.
+            DoesNotHoldError: The sizes do not match.
         """
         release = MatrixRelease.load(folder / ARTEFACT)
         shape = release.weights.shape
@@ -294,7 +294,7 @@ class MetricMechanism(MatrixWords[D]):
         raise ModelError(f"{type(self).__name__} defines neither matrix nor search")
 
     def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
-        """Choose outputs among the records, and pass them to :meth:`MetricInstance.choose`.
+        """Choose outputs from the records, and pass them to :meth:`MetricInstance.choose`.
 
         This is only called if the problem asks for outputs to be chosen. The base implementation does nothing.
         """
@@ -327,7 +327,7 @@ class MetricMechanism(MatrixWords[D]):
         return cast("MetricProblem", problem.declared).privacy.kind if method in self.any_notion else None
 
     def utility(self, problem: MetricInstance[D], method: str) -> UtilityLoss[MatrixRelease]:
-        """Return the loss to minimise, which is the expected loss under the prior."""
+        """Return the loss to minimise: the expected loss under the prior."""
         return ExpectedLoss.of(problem.data)
 
     def check_problem(self, problem: MetricInstance[D], method: str) -> None:
@@ -402,8 +402,8 @@ class MetricMechanism(MatrixWords[D]):
     ) -> Sequence[Callable[[], None]]:
         """Return functions that offer candidates for the release before the search begins.
 
-        These functions take little time, so even a run that is stopped early has a release. The sequence is empty
-        unless :attr:`falls_back` is True and the notion is metric DP.
+        These functions are fast, so that even a run that is stopped early has a release. The sequence is empty unless
+        :attr:`falls_back` is True and the notion is metric DP.
         """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
         return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()
@@ -454,11 +454,11 @@ class MetricMechanism(MatrixWords[D]):
         return release
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Describe the solver and the search, for the outcome.
+        """Describe the solver and the search for the outcome.
 
         Returns:
-            Two mappings: a description of the solver, and the details of the search. If the result of :meth:`matrix` is
-            the best offer, its solver is described. Otherwise, the description names the origin of the best offer.
+            Two mappings: a description of the solver, and the details of the search. If the best offer is the result of
+                :meth:`matrix`, its solver is described. Otherwise, the description names the origin of the best offer.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:
@@ -470,7 +470,7 @@ class MetricMechanism(MatrixWords[D]):
         """Return a phrase that suggests using fewer outputs, for the error message of a run that needs too much memory.
 
         The phrase is empty unless every record is an output, there are many records, and the mechanism can choose
-        outputs among them.
+        outputs from among them.
         """
         records, outputs = problem.shape
         if not (self.chooses and records == outputs > PROPOSED_OUTPUTS):
@@ -481,7 +481,7 @@ class MetricMechanism(MatrixWords[D]):
         )
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
-        """Estimate how much memory the matrix needs, in bytes.
+        """Estimate how much memory the matrix requires, in bytes.
 
         See :func:`privopt_metric_dp.matrix.release.matrix_bytes` for what the estimate includes.
         """
@@ -493,7 +493,7 @@ class MetricMechanism(MatrixWords[D]):
         If the problem asks for remapping, also check that no output could be replaced to reduce the loss.
 
         Returns:
-            A sentence about each difference, or an empty list if the release belongs to the problem.
+            A sentence about each difference, or an empty list if the release matches the problem.
         """
         data = problem.data
         ids = {"records": (release.records, data.records.ids), "outputs": (release.outputs, data.outputs.ids)}
@@ -514,8 +514,8 @@ class MetricMechanism(MatrixWords[D]):
     ) -> float | None:
         """Re-evaluate the proof in a release folder, and return the lower bound on the loss.
 
-        The result is None if the folder contains no proof. It is also None if the notion is not metric DP or the loss
-        is not an :class:`ExpectedLoss`, because multipliers prove nothing in these cases.
+        Returns None if the folder contains no proof. Also returns None if the notion is not metric DP or the loss is
+        not an :class:`ExpectedLoss`, because multipliers prove nothing in these cases.
         """
         loss = self.utility(problem, result.method)
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
@@ -524,7 +524,7 @@ class MetricMechanism(MatrixWords[D]):
         return read_proof(folder, problem.data.shape).stated_bound(problem.data, loss.weighted)
 
     def bound_over(self, problem: MetricInstance[D], folder: Path) -> str | None:
-        """Return the scope of the lower bound, or None if no outputs were chosen among the records.
+        """Return the scope of the lower bound, or None if no outputs were chosen from the records.
 
         The scope is :data:`ALL` if the bound is valid even for mechanisms that may report any record. It is
         :data:`CHOSEN` if the bound is only valid for mechanisms with the chosen outputs.
@@ -536,7 +536,7 @@ class MetricMechanism(MatrixWords[D]):
 
 
 def _begins_held(mechanism: MetricMechanism[D], problem: MetricInstance[D], context: SolveContext) -> bool:
-    """Return whether the search begins by evaluating a closed form, which is fast and exempt from time limits."""
+    """Return whether the search starts by evaluating a closed form, which is fast and exempt from time limits."""
     if context.method not in mechanism.closed_forms:
         return False
     from privopt_metric_dp.solvers.auto import begins_with_star

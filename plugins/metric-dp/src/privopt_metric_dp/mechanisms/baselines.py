@@ -39,7 +39,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
         """Run the base class's checks and, if they pass, check that the weights can be reproduced from the problem.
 
         Returns:
-            The faults found, one sentence each.
+            The errors found, one sentence each.
         """
         lines = super().verify(problem, release, result)
         if lines:
@@ -63,7 +63,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
         Args:
             problem: The loaded problem.
             release: The release to check.
-            context: The method to use and the gap that the run requested.
+            context: The method to use and the gap requested for the run.
         """
         z, remap = self.matrix(problem, context).z, problem.data.remap
         # A matrix that satisfies the guarantee after rounding to integers is not changed by the repair. Plain rounding
@@ -92,7 +92,7 @@ def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
 
 
 class Exponential(_ClosedForm):
-    """The exponential mechanism: an output at distance d has a probability proportional to exp(-s epsilon d).
+    """The exponential mechanism: the probability of an output at distance d is proportional to exp(-s epsilon d).
 
     The factor s is 1/2 by default. The method "calibrated" uses the largest s for which the matrix satisfies the
     guarantee.
@@ -106,9 +106,8 @@ class Exponential(_ClosedForm):
     ) -> Sequence[Callable[[], None]]:
         """Return the fallback for a calibrated run: a function that offers the exponential mechanism with s = 1/2.
 
-        The resulting matrix is released if the calibration of s runs out of time. The sequence is empty if there is no
-        time limit, if the requested method itself uses s = 1/2, or if the distances from records to outputs are
-        unknown.
+        This matrix is released if the calibration of s runs out of time. The sequence is empty if there is no time
+        limit, if the requested method itself uses s = 1/2, or if the distances from records to outputs are unknown.
         """
         # The first of these offers reports one output for all records. It is left out because it is not an exponential
         # mechanism, so verify() would reject it.
@@ -134,7 +133,7 @@ _OVER: Final = {"planar": "points", "geographic": "points", "vector": "vectors",
 
 LEAST: Final = Fraction(1, 10**150)
 GREATEST: Final = Fraction(10**150)
-"""The largest epsilon for which the integration of planar Laplace noise was tested. ``LEAST`` is the smallest."""
+"""The largest epsilon for which the integration of planar Laplace noise has been tested. ``LEAST`` is the smallest."""
 
 
 class PlanarLaplace(_ClosedForm):
@@ -148,7 +147,7 @@ class PlanarLaplace(_ClosedForm):
     def takes(self, role: str, name: str) -> bool:
         """Return whether the mechanism supports a registered kind of distance, loss or privacy notion.
 
-        Among the kinds of distance, only straight-line and great-circle distances are supported.
+        The only supported kinds of distance are straight-line and great-circle distances.
 
         Args:
             role: "distance", "loss" or "notion".
@@ -160,8 +159,8 @@ class PlanarLaplace(_ClosedForm):
         """Run the base class's checks, and check that planar Laplace noise can be used for the problem.
 
         Raises:
-            InputError: The kind of distance or of places is not supported, epsilon is outside the range in which the
-                noise can be integrated, or one of the base class's checks fails.
+            InputError: The kind of distance or the kind of places is not supported, epsilon is outside the range in
+                which the noise can be integrated, or one of the base class's checks fails.
         """
         super().check_problem(problem, method)
         data = problem.data
@@ -208,7 +207,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     """The const-opt mechanism, which optimises only the matrix entries near each record (Imola et al., UAI 2022).
 
     An entry is a free variable if the distance from its record to its output is at most the radius declared in the
-    problem. All other entries are weighted sums of fixed exponential forms, and only the weights are optimised.
+    problem. All other entries are weighted sums of fixed exponential forms, of which only the weights are optimised.
     """
 
     problem_class = ConstOptProblem

@@ -1,4 +1,4 @@
-"""The trusted part of metric DP mechanisms, which repairs and certifies candidates and proves lower bounds."""
+"""The trusted part of metric DP mechanisms: it repairs and certifies candidates and proves lower bounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Dual:
     Attributes:
         multipliers: The multipliers of the privacy constraints.
         over: The record pairs that have multipliers: an array of shape (S, 2) with their indices and an array of shape
-            (S,) with their distances. If None, the multipliers are for all pairs that the guarantee covers.
+            (S,) with their distances. If None, the multipliers are for all pairs covered by the guarantee.
         bound: An estimate of the lower bound proved by the multipliers, or None if there is no estimate.
     """
 
@@ -107,7 +107,7 @@ class MatrixCertifier:
         return (-value if self.loss.maximise else value), CertifiedRelease(release, details)
 
     def _certify_release(self, candidate: Candidate) -> MatrixRelease:
-        """Return a candidate unchanged if it is a release that satisfies the privacy notion, and otherwise repair it.
+        """Return a candidate unchanged if it is a release that satisfies the privacy notion. Otherwise, repair it.
 
         Raises:
             CertificationError: The repair failed.
@@ -124,11 +124,11 @@ class MatrixCertifier:
         """Prove a lower bound on the loss by evaluating dual multipliers exactly.
 
         Args:
-            proof: The multipliers that a solver offered.
+            proof: The multipliers offered by a solver.
             value: The best certified loss, which no valid lower bound can exceed.
 
         Returns:
-            The proved lower bound, and the proof.
+            The proved lower bound and the proof.
         """
         assert isinstance(self.loss, ExpectedLoss)  # only searches with this loss offer bounds
         with self.context.time_phase("verify"):
@@ -146,10 +146,10 @@ class MatrixCertifier:
 
 
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
-    """Return a view of a search to be used by solvers of the simplified problem ``Instance.of(data)``.
+    """Return a view of a search for solvers that work on the simplified problem ``Instance.of(data)``.
 
     The simplified problem has a slightly smaller epsilon and rounded distances, whereas bounds are evaluated with the
-    exact values. The view therefore rescales the multipliers that solvers offer before it passes them on.
+    exact values. The view therefore rescales the multipliers offered by solvers before passing them on.
 
     Args:
         data: The data of the problem.

@@ -40,7 +40,7 @@ from privopt_metric_dp.proof import Proof
 __all__ = ["CertifiedMatrix", "certify", "measure", "repair", "with_matrix"]
 
 GIVEN: Final = "given"
-"""The name of the mechanism for given matrices, of its table in problem files, and of its key in result details."""
+"""The name of the mechanism for given matrices, which is also its table in problem files and key in result details."""
 MEASURED: Final = "repair"
 """The mechanism's method that measures a matrix and repairs it if necessary."""
 BOUNDED: Final = "bounded"
@@ -54,7 +54,7 @@ weights."""
 
 @frozen(kw_only=True)
 class CertifiedMatrix:
-    """The privacy of a matrix, measured exactly, and its expected loss.
+    """The exactly measured privacy of a matrix, together with its expected loss.
 
     Attributes:
         epsilon: The smallest epsilon that the matrix satisfies for all pairs of records covered by the guarantee,
@@ -91,7 +91,7 @@ class CertifiedMatrix:
     problem: Problem = field(repr=False, eq=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that ``privopt certify --json`` prints. Infinite values are kept as floats."""
+        """Return the JSON object printed by ``privopt certify --json``. Infinite values are kept as floats."""
         fields = ("epsilon", "asked", "holds", "pair", "output", "loss", "lower_bound")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
@@ -118,8 +118,8 @@ class CertifiedMatrix:
         """Return the smallest epsilon that the matrix satisfies and the requested epsilon, both as strings.
 
         The smallest epsilon is rounded up to a double, so it may appear to exceed the requested epsilon even if the
-        matrix satisfies it. In that case, both strings show the requested epsilon. If the matrix does not satisfy the
-        requested epsilon, the strings always differ, even if this takes more than twelve digits.
+        matrix satisfies that epsilon. In that case, both strings show the requested epsilon. If the matrix does not
+        satisfy the requested epsilon, the strings always differ, even if this takes more than twelve digits.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"
@@ -127,7 +127,7 @@ class CertifiedMatrix:
 
 
 def _all_digits(number: float) -> str:
-    """Format a double with enough digits to tell it apart from every other double."""
+    """Format a double with enough digits to distinguish it from every other double."""
     return repr(number).removesuffix(".0")
 
 
@@ -141,7 +141,7 @@ def certify(
 ) -> CertifiedMatrix:
     """Compute the smallest epsilon that a matrix satisfies for all required pairs of a problem, in exact arithmetic.
 
-    Required pairs are the pairs of records that the problem's guarantee covers.
+    Required pairs are the pairs of records covered by the problem's guarantee.
 
     >>> import privopt as po
     >>> places = po.grid(rows=1, cols=2, cell_km=1)
@@ -185,7 +185,7 @@ def certify(
 def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
     """Compute the smallest epsilon that the matrix in a file satisfies for all required pairs of a problem.
 
-    Required pairs are the pairs of records that the problem's guarantee covers.
+    Required pairs are the pairs of records covered by the problem's guarantee.
 
     Args:
         matrix: The ``.npy`` file.
@@ -276,7 +276,7 @@ def _search_bound(
         loss: The loss of the given matrix.
 
     Returns:
-        The proved bound, or None if no bound was proved, and whether the search ended early because of a limit.
+        The proved bound (None if no bound was proved), and whether the search ended early because of a limit.
 
     Raises:
         InputError: The privacy notion is not metric DP, the only notion for which bounds can be proved.
@@ -308,8 +308,8 @@ def _search_bound(
 class _GivenLoss:
     """A certifier for searches that only improve the lower bound.
 
-    Its candidates are losses, not matrices. The only candidate is the known loss of the given matrix, and bounds are
-    compared with it.
+    Its candidates are losses, not matrices. The only candidate is the known loss of the given matrix, against which
+    bounds are compared.
     """
 
     certifier: MatrixCertifier
@@ -322,7 +322,7 @@ class _GivenLoss:
         return candidate, candidate
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
-        """Evaluate dual multipliers exactly, and return the proved bound together with the proof."""
+        """Evaluate dual multipliers exactly, and return the proved bound and the proof."""
         return self.certifier.prove(proof, value)
 
 

@@ -14,7 +14,7 @@ required pair for every output:
   offered too.
 
 Weighted sums of forms satisfy the constraints too, so the program uses both forms at once. No privacy constraint is
-needed between two tied entries. For all its tied neighbours together, a free entry needs only two constraints: an upper
+needed between two tied entries. A free entry needs only two constraints for all its tied neighbours together: an upper
 and a lower bound.
 """
 
@@ -49,11 +49,13 @@ FORMS = ("full", "half")
 _BLOCK = 1 << 22
 """The number of pairs times outputs for which privacy constraints are built at a time."""
 STEEPEST = math.log(1e9)
-"""The largest exponent of a factor in the upper bound on a free entry. Capping larger factors at 1e9 tightens the bound
-only if the weight is below 1e-9."""
+"""The largest exponent of a factor in the upper bound on a free entry.
+
+Capping larger factors at 1e9 tightens the bound only if the weight is below 1e-9."""
 NEGLIGIBLE_MASS = 2e-9
-"""The largest coefficient at which a tied entry is left out of the constraint on the row sum. Solvers treat such small
-coefficients as 0, and the repair restores the row sums."""
+"""The largest coefficient at which a tied entry is left out of the constraint on the row sum.
+
+Solvers treat coefficients this small as 0, and the repair restores the row sums."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -61,7 +63,7 @@ class TiedForm:
     """The arrays of a const-opt model with N records, K outputs and F forms.
 
     Entries for outputs near the record are free variables. All other entries are tied: each is a weighted sum of fixed
-    forms g_fik, with one weight y_fk per form and output.
+        forms g_fik, with one weight y_fk per form and output.
 
     Attributes:
         free: Boolean array of shape (N, K) that is True for free entries and False for tied ones.
@@ -69,10 +71,10 @@ class TiedForm:
             largest one among the tied entries is 0. Each weight is therefore the largest contribution of its form to
             any tied entry for that output.
         upper_exponents: Array u of shape (F, N, K) that determines upper bounds: the free entry z_ik is at most sum_f
-            exp(u_fik) y_fk. The exponents are inf if no required pair joins record i to a record whose entry for output
-            k is tied.
+            exp(u_fik) y_fk. The exponents are inf if no required pair connects record i to a record whose entry for
+            output k is tied.
         lower_exponents: Array l of shape (F, N, K) that determines lower bounds: the free entry z_ik is at least sum_f
-            exp(l_fik) y_fk. The exponents are -inf where the upper ones are inf.
+            exp(l_fik) y_fk. The exponents are -inf wherever the upper ones are inf.
         rows: Array of shape (R, 3) with the indices i, j and k of the constraints z_ik <= exp(eps d_ij) z_jk in which
             both entries are free.
     """
@@ -89,7 +91,7 @@ class TiedForm:
         return np.exp(np.where(self.free, -np.inf, self.exponents))
 
     def matrix(self, z: Floats, weights: Floats) -> Floats:
-        """Return the obfuscation matrix for given free entries and weights of the forms.
+        """Return the obfuscation matrix for given free entries and form weights.
 
         Args:
             z: Array of shape (N, K) with the free entries. Other entries are ignored.
@@ -112,8 +114,8 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
         epsilon: Epsilon per unit of distance.
         radius: The largest distance from a record to an output at which the entry is free. Distances are compared with
             the radius in floating point.
-        pairs: Array of shape (P, 2) with the pairs of records that the guarantee covers, or with a subset that implies
-            the others.
+        pairs: Array of shape (P, 2) with the pairs of records covered by the guarantee, or with a subset that implies
+            the rest.
         pair_distances: Array of shape (P,) with the distance between the records of each pair.
 
     Raises:
@@ -206,7 +208,7 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
 
     Args:
         data: The data of the problem.
-        radius: The distance up to which the matrix entry for a record and an output is a free variable.
+        radius: The largest distance from a record to an output at which the entry is a free variable.
     """
     from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
 

@@ -1,4 +1,4 @@
-"""The ``given`` mechanism, which measures a matrix made by another program and turns it into a certified release."""
+"""The ``given`` mechanism, which measures a matrix from another program and turns it into a certified release."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ from privopt_metric_dp.problem.declared import MetricProblem
 __all__ = ["Given", "GivenMatrix", "GivenProblem"]
 
 ROW_SUM: Final = 1e-6
-"""The largest accepted difference between 1 and the sum of a row of doubles. Solvers leave differences of about this
-size."""
+"""The largest accepted difference between 1 and the sum of a row of doubles.
+
+Solvers leave differences of about this size."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -60,7 +61,7 @@ class GivenMatrix:
 
         Raises:
             InputError: The shape or type is wrong, an entry is negative, infinite or NaN, or a row has the wrong sum.
-                The first :data:`privopt.errors.MOST_FAULTS` of these are listed as faults.
+                The first :data:`privopt.errors.MOST_FAULTS` errors are listed as faults.
         """
         expectation = f"a .npy of probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
         try:
@@ -117,7 +118,7 @@ class GivenMatrix:
     def weights(self) -> Unsigned:
         """The integer weights as an array of shape (N, K) with rows that sum to 2**63.
 
-        If the matrix contains doubles, they are rounded to weights.
+        A matrix of doubles is rounded to weights.
         """
         return self.values if self.exact else read_only(round_to_weights(self.values))
 
@@ -131,7 +132,7 @@ class GivenMatrix:
     ) -> LeastEpsilon:
         """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair determining it.
 
-        Required pairs are the pairs of records that the guarantee covers.
+        Required pairs are the pairs of records covered by the guarantee.
 
         Normally, the values are measured without rounding and with exact distances. If the guarantee covers all points
         of a region, or if the notion is not metric DP, the integers in :attr:`weights` are measured instead, as for a
@@ -235,7 +236,7 @@ class Given(MetricMechanism[GivenProblem]):
     kit = "privopt_metric_dp.kit.profiles:GIVEN"
 
     def check_problem(self, problem: MetricInstance[GivenProblem], method: str) -> None:
-        """Run the base class's checks, and check the matrix.
+        """Run the base class's checks and check the matrix.
 
         Raises:
             InputError: The matrix has the wrong shape, invalid entries or wrong row sums, or one of the base class's

@@ -28,8 +28,9 @@ from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import Proof
 
 BYTES_A_NUMBER: Final = 180.0
-"""The number of bytes per coefficient of the whole LP, in this process and the solver's together (see
-tests/run/test_memory.py)."""
+"""The number of bytes per coefficient of the whole LP, in this process and the solver's combined.
+
+See tests/run/test_memory.py."""
 
 
 def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> dsl.Model:
@@ -109,7 +110,7 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
     """Solve a program with the requested solver, falling back to another one if it fails.
 
     Args:
-        solve: A function that takes a context and solves the program with the solver named there.
+        solve: A function that takes a context and solves the program with the solver named in it.
         context: The context, which names the requested solver.
 
     Raises:
@@ -141,10 +142,10 @@ def search_structured(data: MetricData, offers: MatrixOffers, context: SolveCont
 
     Args:
         data: The data of the problem.
-        offers: The search to report results to. It determines the gap to reach.
+        offers: The search that receives the results. It determines the gap to reach.
         context: The context of the run. Its free memory limits the solvers.
         method: The name of a structured solver, or "auto" to run the suitable solvers one after another until the gap
-            is reached. The best matrix and the best bound of all of them count.
+            is reached. The best matrix and the best bound found by any of them count.
 
     Raises:
         OutOfTime: The time limit expired. Earlier offers remain valid.
@@ -161,13 +162,14 @@ def search_structured(data: MetricData, offers: MatrixOffers, context: SolveCont
 
 
 PRICED_PER_OUTPUT: Final = 6
-"""The largest number of priced records (those with dual multipliers) per output for which a bound over all streets is
-computed. With more of them, the computation would take too long."""
+"""The largest number of priced records per output for which a bound over all streets is computed.
+
+Priced records are those with dual multipliers. With more of them, the computation would take too long."""
 OVER_ALL: Final = 2.0
 """The gap at which the search for a bound over all streets ends, as a multiple of the requested gap.
 
-It is coarse because this bound is not requested and takes long to compute. For 5,000 nodes in Helsinki with 960
-outputs, a gap of 4 % took 95 s, and after 220 s the gap was still 3.8 %.
+It is coarse because this bound is not requested and takes a long time to compute. For 5,000 nodes in Helsinki with 960
+outputs, reaching a gap of 4 % took 95 s, and after 220 s the gap was still 3.8 %.
 """
 CHOICE_TIME_SHARE: Final = 0.3
 """The fraction of the remaining time that choosing outputs may take."""
@@ -185,7 +187,7 @@ class Optimal(MetricMechanism[D], Generic[D]):
         return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Solve the whole LP if that was requested and it fits in memory. Otherwise, run structured solvers.
+        """Solve the whole LP if it was requested and fits in memory. Otherwise, run structured solvers.
 
         For a privacy notion other than metric DP, the whole LP is solved even if its estimated size exceeds the free
         memory.
@@ -207,9 +209,9 @@ MIN_ADVANTAGE: Final = 0.02
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
     """Return a sentence that recommends planar noise if it would have a clearly smaller loss than the release.
 
-    Here, planar noise is added to the true position instead of a nearby vertex, and its outputs are remapped. It is
-    recommended if its estimated loss is smaller by at least the fraction :data:`MIN_ADVANTAGE`. The comparison is made
-    only if the guarantee covers a triangulated plane, the loss is the distance, and the problem does not remap outputs.
+    Planar noise is added to the true position instead of a nearby vertex, and its outputs are remapped. It is
+    recommended if its estimated loss is smaller by at least the fraction :data:`MIN_ADVANTAGE`. The comparison is only
+    made if the guarantee covers a triangulated plane, the loss is the distance, and the problem does not remap outputs.
     Otherwise, the sequence is empty.
     """
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
@@ -238,7 +240,7 @@ class OptimalLP(Optimal[MetricProblem]):
     chooses = True
 
     def meaning(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return the base class's sentences, and one more if planar noise would have a clearly smaller loss.
+        """Return the base class's sentences, and another one if planar noise would have a clearly smaller loss.
 
         See :func:`_compare_with_noise` for the conditions.
         """
@@ -246,7 +248,7 @@ class OptimalLP(Optimal[MetricProblem]):
         return (*sentences, *_compare_with_noise(problem, result))
 
     def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
-        """Choose as outputs the records that are reported most often in a rough solution for a sample of records."""
+        """Choose as outputs the records reported most often in a rough solution for a sample of the records."""
         from privopt_metric_dp.solvers.choose_outputs import choose_outputs
 
         time = Clock(CHOICE_TIME_SHARE * context.search_time.left, clock())
@@ -262,9 +264,9 @@ class OptimalLP(Optimal[MetricProblem]):
         two of these (docs/reference/proof.md, "Over all streets").
 
         Returns:
-            The proof and its bound. The result is None if the problem is unsuitable, if there is not enough time or
-            memory, or if the multipliers prove no more than the trivial bound. The trivial bound is the loss if every
-            record reports its cheapest output.
+            The proof and its bound. None if the problem is unsuitable, if there is not enough time or memory, or if the
+            multipliers prove no more than the trivial bound. The trivial bound is the loss if every record reports its
+            cheapest output.
         """
         from privopt_metric_dp.proof.make_proof import prove_over_streets
         from privopt_metric_dp.solvers.street_bound import priced_records, solve_street_bound

@@ -21,7 +21,7 @@ __all__ = ["Predictive"]
 
 
 class Predictive(MetricMechanism[PredictiveProblem]):
-    """A mechanism that repeats its last report until a private test finds it too far off, and then draws a new one.
+    """A mechanism that repeats its last report until a private test finds it too far away, and then draws a new one.
 
     The mechanism follows Chatzikokolakis et al. (PETS 2014), but tests reports with the sparse vector technique. The
     epsilon of a fresh report therefore does not depend on how many tests precede it.
@@ -44,7 +44,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         """Load the problem, and check that the total budget covers at least one report.
 
         Raises:
-            InputError: The files contain faults, or the total budget is smaller than epsilon.
+            InputError: The files contain errors, or the total budget is smaller than epsilon.
         """
         problem = super().load(declared, file)
         total, report = declared.predictive.total, Fraction(declared.privacy.epsilon)
@@ -62,7 +62,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         search_structured(problem.data, incumbent, context)
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[PredictiveProblem]) -> MatrixRelease:
-        """Return the certified matrix for fresh reports, with the parameters of the test for repeating a report."""
+        """Return the certified matrix for fresh reports, with the parameters of the test for repeating reports."""
         terms = problem.declared.terms(problem.data)
         prediction = Prediction.of(problem.data, terms)
         return self.release_class.of(release, prediction=prediction, terms=terms)
@@ -78,7 +78,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         """Return the base class's sentences, followed by one that states the epsilon of each fresh report.
 
         The epsilon of the first report differs from that of later ones. If there is a total budget, another sentence
-        says how many reports it covers.
+        states how many reports it covers.
         """
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""

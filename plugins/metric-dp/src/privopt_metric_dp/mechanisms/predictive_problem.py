@@ -23,7 +23,8 @@ _SHARE_PARTS = 8
 class PredictiveKeys:
     """The keys of the ``[predictive]`` table.
 
-    All epsilons are per unit of distance. The epsilon of a fresh report is not among them: it is ``privacy.epsilon``.
+    All epsilons are per unit of distance. A fresh report's epsilon is not one of these keys:
+    it is ``privacy.epsilon``.
     """
 
     good_within: Fraction | None = key(
@@ -61,7 +62,7 @@ class PredictiveProblem(MetricProblem):
     def terms(self, data: MetricData) -> Terms:
         """Return the epsilons, the largest distance at which a previous report counts as good, and the total budget.
 
-        Keys that the problem omits have the defaults explained in ADR 16.
+        Keys missing from the problem have the defaults explained in ADR 16.
 
         Args:
             data: The data of the problem. The default epsilons depend on its mean distances.
@@ -88,7 +89,7 @@ def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
 
     The fraction is the smallest multiple of 1/8, starting from 1/2, for which the default of ``good_within`` is at most
     the mean distance from the records to the best single output. A previous report farther away than that would be no
-    better than this output. If no fraction below 1 is large enough, the result is 1.
+    better than this output. The result is 1 if no fraction below 1 is large enough.
 
     Args:
         report: The epsilon of a fresh report, per unit of distance.

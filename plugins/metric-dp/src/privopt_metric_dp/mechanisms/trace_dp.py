@@ -1,4 +1,4 @@
-"""Metric DP for traces, a guarantee for a subject's whole sequence of reports, in which reports may repeat."""
+"""Metric DP for traces: a guarantee for a subject's whole sequence of reports, in which reports may be repeated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _READ = (
 
 @frozen(kw_only=True, eq=False)
 class TraceRelease(MatrixRelease):
-    """A release with a matrix for fresh reports and the parameters of the test for repeating a report.
+    """A release with a matrix for fresh reports and the parameters of the test for repeating reports.
 
     Attributes:
         prediction: The parameters of the test. Sampling uses exactly the values that were certified.
@@ -82,7 +82,7 @@ class TraceRelease(MatrixRelease):
 class TraceDP(MetricDP):
     """Metric DP for fresh reports and for whole traces, where the epsilons of a trace's segments add up.
 
-    A segment is a sequence of repeated reports that ends with a fresh one. The guarantee is proved in
+    A segment is a sequence of repeated reports that ends with a fresh one. The proof of the guarantee is in
     docs/guide/repeated.md, "Prediction".
 
     Attributes:
@@ -145,7 +145,7 @@ class TraceDP(MetricDP):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return sentences about what ``verify`` checks and what it does not check.
+        """Return sentences about what ``verify`` checks and what it does not.
 
         The sentences for metric DP come first. They are followed by sentences about the noise in tests, and about the
         number and times of reports, which are public.
@@ -164,8 +164,8 @@ class TraceDP(MetricDP):
     def measure(self, release: MatrixRelease) -> Certificate:
         """Certify the matrix for fresh reports and the noise in the tests for repeating them, in exact arithmetic.
 
-        The matrix is checked for all pairs of records that the guarantee covers. The noise is checked for these pairs
-        and every output, or by a single comparison if the guarantee covers a region.
+        The matrix is checked for all pairs of records covered by the guarantee. The noise is checked for these pairs
+        and every output or, if the guarantee covers a region, by a single comparison.
         """
         fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:

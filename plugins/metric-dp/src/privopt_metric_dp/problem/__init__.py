@@ -1,1 +1,1 @@
-"""Metric problems: the keys of a problem file, and the arrays that are read from the files it names."""
+"""Metric problems: the keys of a problem file, and the arrays read from the files that it names."""

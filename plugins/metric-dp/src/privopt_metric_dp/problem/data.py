@@ -32,7 +32,7 @@ class _Gather:
 
     Attributes:
         file: The name of the problem file, for error messages.
-        faults: The faults recorded so far.
+        faults: The faults found so far.
     """
 
     def __init__(self, file: str) -> None:
@@ -68,14 +68,14 @@ class _Gather:
 def load(problem: MetricProblem, file: str) -> MetricData:
     """Load and check all files named by a metric problem.
 
-    Independent steps are all run before an error is raised, so that a single error can report many faults.
+    All independent steps are run before an error is raised, so that a single error can report many faults.
 
     Args:
         problem: The parsed problem file.
         file: The name of the problem file, for error messages.
 
     Raises:
-        InputError: The files contain faults. The error reports all faults found, although some faults may hide others.
+        InputError: The files contain errors. All errors found are reported, although some may hide others.
     """
     gather = _Gather(file)
     _check_keys(problem, gather)
@@ -130,8 +130,8 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     def make_data(spaces: Spaces) -> MetricData:
         """Return the problem's data for the records and outputs in ``spaces``.
 
-        Losses are computed on first access, because not every command needs them. If the guarantee covers a region, the
-        same applies to the distances in the privacy constraints.
+        Losses are computed on first access, because not every command needs them. If the guarantee covers a region, so
+        are the distances in the privacy constraints.
         """
         metric = spaces.metric
         return MetricData(
@@ -174,7 +174,7 @@ def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) ->
         ground: The region with its vertices, or None for a problem without a region.
 
     Returns:
-        ``errors`` unchanged if there is no region. Otherwise, an array of shape (N,) or (N, 1) in which each entry is
+        ``errors`` unchanged if there is no region. Otherwise, an array of shape (N,) or (N, 1). Each of its entries is
         the largest of all given bounds plus 2^-40 times the record's largest cost, which covers the rounding errors in
         the averages.
     """
@@ -189,9 +189,9 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
         gather: The collector to which faults are added.
 
     Returns:
-        The records and outputs for which losses are computed, the declared records, and the region covered by the
-        guarantee, or None if there is no region. If there is one, losses are computed for all of its vertices,
-        beginning with the declared records.
+        The records and outputs for which losses are computed; the declared records; and the region covered by the
+        guarantee, or None if there is no region. If there is one, losses are computed for all of its vertices, starting
+        with the declared records.
 
     Raises:
         InputError: The faults found so far make it impossible to continue. The error reports all of them.
@@ -278,8 +278,8 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | None:
     """Return the uniform distribution of people over a region, or None if the problem has a prior over its records.
 
-    The distribution is uniform in area or in street length, because a uniform distribution over the vertices would
-    depend on how the region is divided.
+    The distribution is uniform in area or in street length. A uniform distribution over the vertices would depend on
+    how the region is divided.
     """
     from privopt_metric_dp.problem.loss_over_region import spread_evenly
 
@@ -294,8 +294,8 @@ def _compute_cost(
     """Compute the loss of each output for each record.
 
     If the guarantee covers a region, the records are its vertices. The mechanism then snaps each person to a random
-    vertex of the street or triangle that they are in. If people are spread over the region, the loss at a vertex is the
-    average over those who are snapped to it.
+    vertex of the street or triangle in which they are located. If people are spread over the region, the loss at a
+    vertex is the average over the people snapped to it.
 
     Args:
         problem: The parsed problem file, which declares the kind of loss.
@@ -304,7 +304,7 @@ def _compute_cost(
         spread: The distribution of people over the region, or None if there is a prior over the records.
 
     Returns:
-        Array of shape (N, K) with the loss from releasing output k for record i.
+        Array of shape (N, K) with the loss of releasing output k for record i.
 
     Raises:
         RegistryError: The kind of loss did not return real numbers in this shape.
@@ -337,7 +337,7 @@ def _compute_cost(
 
 
 def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
-    """Return warnings about road lengths that are implausible given the positions of the records."""
+    """Return warnings about road lengths that are implausible given the records' positions."""
     edges = (getattr(problem.distance, "edges", None), getattr(problem.utility, "edges", None))
     # The dictionary is keyed by the files' contents, so that a file named by both distance and loss is compared only
     # once.
@@ -346,7 +346,7 @@ def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
 
 
 def _check_connected(metric: Metric, records: Space, file: str) -> None:
-    """Check that roads connect all records, so that the distance between any two of them is finite.
+    """Check that all records are connected by roads, so that the distance between any two of them is finite.
 
     Args:
         metric: The distances between the records along roads.
@@ -379,7 +379,7 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
         ids_alone: Whether points without coordinates are accepted.
 
     Raises:
-        InputError: A file contains faults, a declared size is invalid, or ``unit`` is set although the places have no
+        InputError: A file contains errors, a declared size is invalid, or ``unit`` is set although the places have no
             planar coordinates.
         DoesNotHoldError: A release is being verified, and the problem declares more places than the release contains
             (see :func:`check_places`).
@@ -424,7 +424,7 @@ def prior_of(prior: File | None, records: Space) -> Floats:
         Array of shape (N,) with the probabilities, divided by their sum.
 
     Raises:
-        InputError: The file contains faults, or the sum of the probabilities differs from 1 by more than
+        InputError: The file contains errors, or the sum of the probabilities differs from 1 by more than
             ``SUM_TOLERANCE``.
     """
     count = len(records)
@@ -450,8 +450,7 @@ class MetricInstance(Generic[D]):
         declared: The parsed problem file. It is a :class:`MetricProblem`, a subclass with additional keys for a
             mechanism, or another class supported by a mechanism's own ``load``.
         _data: The contents of the files as arrays, with all possible outputs.
-        _chosen: An empty list until outputs have been chosen, and afterwards a list containing the data for these
-            outputs.
+        _chosen: A list that is empty until outputs are chosen, and then contains the data for the chosen outputs.
     """
 
     declared: D
@@ -462,7 +461,7 @@ class MetricInstance(Generic[D]):
     def data(self) -> MetricData:
         """The contents of the files as arrays, restricted to the chosen outputs if the problem chooses outputs.
 
-        Before outputs are chosen, records that are far apart from each other are used as outputs.
+        Until outputs are chosen, records that are far apart are used as outputs.
         """
         if self._data.choose is None:
             return self._data
@@ -476,7 +475,7 @@ class MetricInstance(Generic[D]):
     def whole(self) -> MetricData:
         """The contents of the files as arrays, with all possible outputs.
 
-        If the problem chooses its outputs among the records, all records are possible outputs.
+        If the problem chooses its outputs from the records, all records are possible outputs.
         """
         return self._data
 
@@ -491,22 +490,21 @@ class MetricInstance(Generic[D]):
 
     @classmethod
     def of(cls, declared: D, file: str = "problem") -> Self:
-        """Load and check the files that a problem names.
+        """Load and check the files named by a problem.
 
         Args:
             declared: The parsed problem file, which must be a :class:`MetricProblem`.
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The files contain faults. The error reports all faults found, although some faults may hide
-                others.
+            InputError: The files contain errors. All errors found are reported, although some may hide others.
         """
         # cast() is for the type checker. Mechanisms with another class D have their own `load` and do not call this
         # method.
         return cls(declared=declared, data=load(cast("MetricProblem", declared), file))
 
     def alike(self) -> tuple[Ints, Floats]:
-        """Return the record pairs that the guarantee covers and their distances, for the conformance kit.
+        """Return the record pairs covered by the guarantee and their distances, for the conformance kit.
 
         Returns:
             An array of shape (P, 2) with record indices, and an array of shape (P,) with distances.

@@ -1,8 +1,8 @@
 """The classes that declare the keys of a metric problem file: places, distance, privacy notion and loss.
 
-:class:`MetricProblem` mirrors the problem file, and :class:`MetricInstance` adds the contents of the files that it
-names. :class:`MetricData` holds these contents as read-only arrays: records, outputs, distances, required pairs, costs
-and prior.
+:class:`MetricProblem` mirrors the problem file, and :class:`MetricInstance` adds the contents of the files it names.
+:class:`MetricData` holds these contents as read-only arrays: records, outputs, distances, required pairs, costs and
+prior.
 
 A kind of distance, loss or notion is an attrs class whose fields are the keys of a table in the problem file. Once a
 plugin has registered it with a :class:`privopt.specs.KindSpec`, every metric mechanism accepts it::
@@ -79,7 +79,7 @@ class Spaces:
         own: Whether the outputs are the records.
         metric: The distances between records, and from records to outputs.
         file: The name of the problem file, for error messages.
-        listed: The number of records declared in the problem, which come before any vertices that a region adds. If
+        listed: The number of records declared in the problem, which come before any vertices added by a region. If
             None, all records are declared.
     """
 
@@ -115,10 +115,10 @@ class DistanceKind(ABC):
         kind: The name of the kind in problem files.
         places: The keys of ``[records]`` and ``[outputs]`` that the kind supports.
         ids_alone: Whether points may have ids without coordinates.
-        path_metric: Whether distances are shortest path lengths. If so, all records must be connected, unless the
+        path_metric: Whether distances are shortest-path lengths. If so, all records must be connected, unless the
             guarantee is limited to pairs within some distance.
-        kit: The location of a Hypothesis strategy for problems with this kind, in the form
-            ``"package.module:STRATEGY"``, for :mod:`privopt.testing.kit`.
+        kit: The location of a Hypothesis strategy for problems of this kind, in the form ``"package.module:STRATEGY"``,
+            for :mod:`privopt.testing.kit`.
     """
 
     kind: ClassVar[str]
@@ -136,20 +136,20 @@ class DistanceKind(ABC):
     def metric(self, records: Space, outputs: Space | None) -> Metric:
         """Return the metric that measures distances between records and from records to outputs.
 
-        Epsilon is per unit of these distances. If they are rounded, they must be rounded down.
+        Epsilon is per unit of these distances. If the distances are rounded, they must be rounded down.
 
         Args:
             records: The records.
             outputs: The outputs, or None if they are the records.
 
         Raises:
-            InputError: The kind does not support these places, or a file contains faults.
+            InputError: The kind does not support these places, or a file contains errors.
         """
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
         """Return the region covered by a guarantee with ``privacy.everywhere``.
 
-        The shortest path in the region between two records must be no longer than their distance. This default
+        The shortest path between two records within the region must be no longer than their distance. This default
         implementation always raises InputError. Kinds of distance that support regions override it.
 
         Args:
@@ -165,7 +165,7 @@ class DistanceKind(ABC):
         raise InputError([Fault(file, "privacy.everywhere", actual, "streets, or points in a plane or on the earth")])
 
     def unit(self, records: Space) -> str:
-        """Return the singular name of the unit of distance, such as "km". Epsilon is given per this unit."""
+        """Return the singular name of the unit of distance, such as "km". Epsilon is per this unit."""
         return "km"
 
     def way(self, records: Space) -> str:
@@ -179,7 +179,7 @@ class DistanceKind(ABC):
         """Yield a tuple (key, actual value, expected value) for each contradiction between keys.
 
         Args:
-            own_outputs: Whether the outputs are the records or a subset of them yet to be chosen.
+            own_outputs: Whether the outputs are the records or a subset of the records yet to be chosen.
         """
         yield from ()
 
@@ -195,7 +195,7 @@ class PerKm:
     unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
 
     def of(self, km: float) -> str:
-        """Return the cost of ``km`` kilometres as a string with the unit, such as "3.2 minutes"."""
+        """Return the cost of ``km`` kilometres as a string that includes the unit, such as "3.2 minutes"."""
         return f"{format_digits(self.cost * km)} {self.unit}"
 
 
@@ -213,7 +213,7 @@ class LossKind(ABC):
         remap: Whether each output is replaced by the one with the least expected loss given that output and the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
         per_km: The cost of a kilometre of loss in another unit, or None.
-        kit: The location of a Hypothesis strategy for problems with this kind (see :class:`DistanceKind`). If it is
+        kit: The location of a Hypothesis strategy for problems of this kind (see :class:`DistanceKind`). If it is
             empty, the conformance kit generates problems with other kinds of loss and changes the kind to this one.
     """
 
@@ -233,7 +233,7 @@ class LossKind(ABC):
 
     @abstractmethod
     def cost(self, spaces: Spaces) -> Floats:
-        """Return an array of shape (N, K) with the loss from releasing output k for record i.
+        """Return an array of shape (N, K) with the loss of releasing output k for record i.
 
         The losses are not multiplied by the prior.
 
@@ -254,7 +254,7 @@ class LossKind(ABC):
         return rounding(cost)
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return upper bounds on how much the computed costs may fall below the exact ones.
+        """Return upper bounds on how far the computed costs may fall below the exact ones.
 
         These bounds determine how many digits of a lower bound on the loss are shown. By default, they are the same as
         those returned by :meth:`excess`.
@@ -266,7 +266,7 @@ class LossKind(ABC):
 
     @abstractmethod
     def unit(self, distance: str) -> str:
-        """Return the plural name of the loss's unit, given the singular name of the distance's unit."""
+        """Return the plural name of the unit of loss, given the singular name of the unit of distance."""
 
     @property
     def measures_outputs(self) -> bool:
@@ -283,7 +283,7 @@ MAX_EPSILON: Final = Fraction(10**150)
 
 
 def _check_epsilon(value: Fraction) -> str | None:
-    """Return a description of the valid values if ``value`` is not a valid epsilon, or None if it is."""
+    """Return a description of valid values if ``value`` is not a valid epsilon, or None if it is."""
     return positive(value) or (None if value <= MAX_EPSILON else f"a number of at most {float(MAX_EPSILON):g}")
 
 
@@ -294,7 +294,7 @@ class MetricNotion:
     Attributes:
         kind: The name of the notion in problem files.
         epsilon: The exact epsilon per unit of distance.
-        neighbours_within: The distance up to which the guarantee must cover a pair of records, or None if it must cover
+        neighbours_within: The distance up to which the guarantee must cover pairs of records, or None if it must cover
             every pair.
         kit: The name of a Hypothesis strategy for problems with this notion (see :class:`LossKind`).
     """
@@ -326,22 +326,23 @@ class MetricPrivacy(MetricNotion):
 
 
 def _check_corner(value: tuple[float, ...]) -> str | None:
-    """Return a description of the valid values if a grid's corner [lat, lon] is invalid, or None if it is valid."""
+    """Return a description of valid values if a grid's corner [lat, lon] is invalid, or None if it is valid."""
     if len(value) == 2 and -90 <= value[0] <= 90 and -180 <= value[1] <= 180:
         return None
     return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
 
 
 UNIT_NAME: Final = re.compile(r"[^\W\d_]{1,20}")
-"""A pattern for the names of units. Only letters are allowed, because phrases such as "per band by road" are split at
-spaces."""
+"""A pattern for unit names.
+
+Only letters are allowed, because phrases such as "per band by road" are split at spaces."""
 
 MOST_RECORDS: Final = 10_000_000
 """The largest number of records or outputs. With more, not even the ids would fit in memory."""
 
 
 def _check_count(value: int) -> str | None:
-    """Return a description of the valid values if a number of places is out of range, or None if it is valid."""
+    """Return a description of valid values if a number of places is out of range, or None if it is valid."""
     return None if 1 <= value <= MOST_RECORDS else f"a whole number from 1 to {MOST_RECORDS:,}"
 
 
@@ -389,7 +390,7 @@ class Places:
     def as_csv(self) -> Mapping[str, bytes]:
         """Return the contents of the points file converted to CSV, keyed by file name.
 
-        The mapping is empty if there is no points file or if it is already CSV.
+        The mapping is empty if there is no points file or if it is already in CSV format.
         """
         csv_bytes = None if self.points is None else points_as_csv(self.points, self.columns)
         return {} if csv_bytes is None or self.points is None else {self.points.name: csv_bytes}
@@ -456,7 +457,7 @@ class ConstOpt:
 
 @frozen(kw_only=True)
 class MetricProblem:
-    """A parsed problem file for metric DP. :meth:`MetricInstance.of` reads the files that it names."""
+    """A parsed problem file for metric DP. The files it names are read by :meth:`MetricInstance.of`."""
 
     records: Places = key(help="the secrets", check=_check_listed_places)
     outputs: Places | None = key(

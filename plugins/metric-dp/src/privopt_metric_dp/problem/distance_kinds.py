@@ -22,12 +22,12 @@ from privopt_metric_dp.space.roads import Roads, read_roads
 __all__ = ["Euclidean", "Graph", "Haversine", "Table"]
 
 _UNNAMED = "unit of distance"
-"""The name used for the unit of distance if the problem does not state one."""
+"""The name used for the unit of distance if the problem does not specify one."""
 
 
 @frozen(kw_only=True)
 class Euclidean(DistanceKind):
-    """Straight-line distance between vectors or between planar points, whose coordinates are in km by default."""
+    """Straight-line distance between vectors or between planar points. Planar coordinates are in km by default."""
 
     kind: ClassVar[str] = "euclidean"
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "mesh"})
@@ -41,7 +41,7 @@ class Euclidean(DistanceKind):
 
         Args:
             records: The records, which become the first vertices of the region.
-            epsilon: Unused, because it does not affect triangles.
+            epsilon: Unused, because triangles do not depend on it.
             split_km: The largest allowed side length of a triangle in km, or None for no limit. Triangles with longer
                 sides are refined.
             file: The name of the problem file, for error messages.
@@ -63,7 +63,7 @@ class Euclidean(DistanceKind):
     def way(self, records: Space) -> str:
         """Return the phrase that messages append to the unit of distance.
 
-        The phrase is "as the crow flies" for distances in km, "between vectors" for vectors, and empty for planar
+        The phrase is "as the crow flies" for distances in km and "between vectors" for vectors. It is empty for planar
         points in other units.
         """
         ways = {"vector": "between vectors", "planar": "as the crow flies" if records.unit == "km" else ""}
@@ -106,7 +106,7 @@ class Graph(DistanceKind):
     edges: File = key(help="CSV: from,to,km, or u,v,length (metres) of OSMnx; undirected")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the metric of shortest path lengths, in km, along the roads in ``edges``."""
+        """Return the metric of shortest-path lengths, in km, along the roads in ``edges``."""
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
@@ -147,7 +147,7 @@ class Table(DistanceKind):
     def metric(self, records: Space, outputs: Space | None) -> Metric:
         """Read the distance matrices and return them as a metric.
 
-        If ``output_matrix`` is omitted or the outputs are the records, the metric contains only distances between
+        If ``output_matrix`` is omitted or the outputs are the records, the metric contains only the distances between
         records.
 
         Raises:

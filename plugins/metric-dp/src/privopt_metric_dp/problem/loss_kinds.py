@@ -1,6 +1,7 @@
 """The built-in kinds of loss. A problem file names one of them in ``[utility]``.
 
-The loss is the distance from record to output, an entry of a cost matrix in a file, or the error in travel distances.
+The loss is the distance from the record to the output, an entry of a cost matrix in a file, or the error in travel
+distances.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def travel_cost(
         InputError: The weights are invalid, the shapes do not match, or a target with positive weight is unreachable.
 
     Notes:
-        Each of the N K T terms takes 0.23 ns of CPU time, or half as much if the outputs are the records. If N, K and T
-        are all 1600, this is 0.96 s, or 0.49 s if the outputs are the records. The arrays contain N K + (N + K) T
+        Each of the N K T terms takes 0.23 ns of CPU time, or half that if the outputs are the records. If N, K and T
+        are all 1600, the total is 0.96 s, or 0.49 s if the outputs are the records. The arrays contain N K + (N + K) T
         numbers.
     """
     q = normalise_weights(weights, source=source)
@@ -120,8 +121,8 @@ def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None: 
         a: Array of shape (N, T) with the travel distances from records to targets.
         b: Array of shape (K, T) with the travel distances from outputs to targets.
         shares: Array of shape (T,) with the weights q.
-        total: Array of shape (N, K) with the sums, which is modified in place.
-        upper: Whether to skip tiles that lie entirely below the diagonal, because the result is symmetric.
+        total: Array of shape (N, K) with the sums, modified in place.
+        upper: Whether to skip tiles that lie entirely below the diagonal because the result is symmetric.
     """
     rows, width = a.shape
     columns = b.shape[0]
@@ -146,7 +147,7 @@ _LOSSES_AT_ONCE = 1 << 16  # a block of losses that stays in the processor's cac
 
 @frozen(kw_only=True)
 class DistanceLoss(LossKind):
-    """A loss equal to the distance from record to output."""
+    """A loss equal to the distance from the record to the output."""
 
     kind: ClassVar[str] = "distance"
     of_distances: ClassVar[bool] = True
@@ -155,7 +156,7 @@ class DistanceLoss(LossKind):
         """Return an array of shape (N, K) with the distances from records to outputs.
 
         Raises:
-            InputError: No path leads from some record to some output.
+            InputError: There is no path from some record to some output.
         """
         return _check_reachable(spaces.metric.to_outputs(), spaces, "distance.edges")
 
@@ -199,7 +200,7 @@ class CostMatrix(LossKind):
         return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
-        """Return a generic name, because a file of losses does not state its unit."""
+        """Return a generic name, because a file of losses does not state their unit."""
         return "units of cost"
 
     @property
@@ -213,8 +214,8 @@ class TravelCost(LossKind):
     """A loss equal to the expected error in the travel distance to a random target (LR-Geo, section 3).
 
     Attributes:
-        edges: The file with the roads along which travel distances are measured. If None, the problem's distance is
-            used.
+        edges: The file with the roads along which travel distances are measured. If None, the distance declared by the
+            problem is used.
         directed: Whether the roads in ``edges`` are one-way.
         targets: The file with the targets and their weights. If None, all records are targets with equal weights.
     """
@@ -241,7 +242,7 @@ class TravelCost(LossKind):
 
         A loss is a weighted sum of differences between path lengths. Differences between integer lengths are exact
         (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`). Other lengths have rounding errors, which matter
-        most if the lengths are similar. The metric or the roads provide bounds on these errors.
+        most when the lengths are similar. Bounds on these errors are provided by the metric or the roads.
 
         Args:
             spaces: The N records and K outputs.
@@ -273,7 +274,7 @@ class TravelCost(LossKind):
             A tuple of four values. The first is a list with the travel distances from records, of shape (N, T),
             followed by those from outputs, of shape (K, T), unless the outputs are the records. The second contains the
             weights of the targets, of shape (T,). The third is the length of the unit in km if distances are integer
-            multiples of a unit, and otherwise None. The fourth is the key of the roads in the problem file, for error
+            multiples of a unit, and None otherwise. The fourth is the key of the roads in the problem file, for error
             messages.
 
         Raises:
@@ -314,7 +315,7 @@ class TravelCost(LossKind):
         return tables, weights, unit, where
 
     def unit(self, distance: str) -> str:
-        """Return "km" if ``utility.edges`` is given, and otherwise the plural of the unit of distance."""
+        """Return "km" if ``utility.edges`` is given, and the plural of the unit of distance otherwise."""
         return plural_unit(distance) if self.edges is None else "km"
 
     @property
@@ -354,10 +355,10 @@ def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
     Args:
         cost: Array of shape (N, K) with the losses.
         spaces: The records and outputs, whose ids appear in the error message.
-        where: The problem file's key for the roads, for the error message.
+        where: The key for the roads in the problem file, for the error message.
 
     Raises:
-        InputError: A loss is infinite, because no path connects some record to some output.
+        InputError: A loss is infinite because there is no path between some record and some output.
     """
     if not np.isfinite(cost).all():
         i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
@@ -372,7 +373,7 @@ def _unreachable_fault(spaces: Spaces, where: str, actual: str, roads: Roads | N
 
     Args:
         spaces: The records and outputs, with the name of the problem file.
-        where: The problem file's key for the roads.
+        where: The key for the roads in the problem file.
         actual: A description of the missing path.
         roads: The roads, or None if the distance is not based on roads.
         ids: The ids of all nodes that must be connected.
@@ -390,7 +391,7 @@ def _read_targets(file: File) -> tuple[NDArray[np.str_], Floats]:
         An array of shape (T,) with the ids, and an array of shape (T,) with the weights, divided by their sum.
 
     Raises:
-        InputError: The file contains faults, an id occurs twice, or the sum of the weights is 0 or infinite.
+        InputError: The file contains errors, an id occurs twice, or the sum of the weights is 0 or infinite.
     """
     table = read_table(file, [Column(name="id", kind="id"), Column(name="weight", least=0.0)])
     faults = duplicate_faults(file.name, table["id"])

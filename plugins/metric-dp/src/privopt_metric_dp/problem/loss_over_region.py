@@ -9,7 +9,7 @@ A prior over the vertices would understate the loss. For example, suppose that p
 to 1 report some output with probability 1 - x and at cost x. Its contribution to the loss, x (1 - x), is 0 at both
 ends, but 1/6 on average over the segment.
 
-If the loss is a function of distances, c(X, k) is computed at X. Any other loss is known only at the vertices and is
+If the loss is a function of distances, c(X, k) is computed at X. Any other loss is only known at the vertices and is
 interpolated linearly on each simplex.
 """
 
@@ -34,10 +34,10 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["Spread", "expected_cost", "spread_evenly"]
 
 MIN_PIECES: Final = 16
-"""The minimum number of pieces that a street is divided into. Each piece contains two quadrature points."""
+"""The minimum number of pieces into which a street is divided. Each piece contains two quadrature points."""
 
 MIN_PLANE_POINTS: Final = 20_000
-"""The smallest number of quadrature points in a plane. Each triangle, or each of its equal parts, contains seven."""
+"""The minimum number of quadrature points in a plane. Each triangle, or each of its equal parts, contains seven."""
 
 _BLOCK_POINTS: Final = 512  # points that are processed at once
 # The coordinate and the weight of each of the two rings in Radon's seven-point rule on a triangle, which is exact for
@@ -48,10 +48,10 @@ _NEAR = (6 - math.sqrt(15)) / 21, (155 - math.sqrt(15)) / 1200
 
 @frozen(kw_only=True, eq=False)
 class Spread:
-    """The distribution of people over a region, represented by Q weighted points of a quadrature rule.
+    """The distribution of people over a region, represented by the Q weighted points of a quadrature rule.
 
     Each point lies in a simplex with m vertices: a piece of a street (m = 2) or a triangle (m = 3). The mechanism snaps
-    a position to one of these vertices, and then draws an output from that vertex's row of the matrix.
+        a position to one of these vertices, and then draws an output from that vertex's row of the matrix.
 
     Attributes:
         corners: Array of shape (Q, m) with the vertex indices of each point's simplex.
@@ -59,8 +59,8 @@ class Spread:
         linear: Array of shape (Q, m) with the barycentric coordinates of each point.
         mass: Array of shape (Q,) with the probability of each point.
         streets: Array of shape (Q,) with the index of each point's street. It is empty in a plane.
-        places: Array of shape (Q, 2) with the coordinates of each point, in the unit of the records' coordinates (km or
-            degrees). It is empty on streets.
+        places: Array of shape (Q, 2) with the coordinates of each point, in the same units as the records' coordinates
+            (km or degrees). It is empty on streets.
     """
 
     corners: Ints
@@ -71,7 +71,7 @@ class Spread:
     places: Floats
 
     def vertex_masses(self, size: int) -> Floats:
-        """Return the probability of a random person being snapped to each vertex.
+        """Return the probability that a random person is snapped to each vertex.
 
         Args:
             size: The number of vertices.
@@ -160,7 +160,7 @@ def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
     """Return the uniform distribution by area over a triangulated plane.
 
     If the plane is a map projection, areas are measured on the earth. Radon's seven-point rule is applied to each
-    triangle or, if there are few triangles, to equal parts of it.
+    triangle or, if there are few triangles, to equal parts of each.
 
     Args:
         region: The triangulated plane, with vertices in millimetres.
@@ -243,7 +243,7 @@ def expected_cost(
         spread: The distribution of people over the region.
         region: The streets or the triangulated plane.
         utility: The kind of loss.
-        distance: The problem's kind of distance, which measures distances from points in a plane.
+        distance: The problem's kind of distance, used to measure distances from points in a plane.
         spaces: The N vertices, the K outputs, and the distances between them.
         costs: Array of shape (N, K) with the loss at the vertices.
 
@@ -296,9 +296,9 @@ class _KnownDistances(Metric):
         self._ways = ways
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Raise NotImplementedError, because losses need only distances to outputs."""
+        """Raise NotImplementedError, because losses only need distances to outputs."""
         raise NotImplementedError("distances between points of streets")
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return the path lengths in km to all outputs, from all points or only from those at the indices ``i``."""
+        """Return the path lengths in km to all outputs, either from all points or from those at the indices ``i``."""
         return self._ways if i is None else self._ways[np.asarray(i, dtype=np.int64)]

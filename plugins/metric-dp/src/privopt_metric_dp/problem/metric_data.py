@@ -1,4 +1,4 @@
-"""The arrays of a metric problem that mechanisms work on."""
+"""The arrays of a metric problem on which mechanisms operate."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["MetricData"]
 
 MAX_REDUCED_PAIRS: Final = 200_000
-"""The largest number of required pairs for which the certificate looks for implied pairs. At this size, the search
-takes 2 s."""
+"""The largest number of required pairs for which the certificate looks for implied pairs.
+
+At this size, the search takes 2 s."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -45,20 +46,20 @@ class MetricData:
         loss_unit: The unit of ``cost``.
         prior: Array of shape (N,) with the probability of each record or, in a region, the probability that a person is
             snapped to each vertex.
-        cost: Array of shape (N, K) with the loss from releasing output k for record i, in ``loss_unit``. The loss at a
-            vertex of a region is averaged over the positions that are snapped to it. The constructor also accepts a
-            function that returns the array and is called on first access. That function may raise InputError.
+        cost: Array of shape (N, K) with the loss of releasing output k for record i, in ``loss_unit``. The loss at a
+            vertex of a region is averaged over the positions snapped to it. The constructor also accepts a function
+            that returns the array and is called on first access. That function may raise InputError.
         file: The name of the problem file, for error messages.
-        excess: Array of shape (N,) with upper bounds on how much each record's entries of ``weighted`` exceed their
+        excess: Array of shape (N,) with upper bounds on how far each record's entries of ``weighted`` exceed their
             exact values. The constructor takes a function that computes such bounds for ``cost``.
-        shortfall: A method that returns upper bounds on how much the entries of ``weighted`` fall below their exact
+        shortfall: A method that returns upper bounds on how far the entries of ``weighted`` fall below their exact
             values. The constructor takes a function that computes such bounds for ``cost``.
         crossed: Whether the distances from records to outputs are known. They may be unknown if distances are read from
             a matrix.
         remap: Whether each output is replaced by the one with the least expected loss given the report and the prior.
-        ground: The metric declared in [distance], or None if the privacy constraints use that metric too.
-        region: The region if the guarantee covers every pair of points in it, and otherwise None. If there is a region,
-            the records are its vertices, beginning with the declared records.
+        ground: The metric declared in [distance], or None if it is also used in the privacy constraints.
+        region: The region if the guarantee covers every pair of points in it, and None otherwise. If there is a region,
+            the records are its vertices, starting with the declared records.
         choose: The number of records to choose as outputs, or None if outputs are not chosen. Before the choice,
             ``outputs`` contains all records.
         over: A function that takes the indices of K records and returns the problem's data with these records as
@@ -95,7 +96,7 @@ class MetricData:
 
     @property
     def distance(self) -> Metric:
-        """The metric declared in the [distance] table. It is used for losses and in reports."""
+        """The metric declared in the [distance] table, which is used for losses and in reports."""
         return self.metric if self.ground is None else self.ground
 
     @cached_property
@@ -105,7 +106,7 @@ class MetricData:
 
     @cached_property
     def cost(self) -> Floats:
-        """The loss from releasing output k for record i, in ``loss_unit``, as an array of shape (N, K)."""
+        """The loss of releasing output k for record i, in ``loss_unit``, as an array of shape (N, K)."""
         return read_only(self._cost() if callable(self._cost) else self._cost)
 
     @property
@@ -123,7 +124,7 @@ class MetricData:
 
     @cached_property
     def excess(self) -> Floats:
-        """Upper bounds on how much each record's entries in ``weighted`` exceed their exact values.
+        """Upper bounds on how far each record's entries of ``weighted`` exceed their exact values.
 
         The array has shape (N,).
         """
@@ -131,7 +132,7 @@ class MetricData:
         return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
 
     def shortfall(self) -> Floats:
-        """Compute upper bounds on how much the entries of ``weighted`` fall below their exact values.
+        """Compute upper bounds on how far the entries of ``weighted`` fall below their exact values.
 
         Returns:
             Array of shape (N, K), or (N, 1) if each bound applies to all costs of a record.
@@ -145,7 +146,7 @@ class MetricData:
         """Return whether the guarantee certainly covers each pair at its exact distance.
 
         A pair may be treated as covered only because its distance was rounded. Lower bounds on the loss do not use such
-        pairs. The bounds are therefore valid for every mechanism that satisfies the declared guarantee.
+        pairs, so that they are valid for every mechanism that satisfies the declared guarantee.
 
         Args:
             pairs: Array of shape (P, 2) with the record indices of pairs that are treated as covered.
@@ -158,7 +159,7 @@ class MetricData:
 
     @cached_property
     def required(self) -> tuple[Ints, Floats]:
-        """The pairs of records that the guarantee covers and their distances, as arrays of shape (P, 2) and (P,).
+        """The pairs of records covered by the guarantee and their distances, as arrays of shape (P, 2) and (P,).
 
         Each pair consists of two record indices i < j. If the guarantee covers a region, only the edges of the region
         are included, because they imply all other pairs.
@@ -183,7 +184,7 @@ class MetricData:
 
     @property
     def pairs(self) -> Ints:
-        """Array of shape (P, 2) with the pairs i < j of records that the guarantee covers, in lexicographic order."""
+        """Array of shape (P, 2) with the pairs i < j of records covered by the guarantee, in lexicographic order."""
         return self.required[0]
 
     @property
@@ -214,7 +215,7 @@ class MetricData:
 
         Args:
             pairs: Array of shape (P, 2) with record indices.
-            distances: Array of shape (P,) with a distance for each pair, taken for example from a release.
+            distances: Array of shape (P,) with a distance for each pair, e.g. from a release.
 
         Returns:
             Array of shape (P,) with distances that do not exceed the exact ones.
@@ -229,7 +230,7 @@ class MetricData:
 
     @cached_property
     def needed(self) -> tuple[Ints, Floats]:
-        """A subset of :attr:`pairs` that implies all others, with distances, as arrays of shape (S, 2) and (S,).
+        """A subset of :attr:`pairs` that implies the rest, with distances, as arrays of shape (S, 2) and (S,).
 
         Only these pairs need constraints in an optimisation model (see :mod:`privopt_metric_dp.space.pairs`). If road
         lengths are summed exactly, these pairs are computed directly, so that the N^2 pairs of a city are never held in
@@ -240,17 +241,17 @@ class MetricData:
 
     @cached_property
     def standing(self) -> tuple[Ints, Floats]:
-        """The pairs that the certificate checks, with distances, as arrays of shape (S, 2) and (S,).
+        """The pairs checked by the certificate, with distances, as arrays of shape (S, 2) and (S,).
 
         These are usually the pairs in :attr:`needed`. However, if there are many required pairs and the metric does not
-        determine which of them imply the others, all required pairs are checked, because searching for a subset would
+        determine which of them imply the rest, all required pairs are checked, because searching for a subset would
         take too long.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
 
     def with_outputs(self, rows: Ints) -> MetricData:
-        """Return the data of the same problem, at the same epsilon, with some of the records as outputs.
+        """Return the data of the same problem, at the same epsilon, with the given records as outputs.
 
         Args:
             rows: The indices of these records, in ascending order.
@@ -263,7 +264,7 @@ class MetricData:
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
         """The undirected streets with exact lengths, the number of nodes, and the node index of each record.
 
-        This is None if losses are not path lengths along streets, or if exact decimal lengths are unknown.
+        None if losses are not path lengths along streets, or if exact decimal lengths are unknown.
         """
         return self.metric.streets if self.along_streets and isinstance(self.metric, RoadMetric) else None
 
@@ -286,7 +287,7 @@ def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Sp
     Args:
         metric: The metric.
         pairs: Array of shape (P, 2) with the record indices of required pairs.
-        distances: Array of shape (P,) with the distance that the metric returned from the first record of each pair to
+        distances: Array of shape (P,) with the distance returned by the metric from the first record of each pair to
             the second.
         records: The records, whose ids appear in error messages.
 

@@ -1,9 +1,9 @@
-"""Check that roads are at least as long as straight lines between their ends, and that lengths are probably in km.
+"""Check that roads are at least as long as the straight lines between their ends, and probably given in km.
 
 Lengths that are too large, such as metres or minutes, would weaken privacy, because epsilon is per unit of length.
 Differences that rounding can explain are accepted: a length may have been rounded or truncated at its last digit, and a
-position may have been rounded or truncated at the last decimal place used in its table. Lengths along the ellipsoid or
-on a projected map also differ slightly from great-circle distances.
+position at the last decimal place used in its table. Lengths along the ellipsoid or on a projected map also differ
+slightly from great-circle distances.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ UNITS: Final = (
     (1_500.0, 2_400.0, "the lengths are in metres, and the positions in miles"),
     (2_400.0, 5_000.0, "the lengths are in feet"),
 )
-"""Ranges of the median ratio of road length to straight-line distance, each with its likely cause. For streets in km,
-the ratio is usually between 1 and 1.45."""
+"""Ranges of the median ratio of road length to straight-line distance, each with its likely cause.
+
+For streets in km, the ratio is usually between 1 and 1.45."""
 DEGREES: Final = (80.0, 170.0, "the positions are in degrees")
-"""A further range like those in :data:`UNITS`, for planar positions only. A degree of latitude is 111 km long."""
+"""An additional range like those in :data:`UNITS`, for planar positions only. A degree of latitude is 111 km long."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -76,7 +77,7 @@ def compare_lengths(edges: File, records: Space) -> Iterator[str]:
     Lengths are compared with the straight lines between the positions of the roads' ends.
 
     Args:
-        edges: The file of roads, with the columns ``from``, ``to`` and ``km``.
+        edges: The file that lists the roads, with the columns ``from``, ``to`` and ``km``.
         records: The places, some of which are the ends of roads.
 
     Raises:
@@ -178,7 +179,7 @@ def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
 
 
 def _straight_line(a: Floats, b: Floats, resolution: float) -> Floats:
-    """Return the smallest possible distances in km between planar points that were rounded to ``a`` and ``b``.
+    """Return the smallest possible distances in km between planar points whose rounded coordinates are ``a`` and ``b``.
 
     Args:
         a, b: Arrays of shape (E, 2) with x and y in km.
@@ -191,7 +192,7 @@ def _straight_line(a: Floats, b: Floats, resolution: float) -> Floats:
 
 
 def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
-    """Return the smallest possible great-circle distances in km between points that were rounded to ``a`` and ``b``.
+    """Return the smallest possible great-circle distances in km between points whose rounded coordinates are given.
 
     Args:
         a, b: Arrays of shape (E, 2) with latitudes and longitudes in degrees.
@@ -236,7 +237,7 @@ def _is_zero(text: str) -> bool:
 def _last_digit(text: str) -> float:
     """Return the place value of the last non-zero digit of a decimal number, such as 0.1 for "1.50" and 100 for "1200".
 
-    For a number equal to 0, this is the place value of its last digit. If the string is not a finite decimal number,
+    For a number equal to 0, return the place value of its last digit. If the string is not a finite decimal number,
     return 0.
     """
     try:

@@ -10,8 +10,8 @@ multipliers for the latter. The Lagrangian then separates over records, with red
 
 By weak duality, this is a lower bound for all a and b. Each g_ik is replaced by a proved lower bound on it: E is
 rounded up, and an error bound is subtracted from the floating-point sum. The final sum is rounded down. Poor
-multipliers give a weak bound, but never a wrong one, so multipliers that hardly improve the bound can be left out
-(:class:`SparseMultipliers`) and the others can be rounded.
+multipliers give a weak bound, but never a wrong one. Multipliers that hardly improve the bound can therefore be left
+out (:class:`SparseMultipliers`), and the rest can be rounded.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Multipliers:
     def map_rows(self, change: Callable[[Ints, Floats], tuple[Ints, Floats]]) -> Multipliers:
         """Apply a function to each output's pair indices and values, and return the resulting multipliers.
 
-        The function is called only when the result is iterated over.
+        The function is only called when the result is iterated over.
 
         Args:
             change: A function that takes the pair indices and the values for one output, and returns new ones.
@@ -121,7 +121,7 @@ class Multipliers:
 
         A multiplier f enters the bound through the term ``exp(eps d) f``. Without scaling, this term would increase by
         about ``exp(eps d) gain f``, which could make the bound useless even for a gain of 1e-9 if ``eps d`` is 5 or
-        more. With scaling, the term stays the same, and the bound is lowered only by about ``gain f``.
+        more. With scaling, the term stays the same, and the bound decreases only by about ``gain f``.
 
         Args:
             gain: Array of shape (P,) with the amount by which the allowed log ratio of each pair has increased.
@@ -130,7 +130,7 @@ class Multipliers:
         return self.map_rows(lambda pairs, values: (pairs, values * factors[pairs]))
 
     def arrays(self, pairs: int, outputs: int) -> tuple[Floats, Floats]:
-        """Return the multipliers as two dense arrays of shape (P, K), for the forward and the backward constraints.
+        """Return the multipliers as two dense arrays of shape (P, K), one each for forward and backward constraints.
 
         Args:
             pairs, outputs: The numbers of pairs and outputs, P and K.
@@ -162,12 +162,12 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             ``spread``, a bound on the difference between ``growth`` and exp(eps d). The last three are ``starts``,
             ``rows`` and ``values`` as in :class:`SparseMultipliers`.
         endpoints: Array of shape (E, N) with the outputs at the two ends of the street piece that contains each record.
-            E is 2 for a bound over streets, and otherwise 0.
+            E is 2 for a bound over streets, and 0 otherwise.
         shares: Array of shape (E, N) with the weights of these ends, which sum to 1 for each record.
-        lower, upper: Arrays of shape (N,) filled with infinity, to which the bounds are written.
-        chord_lower, chord_upper: Arrays of shape (N,) filled with zeros, to which further bounds are written. These are
-            bounds on the amount that the multipliers add to a record's reduced cost if the record itself is the output.
-            That amount is the mean of the amounts at the record's two ``endpoints``, weighted by ``shares``.
+        lower, upper: Arrays of shape (N,) filled with infinity, which receive the bounds.
+        chord_lower, chord_upper: Arrays of shape (N,) filled with zeros, which receive bounds on the amount that the
+            multipliers add to a record's reduced cost if the record itself is the output. That amount is the mean of
+            the amounts at the record's two ``endpoints``, weighted by ``shares``.
         wild: Boolean array of shape (K,), initially False. It is set to True for outputs whose sums overflow, which are
             excluded from the minima.
 
@@ -238,7 +238,7 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
         f: Array of shape (C,) with the multipliers for these constraints, which are positive.
         source: The first record of each constraint, by constraint index.
         spare: Array of shape (N,) with the largest sum of multipliers that may be left out for each first record.
-        rows, values: Arrays of shape (C,), to which the constraint indices and the multipliers are written.
+        rows, values: Arrays of shape (C,) that receive the constraint indices and the multipliers.
     """
     count = start = 0
     shares = np.zeros(64)
@@ -320,7 +320,7 @@ class SparseMultipliers:
         """Convert multipliers for pairs to multipliers for directed constraints, leaving out those not worth storing.
 
         For each output and each first record i, the smallest multipliers are left out as long as their sum is at most
-        ``spare[i]``. Leaving out a multiplier lowers the bound by at most its value, because the multiplier raises only
+        ``spare[i]``. Leaving out a multiplier lowers the bound by at most its value, because the multiplier only raises
         the reduced cost of record i. In total, the bound drops by at most the sum of ``spare``.
 
         Args:
@@ -331,7 +331,7 @@ class SparseMultipliers:
             shape: The numbers of records and outputs, (N, K).
             spare: Array of shape (N,) with the largest amount by which the bound may drop for each record. All amounts
                 must be at least 0, and are 0 by default.
-            max_multipliers: The largest number of multipliers to store.
+            max_multipliers: The maximum number of multipliers to store.
 
         Raises:
             MemoryError: More than ``max_multipliers`` multipliers would have to be stored.
@@ -374,7 +374,7 @@ class SparseMultipliers:
         )
 
     def only(self, is_selected: Bools) -> Self:
-        """Return the multipliers selected by a boolean mask of shape (M,), with only the pairs that they use."""
+        """Return the multipliers selected by a boolean mask of shape (M,), keeping only the pairs that they use."""
         # The new index of a pair is the number of remaining pairs before it, and the new offsets count selected
         # multipliers.
         rows, is_needed = self.rows[is_selected], np.zeros(len(self.pairs), dtype=np.bool_)
@@ -396,7 +396,7 @@ class SparseMultipliers:
 
         Returns:
             Array of shape (N,) with the lower bounds, and a boolean array of shape (K,) that is True for each output
-            for which a sum overflows. These outputs are excluded from the minima.
+            with a sum that overflows. These outputs are excluded from the minima.
         """
         lower, _, wild = self._enclose_minima(cost, cost, 0.0, np.zeros(len(self.growth)), None)
         return lower, wild
@@ -415,7 +415,7 @@ class SparseMultipliers:
 
         Returns:
             Two arrays of shape (N,) with the lower and the upper bounds, and a boolean array of shape (K,) that is True
-            for each output for which a sum overflows. These outputs are excluded from the minima.
+            for each output with a sum that overflows. These outputs are excluded from the minima.
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         tails, heads = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
@@ -448,7 +448,7 @@ class SparseMultipliers:
                 (:mod:`privopt_metric_dp.proof.street_proof`), or None.
 
         Returns:
-            The lower and the upper end of the enclosure. They are minus and plus infinity if a sum overflows.
+            The lower and upper ends of the enclosure. They are minus and plus infinity if a sum overflows.
         """
         # The exact factor lies between `lower` and `growth`. The sums below use `growth`, which gives the lower end,
         # and add the difference to get the upper end.
@@ -457,7 +457,7 @@ class SparseMultipliers:
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Drop the multipliers of outputs whose sums overflow, and return the others with the bound they prove.
+        """Drop the multipliers of outputs whose sums overflow, and return the rest with the bound they prove.
 
         Args:
             cost: Array of shape (N, K) with the finite costs times the prior.
@@ -473,7 +473,7 @@ class SparseMultipliers:
         return tame, tame.bound(cost)
 
     def bound(self, cost: Floats) -> float:
-        """Return the lower bound on every mechanism's loss that is proved by the multipliers, rounded down.
+        """Return the lower bound on every mechanism's loss proved by the multipliers, rounded down.
 
         If a sum overflows, the bound is minus infinity.
 
@@ -489,19 +489,19 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
 
     Args:
         cost: Array of shape (N, K) with the finite costs times the prior.
-        pairs: Array of shape (P, 2) with the record indices of each pair that the guarantee covers.
-        distances: Array of shape (P,) with the distance of each pair. The doubles are taken as exact.
+        pairs: Array of shape (P, 2) with the record indices of each pair covered by the guarantee.
+        distances: Array of shape (P,) with the distance of each pair. The doubles are taken to be exact.
         epsilon: The exact epsilon of the guarantee, even if the linear program was solved for a smaller epsilon.
         multipliers: Any multipliers. Those for outputs whose sums overflow are treated as 0.
 
     Returns:
-        The bound proved by the multipliers, or the trivial bound if that is larger. The trivial bound is the loss if
+        The bound proved by the multipliers, or the trivial bound if it is larger. The trivial bound is the loss if
         every record reports its cheapest output. If there are no pairs, the trivial bound is the optimum.
 
     Raises:
         OutOfTime: The time limit expired.
-        UsageError: An argument has the wrong shape or range, or a multiplier belongs to a pair or an output that does
-            not exist.
+        UsageError: An argument has the wrong shape or is out of range, or a multiplier belongs to a pair or an output
+            that does not exist.
     """
     cost = np.ascontiguousarray(cost, dtype=np.float64)
     if cost.ndim != 2 or not cost.size or not np.isfinite(cost).all():

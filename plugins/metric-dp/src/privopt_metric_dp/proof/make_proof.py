@@ -24,19 +24,24 @@ from privopt_metric_dp.proof.tree_proof import Trees
 __all__ = ["multipliers_of", "prove", "prove_over_streets", "read_proof"]
 
 SPARE_SHARE: Final = 0.1
-"""The largest reduction of the bound that is accepted to make a proof smaller, as a fraction of the requested gap or of
-1e-5, whichever is smaller. For a bound over all streets, it is always a fraction of the requested gap."""
+"""The largest reduction of the bound that is accepted to make a proof smaller, as a fraction of a gap.
+
+The gap is the requested gap or 1e-5, whichever is smaller. For a bound over all streets, it is always the requested
+gap."""
 LONG_SPARE_SHARE: Final = 0.03
-"""The largest reduction of the bound of a long proof that misses the requested gap anyway, as a fraction of the
-remaining gap."""
+"""The largest accepted reduction of the bound of a long proof that misses the requested gap anyway.
+
+It is a fraction of the remaining gap."""
 MANY_MULTIPLIERS: Final = 1_000_000
-"""The number of multipliers above which a proof counts as long. A file with this many takes about 10 MB."""
+"""The number of multipliers above which a proof counts as long. A file with this many takes up about 10 MB."""
 BYTES_PER_MULTIPLIER: Final = 48
-"""The number of bytes of memory needed per multiplier while a proof is made, for the original, the joined and the
-rounded values."""
+"""The number of bytes of memory needed per multiplier while a proof is made.
+
+This includes the original, the joined and the rounded values."""
 MAX_UNPACKING_FACTOR: Final = 8
-"""The largest allowed size of the arrays in a proof file, as a multiple of the file's size plus one byte per matrix
-entry."""
+"""The largest allowed size of the arrays in a proof file.
+
+It is a multiple of the file's size plus one byte per matrix entry."""
 
 
 def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
@@ -87,10 +92,10 @@ def prove(
         data: The problem's data.
         weighted: Array of shape (N, K) with the costs times the prior.
         value: The loss stated by the release.
-        over: The pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an array of
-            shape (S,). If None, they belong to all pairs that the guarantee covers.
+        over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an array
+            of shape (S,). If None, they belong to all pairs covered by the guarantee.
         gap: The requested relative optimality gap.
-        memory_limit: The largest number of bytes to allocate.
+        memory_limit: The maximum number of bytes to allocate.
         near: An estimate of the bound proved by the multipliers, or None if it is unknown.
 
     Raises:
@@ -144,10 +149,10 @@ def _make_trees(
 
     Args:
         multipliers: The multipliers that are worth storing.
-        bound: The bound that these multipliers prove.
+        bound: The bound proved by these multipliers.
         data: The problem's data.
         weighted: Array of shape (N, K) with the costs times the prior.
-        spare: The largest acceptable difference between ``bound`` and the bound that the trees prove.
+        spare: The largest acceptable difference between ``bound`` and the bound proved by the trees.
 
     Returns:
         The proof, or None if the multipliers do not form trees or the bound is too low.
@@ -182,7 +187,7 @@ def prove_over_streets(
         weighted: Array of shape (N, K) with the costs of the chosen outputs times the prior.
         value: The loss stated by the release.
         gap: The requested relative optimality gap.
-        memory_limit: The largest number of bytes to allocate.
+        memory_limit: The maximum number of bytes to allocate.
 
     Returns:
         The proof and its stated bound, or None if there is not enough memory or if the multipliers prove no more than

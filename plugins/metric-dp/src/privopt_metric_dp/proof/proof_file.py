@@ -9,7 +9,7 @@ duality gives (see :mod:`privopt_metric_dp.proof.lagrangian_bound`)::
 Here p_i is the prior of record i, and c_ik is the cost of output k for record i. A row is a constraint between two
 records i and j that every private mechanism satisfies, and f_k is its multiplier for output k. The pair (i, j) is
 either required or implied by required pairs. If it is implied, d_ij is the length of the shortest path between the two
-records over required pairs. ``docs/reference/proof.md`` describes the forms of the file.
+records along required pairs. ``docs/reference/proof.md`` describes the forms of the file.
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ __all__ = ["OFF", "PROOF", "Proof", "growth_of"]
 PROOF: Final = "proof.npz"
 """The name of the file that contains the proof."""
 MAX_RATIO: Final = 4
-"""The largest ratio of the arrays' size to the file's size at which all arrays are written compressed. It is half the
-ratio that `privopt_metric_dp.proof.make_proof.read_proof` accepts."""
+"""The largest ratio of the arrays' size to the file's size at which all arrays are written compressed.
+
+It is half the ratio accepted by `privopt_metric_dp.proof.make_proof.read_proof`."""
 OFF: Final = 2.0**-46
-"""A bound on the relative error of the weighted costs p_i c_ik. It covers the rounding errors of the prior and of the
-products, even if each prior probability is a pairwise sum of many terms."""
+"""A bound on the relative error of the weighted costs p_i c_ik.
+
+It covers the rounding errors of the prior and of the products, even if each prior probability is a pairwise sum of many
+terms."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -67,14 +70,14 @@ class Proof(ABC):
 
     @abstractmethod
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two doubles that enclose the proved bound at the exact distances and costs in the problem's files.
+        """Return two doubles that enclose the proved bound for the exact distances and costs in the problem's files.
 
         Args:
             data: The problem's data.
             weighted: Array of shape (N, K) with the costs times the prior.
 
         Returns:
-            The lower and the upper end of the enclosure. They are minus and plus infinity if a sum overflows.
+            The lower and upper ends of the enclosure. They are minus and plus infinity if a sum overflows.
 
         Raises:
             CertificationError: A constraint belongs to a pair that the guarantee neither covers nor implies, or a tree
@@ -82,7 +85,7 @@ class Proof(ABC):
         """
 
     def bound(self, data: MetricData, weighted: Floats) -> float:
-        """Return a proved lower bound on the loss of every mechanism that is private at the exact distances.
+        """Return a proved lower bound on the loss of every mechanism that is private for the exact distances.
 
         If a sum overflows, the bound is minus infinity.
 
@@ -138,7 +141,7 @@ class Proof(ABC):
         """Write proof.npz.
 
         All arrays are compressed, unless the ratio of unpacked to compressed size would be so high that `read_proof`
-        might reject the file. In that case, the arrays named in ``STORED`` are written uncompressed.
+        might reject the file. In that case, the arrays listed in ``STORED`` are written uncompressed.
 
         Args:
             folder: The release folder.
@@ -152,7 +155,7 @@ class Proof(ABC):
             self._write_archive(folder / PROOF, arrays, self.STORED)
 
     def _write_archive(self, path: Path, arrays: Mapping[str, NDArray[Any]], stored: Collection[str]) -> None:
-        """Write arrays, keyed by name, to a zip archive of .npy files. Those named in ``stored`` are not compressed."""
+        """Write arrays, keyed by name, to a zip archive of .npy files. Those in ``stored`` are not compressed."""
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
             for name, array in arrays.items():
                 file = f"{name}.npy"
@@ -208,7 +211,7 @@ class Proof(ABC):
     @classmethod
     @abstractmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """Return the expected shape of each array.
+        """Return the expected shape of each array in the file.
 
         Args:
             parts: The arrays in the file, keyed by name.
@@ -247,7 +250,7 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
     """Return lower and upper bounds on exp(eps d) for pairs of records.
 
     If the guarantee covers a pair, d is the exact distance between its records. Otherwise, d is the exact length of the
-    shortest path between them over covered pairs.
+    shortest path between them along covered pairs.
 
     Args:
         rows: Array of shape (P, 2) with the two records of each pair, in either order.
@@ -293,7 +296,7 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
 
 
 def _path_lengths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Floats:
-    """Return shortest path lengths over given pairs, with a relative error of at most 2^-53 per addition.
+    """Return the lengths of shortest paths along given pairs, with a relative error of at most 2^-53 per addition.
 
     Args:
         rows: Array of shape (P, 2) with the records at the two ends of each path.

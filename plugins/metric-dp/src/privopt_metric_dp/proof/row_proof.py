@@ -1,4 +1,4 @@
-"""A proof that stores the multipliers of any solver, in single precision where that is accurate enough."""
+"""A proof that stores the multipliers of any solver, in single precision if that is accurate enough."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from privopt_metric_dp.space.street_pieces import Inside
 __all__ = ["Rows", "select_multipliers"]
 
 DROPPED: Final = 2**7
-"""The number of values that 7 bits can take. If the bound allows it, the last 7 bits of each multiplier in single
-precision are rounded off. The 6.2 million multipliers for 50,000 places then take 18.5 MB compressed instead of 22.1
-MB, and the bound is lower by 6e-6 of its value."""
+"""The number of values that 7 bits can take.
+
+If the bound allows it, the last 7 bits of each multiplier in single precision are rounded off. The 6.2 million
+multipliers for 50,000 places then take up 18.5 MB compressed instead of 22.1 MB, and the bound decreases by 6e-6 of its
+value."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -54,14 +56,14 @@ class Rows(Proof):
     def of(
         cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
     ) -> Self:
-        """Build a proof from the solver's multipliers that are worth storing (see :func:`select_multipliers`).
+        """Build a proof from those of a solver's multipliers that are worth storing (see :func:`select_multipliers`).
 
         Args:
             multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
             data: The problem's data.
             weighted: Array of shape (N, K) with the costs times the prior.
-            over: The pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an
-                array of shape (S,). If None, they belong to all pairs that the guarantee covers.
+            over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an
+                array of shape (S,). If None, they belong to all pairs covered by the guarantee.
         """
         return cls.round_to_bound(*select_multipliers(multipliers, data, weighted, over=over), weighted, 0.0)
 
@@ -74,17 +76,17 @@ class Rows(Proof):
         spare: float,
         fields: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Round multipliers and return a proof whose bound is lower than the original one by at most ``spare``.
+        """Round multipliers and return a proof whose bound is at most ``spare`` below the original one.
 
         Single precision with the last bits rounded off is tried first, followed by full single precision. If neither is
         accurate enough, double precision is used.
 
         Args:
             multipliers: The multipliers to store.
-            bound: The bound that the multipliers prove.
+            bound: The bound proved by the multipliers.
             weighted: Array of shape (N, K) with the costs times the prior.
             spare: The largest amount by which the bound may drop.
-            fields: The values of attributes that a subclass adds, keyed by name.
+            fields: The values of attributes added by a subclass, keyed by name.
         """
         with np.errstate(over="ignore", under="ignore"):
             single = multipliers.values.astype(np.float32)
@@ -109,7 +111,7 @@ class Rows(Proof):
         """Return two doubles that enclose the bound proved by the multipliers, optionally over all streets.
 
         Args:
-            data: The problem's data, with the outputs that the multipliers belong to.
+            data: The problem's data, with the outputs to which the multipliers belong.
             weighted: Array of shape (N, K) with the costs of these outputs times the prior.
             interior: The positions of the records inside pieces of streets, for a bound over all streets, or None.
         """
@@ -127,7 +129,7 @@ class Rows(Proof):
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
         """Return the expected shapes of the arrays for a problem with N records and K outputs.
 
-        The file's own arrays determine the numbers of pairs and multipliers.
+        The numbers of pairs and multipliers are determined by the arrays in the file.
         """
         count, many = (len(parts[name]) if parts[name].ndim else 0 for name in ("pairs", "rows"))
         return {"pairs": (count, 2), "starts": (shape[1] + 1,), "rows": (many,), "values": (many,)}
@@ -170,16 +172,16 @@ def select_multipliers(
     spare: float = 0.0,
     max_multipliers: float = math.inf,
 ) -> tuple[SparseMultipliers, float]:
-    """Return the solver's multipliers that are worth storing, and the bound that they prove, rounded down.
+    """Return those of a solver's multipliers that are worth storing, and the bound that they prove, rounded down.
 
     Args:
         multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
         data: The problem's data.
         weighted: Array of shape (N, K) with the costs times the prior.
-        over: The pairs that the multipliers belong to, as an array of shape (S, 2), and their distances, as an array of
-            shape (S,). If None, they belong to all pairs that the guarantee covers.
+        over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an array
+            of shape (S,). If None, they belong to all pairs covered by the guarantee.
         spare: The largest amount by which leaving out the smallest multipliers may lower the bound.
-        max_multipliers: The largest number of multipliers to store.
+        max_multipliers: The maximum number of multipliers to store.
 
     Returns:
         The multipliers and the bound. If the bound does not exceed the trivial one (the loss if every record reports

@@ -10,14 +10,14 @@ record i lies strictly inside a piece (a, b) of length l, at distance s from a. 
 
 For a record in J, the minimum does not include a term u*_i. If each record is in J or strictly inside a piece with both
 ends in J, then no mechanism that reports records has a loss below this bound. If every piece has both ends in J, this
-is also true of mechanisms that report any points on the streets.
+is also true of mechanisms that report arbitrary points on the streets.
 
-The proof applies weak duality to infinitely many outputs. The point at distance t from a has the multipliers (1 - t /
-l) f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t, where
-d_ia and d_ib are the record's distances to the ends of the piece. This function is concave, so it lies above its chord.
-For a record inside the piece, the cost at t is the smallest of d_ia + t, d_ib + l - t and |t - s|. It is concave from 0
-to s and from s to l. The reduced cost is therefore at least the smallest of its values at 0, at s (where the cost is 0)
-and at l.
+The proof applies weak duality to infinitely many outputs. The point at distance t from a has the multipliers
+``(1 - t / l) f_a + (t / l) f_b``. For a record outside the piece, the cost at t is the smaller of d_ia + t and
+d_ib + l - t, where d_ia and d_ib are the record's distances to the ends of the piece. This function is concave, so it
+lies above its chord. For a record inside the piece, the cost at t is the smallest of d_ia + t, d_ib + l - t and
+|t - s|. It is concave from 0 to s and from s to l. The reduced cost is therefore at least the smallest of its values at
+0, at s (where the cost is 0) and at l.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -
     Args:
         data: The problem's data.
         priced: Array of shape (J,) with the indices of the priced records in ascending order.
-        to_priced: Array of shape (N, J) with the distances from records to priced records. It is needed only for
+        to_priced: Array of shape (N, J) with the distances from records to priced records. It is only needed for
             ``Inside.chord``. If None, the chord is 0.
 
     Raises:

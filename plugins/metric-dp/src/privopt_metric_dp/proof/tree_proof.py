@@ -1,7 +1,7 @@
 """A lower bound whose multipliers are derived from a price for each record and a forest of trees for each output.
 
 Let k be an output, c_ik its cost times the prior for record i, and z_i its probability for record i. Given prices y,
-record i starts with the amount ``a_i = c_ik - y_i``. The privacy constraint between i and its parent p transfers a part
+record i starts with the amount ``a_i = c_ik - y_i``. The privacy constraint between i and its parent p transfers part
 of i's amount to p, and the remainder, ``left_ik``, stays at i. Let F >= 1 be the factor in that constraint, and let
 ``g_i`` be the sum of ``a_i`` and all amounts transferred to i. From the leaves up::
 
@@ -17,7 +17,7 @@ that no record is left with a negative amount under f', and let g'_i be the coun
 from the leaves, g_i is at least g'_i. For i below p, f is at least f', so at least as much is added to g_p. For i above
 p, f is at most f', so at most as much is subtracted from g_p.
 
-For multipliers that form trees, it is therefore enough to store the prices and the trees. An entry of a tree takes 2
+For multipliers that form trees, it is therefore enough to store the prices and the trees. An entry of a tree takes up 2
 bytes before compression, or 4 bytes if there are more than 32,768 records. The multipliers are derived without
 rounding, so every evaluation encloses the same real number.
 """
@@ -64,7 +64,7 @@ def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
     Args:
         parent: Array of shape (N,) with the parent of each record. A root is its own parent.
         waiting: A workspace of shape (N,), used to count the children of each record that have not been sorted yet.
-        order: Array of shape (N,), to which the sorted records are written.
+        order: Array of shape (N,) that receives the sorted records.
 
     Returns:
         True on success, or False if the parents form a cycle.
@@ -113,8 +113,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         is_above: Boolean array of shape (K, N) that is True for records above their parent.
         edges: Array of shape (K, N) with the index of the pair formed by each record and its parent.
         growth, lower: Arrays of shape (E + 1,) with upper and lower bounds on each pair's factor.
-        smallest, greatest: Arrays of shape (N,) filled with infinity, to which the lower and the upper bounds are
-            written.
+        smallest, greatest: Arrays of shape (N,) filled with infinity, which receive the lower and upper bounds.
 
     Returns:
         The index of an output whose parents form a cycle, or -1 if there is no such output.
@@ -159,12 +158,12 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
         root: The record at which the traversal starts.
         group, neighbour: The graph in CSR form: an array of shape (N + 1,) with the offset of each record's first
             neighbour, and the concatenated lists of neighbours.
-        height: Array of shape (N,), to which the heights are written. A height is the sum of the logarithms of the
-            factors on the path from the root, positive for upward steps and negative for downward steps.
+        height: Array of shape (N,) that receives the heights. A height is the sum of the logarithms of the factors on
+            the path from the root, positive for upward steps and negative for downward steps.
         length: The logarithm of the factor for each element of ``neighbour``.
-        is_upward: Whether each element of ``neighbour`` lies above the record that it is a neighbour of.
-        parents: Array of shape (N,), to which the parents are written. It must be -1 for all records in the tree.
-        order: Array of shape (N,), to which the records in the tree are written, parents before children.
+        is_upward: Whether each element of ``neighbour`` lies above the record of which it is a neighbour.
+        parents: Array of shape (N,) that receives the parents. It must be -1 for all records in the tree.
+        order: Array of shape (N,) that receives the records in the tree, parents before children.
 
     Returns:
         The number of records in the tree, or -1 if the edges form a cycle.
@@ -195,7 +194,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
         starts, rows: The constraints with nonzero multipliers for each output, as in :class:`SparseMultipliers`.
         tails, heads: Arrays of shape (P,) with the records i and j of each constraint ``z_ik <= F z_jk``.
         length: Array of shape (P,) with the logarithm of each constraint's factor F.
-        codes: Array of shape (K, N), to which the codes are written, as in :attr:`Trees.trees`.
+        codes: Array of shape (K, N) that receives the codes, as in :attr:`Trees.trees`.
 
     Returns:
         Whether every output's constraints form trees. If not, the constraints of some output form a cycle, and the
@@ -261,8 +260,8 @@ class Trees(Proof):
     """A proof that consists of a price per record and trees for each output, which together determine the multipliers.
 
     In an output's tree, each record except the root lies either above or below its parent. Let d be the distance
-    between the two. The output's probability at the record is exp(eps d) times its probability at the parent if the
-    record lies above, and exp(-eps d) times that probability if it lies below.
+    between the record and its parent. The output's probability at the record is exp(eps d) times its probability at the
+    parent if the record lies above, and exp(-eps d) times that probability if the record lies below.
 
     Attributes:
         prices: Array of shape (N,) and type float64 with the prices of the records, all finite.
@@ -281,7 +280,7 @@ class Trees(Proof):
     def of(cls, multipliers: SparseMultipliers, cost: Floats) -> Self | None:
         """Return a proof that stores the trees formed by the given multipliers, or None if they do not form trees.
 
-        None is also returned if a sum overflows or a factor is too large, because no bound would be proved.
+        Also returns None if a sum overflows or a factor is too large, because no bound would be proved.
 
         Args:
             multipliers: The nonzero multipliers, output by output.
@@ -331,12 +330,13 @@ class Trees(Proof):
             cost, max_cost: Arrays of shape (N, K) with finite costs times the prior. Up to ``error``, the exact costs
                 lie between ``cost - under`` and ``max_cost``.
             error: The relative error of ``cost`` and ``max_cost``.
-            under: Array of shape (N,) with upper bounds on how much each record's ``cost`` exceeds the exact costs.
+            under: Array of shape (N,) with upper bounds on how far each record's entries of ``cost`` exceed the exact
+                costs.
             places: Array of shape (K, N) with the pair indices returned by :meth:`edges`.
-            growth: Two arrays of shape (E,), with lower and upper bounds on exp(eps d) for each pair.
+            growth: Two arrays of shape (E,) with lower and upper bounds on exp(eps d) for each pair.
 
         Returns:
-            The lower and the upper end of the enclosure. They are minus and plus infinity if a sum overflows, or if a
+            The lower and upper ends of the enclosure. They are minus and plus infinity if a sum overflows, or if a
             factor is :data:`MAX_FACTOR` or larger.
 
         Raises:

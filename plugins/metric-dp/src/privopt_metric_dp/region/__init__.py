@@ -1,1 +1,1 @@
-"""Regions, for guarantees between any two points rather than only between records."""
+"""Regions, for guarantees that cover any two points rather than only records."""

@@ -26,14 +26,14 @@ _EXPECTATION = "a Polygon, a MultiPolygon, or Features of them"
 LONGEST_RIM: Final = 10 * MOST_VERTICES
 """The largest total length of all boundaries, in units of a triangle's side."""
 BYTES_PER_VERTEX: Final = 600.0
-"""The number of bytes of memory needed per lattice vertex, with its two triangles, while triangles are selected."""
+"""The number of bytes of memory needed per lattice vertex and its two triangles while triangles are selected."""
 
 
 def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str) -> Space:
     """Cover a region with equilateral triangles and return their vertices as planar places with ids 0, 1, ...
 
     All triangles that intersect the region are selected, so every point in the region lies in one of them. Holes and
-    gaps narrower than about one triangle disappear, so parts that are separated by a narrow gap become connected.
+    gaps narrower than about one triangle disappear, so parts separated by a narrow gap become connected.
 
     Args:
         region: The GeoJSON file, with coordinates in longitude and latitude, or in km if ``planar`` is True.
@@ -91,7 +91,7 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
 def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
     """Convert a closed ring of shape (M, 2) to millimetres in the plane.
 
-    Its coordinates are longitudes and latitudes if there is a projection, and otherwise x and y in km.
+    Its coordinates are longitudes and latitudes if there is a projection, and x and y in km otherwise.
     """
     if projection is None:
         return ring * MM_PER_KM
@@ -101,7 +101,7 @@ def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
 def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
     """Return the polygons in a GeoJSON file, each as a list of its outer ring followed by its holes.
 
-    As a side effect, the copy of the file published with a release is reduced to the polygons' coordinates.
+    As a side effect, the copy of the file that is published with a release is reduced to the polygons' coordinates.
 
     Args:
         region: The file.
@@ -111,7 +111,7 @@ def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
         The rings of each polygon as closed arrays of shape (M, 2), with coordinates as in the file.
 
     Raises:
-        InputError: The file is not GeoJSON, or contains no polygon.
+        InputError: The file is not GeoJSON, or contains no polygons.
     """
     try:
         document = json.loads(region.contents)

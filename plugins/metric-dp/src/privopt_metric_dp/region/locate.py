@@ -1,9 +1,9 @@
 """Find the simplex that contains a position, or the nearest point in the region, in exact arithmetic.
 
-A regular grid of cells indexes the simplices. Coordinates and their products are 64-bit integers if every triangle
-extends over less than 2^31 mm (2,147 km), and all sides and distances from sides are shorter than 2^30 mm. Otherwise,
-they are Python integers. To find the side nearest to a position, candidates are selected by floating-point distances.
-If rounding errors could change which candidate is nearest, their distances are compared as rationals.
+The simplices are indexed by a regular grid of cells. Coordinates and their products are 64-bit integers if every
+triangle extends over less than 2^31 mm (2,147 km), and all sides and distances from sides are shorter than 2^30 mm.
+Otherwise, they are Python integers. To find the side nearest to a position, candidates are selected by floating-point
+distances. If rounding errors could change which candidate is nearest, their distances are compared as rationals.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from privopt.execution.compiled import jit
 __all__ = ["FARTHEST", "Cells", "Sides", "Triangles"]
 
 FARTHEST: Final = 1 << 50
-"""The largest coordinate in millimetres. Doubles represent the difference between any two such coordinates exactly."""
+"""The largest coordinate in millimetres. The difference between any two such coordinates is exact in doubles."""
 
 _SMALL: Final = 1 << 31
-"""The extent in millimetres below which all products of a triangle's coordinate differences fit in 64 bits. For sides,
-the limit is half of this."""
+"""The extent in millimetres below which all products of a triangle's coordinate differences fit in 64 bits.
+
+For sides, the limit is half this extent."""
 _NEAREST_SIDES: Final = 4  # largest number of listed candidates; if there are more, all sides are compared exactly
 
 
@@ -54,8 +55,8 @@ class Cells(NamedTuple):
         """Build a grid with about as many cells as boxes, or fewer if the boxes would intersect too many cells.
 
         Args:
-            lower, upper: Arrays of shape (S, 2), where S >= 1, with the lower left and the upper right corner of each
-                box in mm.
+            lower, upper: Arrays of shape (S, 2), where S >= 1, with the lower left and upper right corners of each box
+                in mm.
         """
         origin = lower.min(axis=0)
         extent = (upper.max(axis=0) - origin + 1).astype(np.float64)
@@ -117,7 +118,7 @@ class Triangles:
         Returns:
             Two arrays. The first, of shape (B,), contains the index of each position's triangle, or -1 if no triangle
             contains the position. The second, of shape (B, 3), contains the barycentric coordinates times twice the
-            area of the triangle, as 64-bit integers or, if those would overflow, as Python integers.
+            area of the triangle, as 64-bit integers or, if these would overflow, as Python integers.
         """
         corners = self.vertices[self.simplices]
         lower, upper = _bounding_boxes(corners)
@@ -133,7 +134,7 @@ class Triangles:
 
     @cached_property
     def rim(self) -> Ints:
-        """Array of shape (E, 2) with the ends of the boundary sides, each of which belongs to only one triangle."""
+        """Array of shape (E, 2) with the ends of the boundary sides, i.e. sides that belong to only one triangle."""
         sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
         _, first_row, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
         return read_only(sides[np.sort(first_row[count == 1])])
@@ -145,17 +146,16 @@ def _locate_triangles(
 ) -> None:  # pragma: no cover - compiled, or on Python's integers
     """Find the triangle that contains each position, in exact integer arithmetic.
 
-    A position is tested only against triangles whose bounding boxes contain it. Therefore, no product exceeds 2^62 if
+    A position is only tested against triangles whose bounding boxes contain it. Therefore, no product exceeds 2^62 if
     the triangles extend over less than 2^31 mm.
 
     Args:
         positions: Array of shape (B, 2) with x and y in mm.
         corners: Array of shape (S, 3, 2) with the corners of each triangle in mm, counter-clockwise.
         origin, cell_mm, shape, start, items: The grid for the bounding boxes of the triangles, as in :class:`Cells`.
-        hits: Array of shape (B,), to which the index of each position's triangle is written. Elements for positions
-            outside all triangles are left unchanged.
-        shares: Array of shape (B, 3), to which the barycentric coordinates, times twice the area of the triangle, are
-            written.
+        hits: Array of shape (B,) that receives the index of each position's triangle. Elements for positions outside
+            all triangles are left unchanged.
+        shares: Array of shape (B, 3) that receives the barycentric coordinates times twice the area of the triangle.
     """
     for p in range(len(positions)):
         x, y = positions[p, 0], positions[p, 1]
@@ -339,9 +339,9 @@ def _find_nearest_sides(
         tails, heads: Arrays of shape (E, 2) with the two ends of each side in mm.
         origin, cell_mm, shape, start, items: The grid for the bounding boxes of the sides, as in :class:`Cells`.
         reach: The largest extent of a side along x or y, in mm.
-        slots: Array of shape (B, m) with all elements -1, to which the indices of the first m candidates for each
-            position are written.
-        many: Array of shape (B,), to which the number of candidates for each position is written.
+        slots: Array of shape (B, m), initially -1, that receives the indices of the first m candidates for each
+            position.
+        many: Array of shape (B,) that receives the number of candidates for each position.
     """
     corner_x, corner_y = np.empty(slots.shape[1]), np.empty(slots.shape[1])
     for p in range(len(positions)):

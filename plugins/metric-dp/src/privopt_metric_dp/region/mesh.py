@@ -1,6 +1,6 @@
-"""Make triangulations: Delaunay triangles between points, grids of cells, lattices over polygons, and refinements.
+"""Create triangulations: Delaunay triangles between points, grids of cells, lattices over polygons, and refinements.
 
-Every mesh is conforming, that is, two triangles share a side, a corner, or nothing. All given points remain vertices.
+Every mesh is conforming: any two triangles share a side, a corner or nothing. All given points remain vertices.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ __all__ = [
 ]
 
 BETWEEN = "~"
-"""The separator in the ids of added vertices. These ids have the form END~END~NUMBER, with the ids of the two ends of
-the street or side."""
+"""The separator in the ids of added vertices.
+
+These ids have the form END~END~NUMBER, where each END is the id of an end of the street or side."""
 
 MOST_VERTICES = 1_000_000
-"""The largest number of vertices in a region. It is limited because each vertex has a row in the release."""
+"""The maximum number of vertices in a region. It is limited because each vertex has a row in the release."""
 
 MOST_ACROSS = 1_000
 """The largest extent of a region, and the largest side length of a triangle, in km."""
@@ -42,8 +43,10 @@ MOST_KM = 4_000_000.0
 """The largest absolute value of a coordinate, in km."""
 
 _FLATTEST = np.cos(np.radians(150.0))
-"""The cosine of the largest angle allowed in triangles at the boundary. Flatter triangles are removed, because they
-cover hardly any area but force the rows of their corners to be almost equal."""
+"""The cosine of the largest angle allowed in triangles at the boundary.
+
+Flatter triangles are removed, because they cover hardly any area but force the rows of their corners to be almost
+equal."""
 
 
 def plane_of(records: Space) -> Plane:
@@ -94,7 +97,7 @@ def _check_distinct(vertices: Ints, records: Space) -> None:
         records: The places, for error messages.
 
     Raises:
-        InputError: Some vertices coincide. The error lists the first :data:`privopt.errors.MOST_FAULTS` of them.
+        InputError: Some vertices coincide. The error lists the first :data:`privopt.errors.MOST_FAULTS` such vertices.
     """
     _, first_row, group = np.unique(vertices, axis=0, return_index=True, return_inverse=True)
     # Indices of the vertices that are not the first at their place.
@@ -108,7 +111,7 @@ def _check_distinct(vertices: Ints, records: Space) -> None:
 
 
 def _check_triangles(vertices: Ints, records: Space) -> Ints:
-    """Return the triangles of a mesh or a grid, as an array of shape (S, 3), after checking them.
+    """Check the triangles of a mesh or a grid, and return them as an array of shape (S, 3).
 
     Args:
         vertices: Array of shape (N, 2) with the positions of the places in integer millimetres.
@@ -184,7 +187,7 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
 
 
 def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
-    """Remove nearly flat triangles whose longest side is also their only side on the boundary.
+    """Remove nearly flat triangles whose longest side is their only side on the boundary.
 
     Every point remains a corner of some triangle.
 
@@ -225,7 +228,7 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
 
     Args:
         plane: The plane with the coarser triangles.
-        most_mm: The largest allowed length of a side, in millimetres.
+        most_mm: The largest allowed side length, in millimetres.
         file: The name of the problem file, for error messages.
 
     Returns:
@@ -259,7 +262,7 @@ def _refined_size(plane: Plane, ratio: float) -> int:
         ratio: The length of the longest side divided by the largest allowed length.
 
     Returns:
-        The bound. Counting stops once it exceeds `MOST_VERTICES`.
+        The lower bound. Counting stops once it exceeds `MOST_VERTICES`.
     """
     size, sides, triangles = plane.size, len(plane.edges), len(plane.simplices)
     while ratio > 1 and size <= MOST_VERTICES:
@@ -273,11 +276,11 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
 
     Args:
         records: The given places.
-        split_km: The largest allowed length of a side in km, or None for no refinement.
+        split_km: The largest allowed side length in km, or None for no refinement.
         file: The name of the problem file, for error messages.
 
     Returns:
-        The vertices as places, beginning with the given places, and the refined plane.
+        The vertices as places, starting with the given places, and the refined plane.
     """
     plane = plane_of(records)
     if split_km is None:
@@ -307,14 +310,14 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
 
 
 def _halve_sides(plane: Plane, file: str) -> Plane:
-    """Return the plane with a new vertex in the middle of each side and each triangle divided into four.
+    """Return the plane with a new vertex at the midpoint of each side and each triangle divided into four.
 
     Args:
         plane: The plane.
         file: The name of the problem file, for error messages.
 
     Raises:
-        InputError: A triangle would have no area, because its sides are only a few millimetres long.
+        InputError: A triangle would have no area because its sides are only a few millimetres long.
     """
     # The midpoint of each side is rounded to whole millimetres only once, so that both triangles at the side get the
     # same vertex and the mesh stays conforming.
@@ -374,7 +377,7 @@ def _lattice_triangles(rows: int, cols: int) -> Ints:
 
     Args:
         rows, cols: The numbers of rows and columns of rhombi. The lattice has rows + 1 rows and cols + 1 columns of
-            points, and odd rows are shifted by half a side.
+            points. Odd rows are shifted by half a side.
 
     Returns:
         Array of shape (2 rows cols, 3) with the indices of each triangle's corners.
@@ -395,7 +398,8 @@ def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
     """Return which points lie inside a polygon according to the even-odd rule.
 
     Args:
-        points: Array of shape (rows, columns, 2) with the points. In each row, they have the same y and increasing x.
+        points: Array of shape (rows, columns, 2) with the points. The points of each row have the same y and increasing
+            x.
         polygon: The rings of the polygon, as closed arrays of shape (M, 2).
 
     Returns:
@@ -416,7 +420,7 @@ def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
 
 
 def _cut_ring(ring: Floats, side: float) -> Floats:
-    """Divide the sides of a ring into pieces no longer than the side of a triangle.
+    """Divide the sides of a ring into pieces no longer than a triangle's side.
 
     Args:
         ring: Closed array of shape (M, 2) with the corners in millimetres.
@@ -440,7 +444,8 @@ def _select_touched(
     """Select the triangles whose interior is crossed by a piece of a boundary.
 
     Args:
-        is_selected: Boolean array of shape (2 rows cols,), which is set to True for the triangles that are crossed.
+        is_selected: Boolean array of shape (2 rows cols,), modified in place. It is set to True for the triangles that
+            are crossed.
         points: Array of shape (V, 2) with the points of the lattice in millimetres, not rounded.
         triangles: Array of shape (2 rows cols, 3) with the triangles in the order of `_lattice_triangles`.
         pieces: Array of shape (M, 2, 2) with the two ends of each piece. No piece is longer than a triangle's side.

@@ -1,4 +1,4 @@
-"""Regions divided into simplices, for guarantees between any two points.
+"""Regions divided into simplices, for guarantees that cover any two points.
 
 A point x in the region is snapped at random to a vertex c with probability lambda_c(x), the weight of c in the simplex
 that contains x. An output is then drawn from row c, the distribution z(c). The output's distribution at x is therefore
@@ -49,24 +49,27 @@ ARRAYS: Final[Mapping[str, tuple[Any, tuple[int | str | None, ...]]]] = {
     "lengths": (np.float64, ("simplices",)),
     "snap_steps": (np.int64, (1,)),
 }
-"""The types and shapes of a region's arrays in an artefact with N records. Only planes have ``vertices``, and only
-streets have ``lengths``."""
+"""The types and shapes of a region's arrays in an artefact with N records.
+
+Only planes have ``vertices``, and only streets have ``lengths``."""
 
 MM_PER_KM = 1_000_000
 """The number of millimetres in a kilometre."""
 
 MOST_STEPS = 1_000
-"""The largest number of pieces in each half of a street."""
+"""The maximum number of pieces in each half of a street."""
 MOST_MM = 1 << 42
 """The largest absolute value of a coordinate in millimetres, about 4.4 million km."""
 
 COARSE_EXPONENT = 0.6
-"""The largest value of epsilon times a triangle's side at which no finer mesh is recommended. At this value, the loss
-is 25 % above the optimum."""
+"""The largest value of epsilon times a triangle's side at which no finer mesh is recommended.
+
+At this value, the loss is 25 % above the optimum."""
 
 SNAP_STEPS = 8
-"""The number of pieces in each half of a street. The S-shaped weights are linear on each piece. With this number, the
-length ln(1 + a) / epsilon is within 1 % of its limit for infinitely many pieces."""
+"""The number of pieces in each half of a street, on each of which the S-shaped weights are linear.
+
+With this number, the length ln(1 + a) / epsilon is within 1 % of its limit for infinitely many pieces."""
 
 
 def _to_int64(value: Any) -> Ints:
@@ -82,7 +85,7 @@ class Region(ABC):
         size: The number of vertices, N.
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle, counter-clockwise.
-        steps: n, the number of pieces that each half of a street is divided into for snapping. The probability of
+        steps: n, the number of pieces into which each half of a street is divided for snapping. The probability of
             snapping to an end of the street is a function of the position that is linear on each piece and S-shaped
             overall. On a plane, and for streets with linear probabilities, n is 0.
     """
@@ -139,10 +142,10 @@ class Streets(Region):
 
     Attributes:
         km: Array of shape (S,) with the length in km of each simplex, which is a street or a piece of a street. The
-            doubles are taken as exact. Parallel streets have separate lengths.
+            doubles are taken to be exact. Parallel streets have separate lengths.
         positions: Array of shape (N, 2) with the positions of the vertices, as latitude and longitude in degrees if
-            ``geographic`` is True, and otherwise as x and y in km. Unknown positions are NaN. If no position is known,
-            this is None.
+            ``geographic`` is True, and as x and y in km otherwise. Unknown positions are NaN. None if no position is
+            known.
         geographic: Whether positions are in degrees.
     """
 
@@ -163,9 +166,9 @@ class Streets(Region):
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
         """Return the exact ratio a that limits how much the rows of u and v may differ, for each edge (u, v).
 
-        The limit is determined by the shortest of the streets between the two vertices. Let l be the length of this
-        street in km, and n be ``steps``. Then a is eps l if n is 0. Otherwise, it is 2 ((1 + t)^n - 1) with
-        t = eps l / (2 n). See :meth:`Region.growth`.
+        The limit is determined by the shortest street between the two vertices. Let l be the length of this street in
+        km, and n be ``steps``. Then a is eps l if n is 0. Otherwise, it is 2 ((1 + t)^n - 1) with t = eps l / (2 n).
+        See :meth:`Region.growth`.
 
         Args:
             epsilon: Epsilon per km.
@@ -181,12 +184,12 @@ def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
     """Return the exact ratio a that limits how much the rows of a street's two ends may differ.
 
     Let z(u) and z(v) be the probabilities of an output at the two ends. The guarantee covers all points on the street
-    if z(v) <= (1 + a) z(u) and z(u) <= (1 + a) z(v) for every output. For a street of length l, a is epsilon l if n is
-    0, and otherwise 2 ((1 + t)^n - 1) with t = epsilon l / (2 n).
+    if z(v) <= (1 + a) z(u) and z(u) <= (1 + a) z(v) for every output. For a street of length l, a is epsilon l
+    if n is 0. Otherwise, it is 2 ((1 + t)^n - 1) with t = epsilon l / (2 n).
 
     Args:
         epsilon: Epsilon per km.
-        km: The length l of the street in km. The double is taken as exact.
+        km: The length l of the street in km. The double is taken to be exact.
         steps: The number of pieces in each half of the street, n, or 0 for linear snapping.
     """
     exponent = epsilon * Fraction(km)
@@ -195,7 +198,7 @@ def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
 
 @frozen(kw_only=True, eq=False)
 class Plane(Region):
-    """A part of the plane that is divided into triangles.
+    """A part of the plane divided into triangles.
 
     Attributes:
         vertices: Array of shape (N, 2) with x and y of the vertices in integer millimetres.
@@ -215,7 +218,7 @@ class Plane(Region):
 
     @cached_property
     def edges(self) -> Ints:
-        """The pairs of vertices that are joined by a side of a triangle, as an array of shape (E, 2)."""
+        """The pairs of vertices connected by a side of a triangle, as an array of shape (E, 2)."""
         return self._edges_and_opposites[0]
 
     @property
@@ -307,8 +310,7 @@ def compare_regions(stored: Region | None, expected: Region | None, pairs: Ints)
     Args:
         stored: The release's region, or None if it has none.
         expected: The problem's region, or None if it has none.
-        pairs: Array of shape (P, 2) with the pairs stored in the release. If the release has a region, there must be
-            none.
+        pairs: Array of shape (P, 2) with the pairs stored in the release. P must be 0 if the release has a region.
     """
     lines = [f"mechanism.npz: pairs: expected none with a region, got {len(pairs):,}"] if len(pairs) else []
     if stored is None or expected is None:

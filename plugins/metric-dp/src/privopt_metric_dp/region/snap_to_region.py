@@ -1,12 +1,12 @@
 """Random snapping, which replaces a position with a random vertex of the street or triangle that contains it.
 
 The position is expressed as a mixture of the vertices, and the weights of the mixture are the vertices' probabilities.
-In a triangle, the weights are barycentric coordinates. On a street, they are computed by :func:`far_share`. They are
-rationals that are never rounded.
+In a triangle, the weights are barycentric coordinates. On a street, they are computed by :func:`far_share`. The weights
+are rationals that are never rounded.
 
-A position outside the region is first moved to the nearest point on the boundary or, for streets, on any street, and
-the guarantee applies to that point. The theorem and its proof are in docs/guide/everywhere.md. The drawn vertex reveals
-more than a report does, so it is never released.
+A position outside the region is first moved to the nearest point on the boundary or, for streets, to the nearest point
+on any street. The guarantee applies to that point. The theorem and its proof are in docs/guide/everywhere.md. The drawn
+vertex reveals more than a report does, so it is never released.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from privopt_metric_dp.space.projection import Projection, degrees_in_units
 __all__ = ["SimplexMixture", "Snapper", "far_share", "far_shares", "read_positions"]
 
 STEEPEST: Final = 2.0**56
-"""The value at which the reach (epsilon times a street's length) is capped in floating point. Larger values give the
-same weights in double precision."""
+"""The value at which the reach (epsilon times a street's length) is capped in floating point.
+
+Larger values give the same weights in double precision."""
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
@@ -41,8 +42,8 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     half of the street mirrors the near half.
 
     If the rows of the two ends differ by at most a factor of 1 + a in every entry, their mixture changes by at most a
-    factor of exp(epsilon d) over any distance d. If n = 0, snapping is linear: the probability is equal to the
-    position, and a is epsilon l. See docs/guide/everywhere.md, "Streets".
+    factor of exp(epsilon d) over any distance d. If n = 0, snapping is linear: the probability equals the position, and
+    a is epsilon l. See docs/guide/everywhere.md, "Streets".
 
     Args:
         part: The position on the street, from 0 at the near end to 1 at the far end.
@@ -104,8 +105,8 @@ def read_positions(positions: Floats, projection: Projection | None) -> Ints:
     [[250000, -1]]
 
     Args:
-        positions: Array of shape (B, 2) with latitudes and longitudes in degrees if there is a projection, and
-            otherwise with x and y in km.
+        positions: Array of shape (B, 2) with latitudes and longitudes in degrees if there is a projection, and with x
+            and y in km otherwise.
         projection: The projection onto the plane, or None if positions are planar.
 
     Returns:
@@ -172,7 +173,7 @@ class SimplexMixture:
         """Draw one vertex per position, with exactly the probabilities returned by :meth:`exact`.
 
         Args:
-            source: The source of random bytes. By default, the operating system provides them.
+            source: The source of random bytes. By default, they come from the operating system.
 
         Returns:
             Array of shape (B,) with the indices of the vertices drawn.
@@ -216,7 +217,7 @@ class Snapper:
     def of(cls, region: Region, epsilon: Fraction) -> Snapper:
         """Create the snapper for a region.
 
-        Streets are assumed to be straight lines between the positions of their ends. Streets are left out if the
+        Streets are assumed to be straight lines between the positions of their ends. A street is left out if the
         position of either end is unknown.
 
         Args:
@@ -258,7 +259,7 @@ class Snapper:
 
     @cached_property
     def _sides(self) -> Sides:
-        """The sides in ``side_ends``, prepared for finding the point nearest to a position."""
+        """The sides in ``side_ends``, prepared for finding the nearest point to a position."""
         return Sides(tails=self.vertices[self.side_ends[:, 0]], heads=self.vertices[self.side_ends[:, 1]])
 
     @cached_property
@@ -270,8 +271,8 @@ class Snapper:
         """Express positions as mixtures of the region's vertices.
 
         Args:
-            positions: Array of shape (B, 2) with latitudes and longitudes in degrees if there is a projection, and
-                otherwise with x and y in km.
+            positions: Array of shape (B, 2) with latitudes and longitudes in degrees if there is a projection, and with
+                x and y in km otherwise.
         """
         return self.exactly(self.read(positions))
 
@@ -280,7 +281,7 @@ class Snapper:
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> SimplexMixture:
-        """Express positions with integer coordinates as mixtures of the region's vertices, like :meth:`snap`.
+        """Express positions with integer coordinates as mixtures of the region's vertices (see :meth:`snap`).
 
         Args:
             positions: Integer array of shape (B, 2) with x and y in millimetres in the plane.

@@ -1,4 +1,4 @@
-"""The shortest-path metric over a region's edges.
+"""The shortest-path metric along a region's edges.
 
 Metric DP between the vertices under this metric covers every point in the region.
 """
@@ -73,7 +73,7 @@ class EdgeMetric(RoadMetric):
         """Return the distances in km from B given vertices to all K outputs, as an array of shape (B, K).
 
         By default, the distances from all vertices are returned. Distances to outputs that are not vertices are reduced
-        where they would violate the triangle inequality with the edges (see
+        wherever they would violate the triangle inequality with the edges (see
         :func:`privopt_metric_dp.space.pairs.consistent`).
         """
         if self._output_metric is None:

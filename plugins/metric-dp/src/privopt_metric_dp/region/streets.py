@@ -1,4 +1,4 @@
-"""Road networks as regions, whose vertices are their nodes and the points that divide long streets."""
+"""Road networks as regions, whose vertices are the nodes and the points that divide long streets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from privopt_metric_dp.space.places import Space, check_places
 __all__ = ["LONGEST", "streets_of"]
 
 LONGEST = Fraction(1, 2)
-"""The largest allowed value of epsilon times the length of a street piece if ``split_km`` is not given. At this value,
-snapping raises the loss by 10 %."""
+"""The largest allowed value of epsilon times the length of a street piece if ``split_km`` is not given.
+
+At this value, snapping raises the loss by 10 %."""
 
 
 def streets_of(
@@ -30,7 +31,7 @@ def streets_of(
     """Read a street network as a region, dividing its long streets.
 
     Args:
-        edges: A file of undirected streets with the columns from, to and km.
+        edges: A file of undirected streets with the columns ``from``, ``to`` and ``km``.
         records: The places, whose ids must be nodes of the network.
         epsilon: Epsilon per km.
         split_km: The length in km above which a street is divided, or None for 0.5 / epsilon.
@@ -97,9 +98,10 @@ def _divide_streets(
         parts: The number of pieces for each street.
 
     Returns:
-        Four values: the ids of all vertices, an array of shape (S, 2) with the two ends of each piece, an array of
-        shape (S,) with the lengths of the pieces in km, rounded down, and one tuple per added vertex. The tuple
-        contains the two ends of its street and its position between them, as a fraction of the length.
+        Four values: the ids of all vertices; an array of shape (S, 2) with the two ends of each piece; an array of
+            shape (S,) with the lengths of the pieces in km, rounded down; and a list with one tuple per added vertex.
+            The tuple contains the two ends of the vertex's street and its position between them, as a fraction of the
+            street's length.
     """
     used_ids = set(names)
     ids, shares = list(names), list[tuple[int, int, Fraction]]()
@@ -132,7 +134,7 @@ def _place_vertices(
     Args:
         coordinates: Array of shape (R, 2) with the positions of the records, which are the first nodes.
         nodes: The number of nodes.
-        shares: The two ends of each added vertex's street and the vertex's position between them, as a fraction.
+        shares: The two ends of the street of each added vertex, and the vertex's position between them, as a fraction.
         geographic: Whether positions are latitudes and longitudes in degrees.
 
     Returns:

@@ -2,14 +2,14 @@
 
 Let z_A, z_B and z_C be the probabilities of one output at the corners, with z_A the smallest. Let p = z_B / z_A - 1 and
 q = z_C / z_A - 1. Each side has a ratio a, such as a_AB for the side AB. Suppose that the probabilities at the two ends
-of each side differ by at most a factor 1 + a. Then (p, q) lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC,
-q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). The expression
+of each side differ by at most a factor of 1 + a. Then (p, q) lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC, q - p
+<= a_BC (1 + p), p - q <= a_BC (1 + q). The expression
 
     (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
 
-is convex, so its maximum is at a corner of that polygon. The corners are rational if the ratios are. Each corner of the
-triangle is taken in turn as A, the corner with the smallest probability. The ratios are sufficient if, each time, the
-expression is at most (2 area epsilon)^2 at every corner of the polygon.
+is convex, so it attains its maximum at a corner of that polygon. The corners are rational if the ratios are. Each
+corner of the triangle is taken in turn as A, the corner with the smallest probability. The ratios are sufficient if, in
+each case, the expression is at most (2 area epsilon)^2 at every corner of the polygon.
 
 The ratios used are a = s epsilon l, where l is the length of the side and s is a factor common to all three sides.
 These are sufficient if s is the sine of the smallest angle (docs/guide/everywhere.md, "Triangles"). For equilateral and
@@ -30,15 +30,17 @@ from privopt.arrays import Floats, Ints
 __all__ = ["common_factors", "prove_ratios", "sufficient_ratios"]
 
 Pick = Callable[[Any, Any], Any]
-"""The type of a function that returns the smaller, or the larger, of two numbers or arrays."""
+"""The type of a function that returns the smaller or the larger of two numbers or arrays."""
 
 _BISECTION_STEPS = 50
 _RELATIVE_MARGIN = 1e-11
-"""The relative amount by which factors found in floating point are reduced. It is many times the rounding errors of the
-search."""
+"""The relative amount by which factors found in floating point are reduced.
+
+It is many times the rounding errors of the search."""
 _MIN_SEARCH_EPSILON, _MAX_SEARCH_EPSILON = 1e-30, 1e30
-"""The smallest and largest epsilon per millimetre for which factors are searched for. Beyond these limits, factors do
-not change in double precision, and squares would underflow or overflow."""
+"""The smallest and largest epsilon per millimetre for which factors are searched for.
+
+Beyond these limits, factors do not change in double precision, and squares would underflow or overflow."""
 
 
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
@@ -46,14 +48,14 @@ def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
 
     Suppose that the probabilities z of an output at the two ends of each side differ by at most a factor of 1 + a,
     where a is the ratio for that side. The ratios are sufficient if this implies |grad z| <= epsilon min z inside the
-    triangle (see the module docstring). This is proved in rational arithmetic.
+    triangle (see the module docstring). Sufficiency is proved in rational arithmetic.
 
     Args:
         corners: Array of shape (S, 3, 2) with the corners of each triangle in millimetres, counter-clockwise.
         epsilon: Epsilon per km.
 
     Returns:
-        Array of shape (S, 3) with the ratio for the side opposite each corner. The doubles are taken as exact.
+        Array of shape (S, 3) with the ratio for the side opposite each corner. The doubles are taken to be exact.
     """
     sides = corners[:, [2, 0, 1]] - corners[:, [1, 2, 0]]  # vectors from B to C, C to A, A to B
     # Meshes often consist of only a few shapes, so each distinct shape is solved and proved once.
@@ -119,7 +121,7 @@ def _side_lengths(sides: Ints) -> Floats:
 
 
 def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, maximum: Pick) -> list[tuple[Any, Any]]:
-    """Return the corners, except (0, 0), of the polygon for (p, q) that is defined in the module docstring.
+    """Return the corners, except (0, 0), of the polygon for (p, q) defined in the module docstring.
 
     Args:
         along_b, along_c, across: The ratios a_AB, a_AC and a_BC, as arrays of doubles or as rationals.
@@ -145,7 +147,7 @@ def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bo
 
     Args:
         sides: The vectors along the sides from B to C, C to A, and A to B, in millimetres.
-        ratios: Array of shape (3,) with the ratios a for these sides. The doubles are taken as exact.
+        ratios: Array of shape (3,) with the ratios a for these sides. The doubles are taken to be exact.
         per_mm: Epsilon per millimetre.
     """
     square = [x * x + y * y for x, y in sides]

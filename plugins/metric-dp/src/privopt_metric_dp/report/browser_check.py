@@ -1,7 +1,7 @@
-"""A report section that embeds a release and has a button that checks it in the browser (``check*.js``).
+"""A report section that contains a release and a button that checks it in the browser (``check*.js``).
 
 The button can check guarantees between records. If a guarantee covers a region, the section refers readers to the
-stand-alone checker.
+stand-alone checker instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from privopt_metric_dp.proof import PROOF, read_proof
 __all__ = ["MOST_RECORDS", "check_section"]
 
 MOST_RECORDS: Final = 150
-"""The largest number of records, and of outputs, in an embedded release. A browser checks this many in seconds."""
+"""The maximum number of records, and of outputs, in an embedded release. A browser checks this many in seconds."""
 SCRIPTS: Final = ("privopt_metric_dp.checkers/check_read.js", "privopt_metric_dp.checkers/check.js")
 """The JavaScript files that check releases in the browser."""
 SCOPES: Final = ("all-pairs", "neighbours")
@@ -33,11 +33,11 @@ SCOPES: Final = ("all-pairs", "neighbours")
 CHECKER: Final = "privopt checker --out check.pyz; python -I check.pyz DIR"
 """The shell commands for checking a release folder with the stand-alone checker."""
 TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
-"""The tables of a problem file that the checked claims depend on."""
+"""The tables of a problem file on which the checked claims depend."""
 
 
 def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:
-    """Return a section in which readers can check a release without the program that made it.
+    """Return a section in which readers can check a release without the program that produced it.
 
     Args:
         folder: The release folder.
@@ -108,7 +108,7 @@ def _integers_to_text(value: Any) -> Any:
 
 
 def _names_file(table: Any, name: str) -> bool:
-    """Return whether ``name`` is a value in a table of a problem file or in one of its nested tables."""
+    """Return whether ``name`` is a value in a table of a problem file, including its nested tables."""
     if isinstance(table, dict):
         return any(_names_file(value, name) for value in table.values())
     return bool(table == name)

@@ -28,13 +28,13 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["ExplorerData", "cell_around", "explorer_section", "hidden_among", "lines_between"]
 
 BLOCK = 1 << 22
-"""The largest number of path lengths held in memory at a time."""
+"""The maximum number of path lengths held in memory at a time."""
 
 BLOCK_RECORDS = 500
-"""The number of records whose shortest paths are computed together, in a common part of the graph."""
+"""The number of records whose shortest paths are computed together in a common part of the graph."""
 
 CURVE_BITS = 16
-"""The order of the Hilbert curve along which rows are sorted, that is, the number of bits per coordinate."""
+"""The order of the Hilbert curve along which rows are sorted, i.e. the number of bits per coordinate."""
 
 LENGTH_MARGIN = 1e-9
 """The relative amount by which path lengths and epsilon are increased. It exceeds the rounding errors in sums."""
@@ -47,8 +47,8 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
         places: Array of shape (N, 2) with x and y of the cell centres on the map.
 
     Returns:
-        The width (along x) and the height (along y) of a cell, in the unit of ``places``. The result is also None for a
-        single row or column, because that does not determine both sizes.
+        The width (along x) and the height (along y) of a cell, in the same unit as ``places``. Also returns None for a
+        single row or column, which does not determine both sizes.
     """
     # Coordinates are rounded to 1e-6 (a millimetre if they are in km), because projected coordinates in the same column
     # may differ in their last bits.
@@ -63,7 +63,7 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
 
 
 def lines_between(data: MetricData) -> Ints | None:
-    """Return the pairs of records joined by a street or a side of a triangle, or None if there are neither.
+    """Return the pairs of records connected by a street or a side of a triangle, or None if there are neither.
 
     Returns:
         Array of shape (E, 2) with record indices.
@@ -74,10 +74,10 @@ def lines_between(data: MetricData) -> Ints | None:
 
 
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
-    """Count the other records that a report can hardly tell apart from each record, for each limit on the odds.
+    """Count the other records that a report can hardly distinguish from each record, for each limit on the odds.
 
     A report changes the odds between two records by a factor of at most exp(epsilon L), where L is the length of the
-    shortest path of certified pairs between them. Another record is counted if this factor is within the limit.
+    shortest path between them along certified pairs. Another record is counted if this factor is within the limit.
 
     Args:
         release: The release, with its pairs and distances. If the guarantee covers a region, the pairs are the region's
@@ -104,7 +104,7 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
     """Count the other nodes within each of several distances from each node of a graph.
 
     Args:
-        graph: A sparse matrix of shape (N, N) with edge lengths, in both directions.
+        graph: A sparse matrix of shape (N, N) with the lengths of edges, in both directions.
         limits: The distances, in ascending order.
 
     Returns:
@@ -131,32 +131,35 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
 
 
 STEPS: Final = (255, 63, 31, 15)
-"""The numbers of steps to try when rounding probabilities, in this order.
+"""The numbers of steps to try, in this order, when rounding probabilities.
 
-A byte contains the ratio of a probability to the largest one in its row, on a square root scale. Fewer steps are used
-if the page would otherwise be too large, as it would for the exponential mechanism, whose rows contain no zeros and
-compress badly.
+A byte contains the ratio of a probability to the largest one in its row, on a square-root scale. Fewer steps are used
+if the page would otherwise be too large. This is the case for the exponential mechanism, whose rows contain no zeros
+and compress badly.
 """
 
 WANTED_BYTES: Final = 1_000_000
-"""The largest size of the encoded matrix in bytes, unless the smallest number of steps is used. With this limit, a page
-for 2,032 street nodes in Rome (exponential mechanism, 3 per km) uses 63 steps and stays below 1.5 MB."""
+"""The largest size of the encoded matrix in bytes, unless the smallest number of steps is used.
+
+With this limit, a page for 2,032 street nodes in Rome (exponential mechanism, 3 per km) uses 63 steps and stays below
+1.5 MB."""
 
 MOST_BYTES: Final = 3_000_000
-"""The largest size of the encoded matrix in bytes with the smallest number of steps. Larger matrices get no map."""
+"""The largest size of the encoded matrix in bytes with the smallest number of steps. Larger matrices have no map."""
 
 MAX_EXCESS_FACTOR: Final = 3.0
-"""The multiple of MOST_BYTES above which an encoded matrix is given up without trying fewer steps. For 2,032 street
-nodes in Rome, 15 steps took 0.36 times as many bytes as 255 steps."""
+"""The multiple of MOST_BYTES above which an encoded matrix is given up without trying fewer steps.
+
+For 2,032 street nodes in Rome, 15 steps took up 0.36 times as many bytes as 255 steps."""
 
 MOST_ENTRIES: Final = 40_000_000
-"""The largest number of matrix entries for a browser to unpack."""
+"""The maximum number of matrix entries that a browser is asked to unpack."""
 
 ODDS: Final = (2, 3, 5, 10, 20)
-"""The odds (to 1) that the reader can choose from. Places within the chosen odds can be mistaken for each other."""
+"""The odds (to 1) from which the reader can choose. Places within the chosen odds can be mistaken for each other."""
 
 ODDS_AT_FIRST: Final = 3
-"""The odds (to 1) that are chosen initially."""
+"""The odds (to 1) that are selected initially."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -179,16 +182,16 @@ class ExplorerData:
         streets: Array of shape (E, 2) with the pairs of records connected by a street or by a side of a triangle, or
             None if there are none.
         streets_join_outputs: Whether ``streets`` contains pairs of outputs rather than records. This is the case if
-            only some records can be selected.
+            only some of the records can be selected.
         noun: The word for a record.
         descriptions: The name or position of each record. It is empty if ids suffice.
         output_descriptions: The name or position of each output. It is empty if ids suffice.
-        cell: The width and height of the cell around each output, in the unit of the axes. If None, outputs are drawn
-            as dots.
+        cell: The width and height of the cell around each output, in the same unit as the axes. If None, outputs are
+            drawn as dots.
         prior: Array of shape (N,) with the prior of each record, used to show which records could be mistaken for each
             other. If None, this is not shown.
-        hidden: A function that returns the counts from :func:`hidden_among` for the limits in :data:`ODDS`. It is
-            called only if the map fits in the page.
+        hidden: A function that returns the counts from :func:`hidden_among` for the limits in :data:`ODDS`. It is only
+            called if the map fits in the page.
     """
 
     rows: Sequence[str]
@@ -213,9 +216,9 @@ class ExplorerData:
 
 
 def _order_along_curve(places: Floats) -> Ints:
-    """Return the indices of places in their order along a Hilbert curve (Hilbert 1891), as an array of shape (N,).
+    """Return the indices of places in the order of a Hilbert curve (Hilbert 1891), as an array of shape (N,).
 
-    Consecutive places in this order are near each other, so their rows are similar and compress well.
+    Consecutive places in this order are close together, so their rows are similar and compress well.
     """
     side = 1 << CURVE_BITS
     shifted = places - places.min(axis=0)
@@ -244,9 +247,8 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
         columns: Array of shape (K,) with the column indices in the order in which columns are written.
 
     Returns:
-        The number of steps and the compressed matrix as a base64 string. The result is None if the string is too long
-        for every number of steps, or if it is so long that even fewer steps are not expected to help
-        (``MAX_EXCESS_FACTOR``).
+        The number of steps and the compressed matrix as a base64 string. None if the string is too long for every
+        number of steps, or if it is so long that even fewer steps are not expected to help (``MAX_EXCESS_FACTOR``).
     """
     # On a square root scale, small probabilities are visible even with few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]

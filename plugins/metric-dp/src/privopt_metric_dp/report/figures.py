@@ -27,21 +27,21 @@ PER_KIND: Final = [(SERIES[1], "D"), (SERIES[0], "o"), (SERIES[2], "s")]
 """The colours and markers for fresh reports, sticky reports (the first one repeated) and reports along a trace."""
 
 MOST_RATIOS: Final = 3e8
-"""The largest number of probability ratios (pairs times outputs) that are computed for a figure."""
+"""The maximum number of probability ratios (pairs times outputs) computed for a figure."""
 
 
 MOST_POINTS: Final = 2_000
-"""The largest number of pairs in the figure that plots log ratios against distances."""
+"""The maximum number of pairs in the figure that plots log ratios against distances."""
 
 
 @frozen(kw_only=True, eq=False)
 class Layout:
-    """The positions of N places on a drawing.
+    """The positions of N places in a drawing.
 
     Attributes:
         places: Array of shape (N, 2) with x and y.
         axes: The labels of the two axes. They are empty if the axes have no meaning.
-        unit: The unit of length on the drawing. It is empty if lengths on it do not represent distances.
+        unit: The unit of length in the drawing. It is empty if lengths in it do not represent distances.
     """
 
     places: Floats
@@ -54,7 +54,7 @@ def layout(*spaces: Space) -> list[Layout]:
 
     Geographic places are drawn in km from their south-west corner, with longitudes scaled by the cosine of the mean
     latitude. Vectors are projected onto their first two principal components. If a space has no coordinates, the places
-    of all spaces are arranged on a circle, in order.
+    of all spaces are arranged in a circle, in order.
     """
     coordinates = [space.coordinates for space in spaces]
     counts = [len(space) for space in spaces]
@@ -78,8 +78,8 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
         space: A space whose kind ("geographic", "planar" or "vector") and unit apply to all places.
 
     Returns:
-        Three values: an array of shape (N, 2) with positions, the labels of the two axes, and the unit of length on the
-        drawing, which is empty if there is none.
+        Three values: an array of shape (N, 2) with positions, the labels of the two axes, and the unit of length in the
+            drawing, which is empty if there is none.
     """
     if space.kind == "geographic":
         south, west = values.min(axis=0)
@@ -105,8 +105,8 @@ def _draw_map(space: Space, values: Floats, label: str, upper: float | None, str
     Args:
         space: The N records or outputs.
         values: Array of shape (N,) with the value at each place.
-        label: The label of the colour scale, which begins at 0.
-        upper: The end of the colour scale, or None for the largest value.
+        label: The label of the colour scale, which starts at 0.
+        upper: The upper end of the colour scale, or None for the largest value.
         streets: Array of shape (E, 2) with pairs of places to connect by lines, or None for no lines.
     """
     space_layout = layout(space)[0]
@@ -150,9 +150,9 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
     """Return the fraction of the allowed epsilon used by each record, as an array of shape (N,).
 
-    A pair at distance d uses the fraction (largest log ratio) / (epsilon d). The value for a record is the largest over
-    its pairs, or 0 if it has none. Only the pairs from :func:`nearest_pairs` are examined. If the release satisfies
-    epsilon, all values are at most 1 up to rounding.
+    A pair at distance d uses the fraction (largest log ratio) / (epsilon d). The value for a record is the largest
+    value among its pairs, or 0 if it has none. Only the pairs from :func:`nearest_pairs` are examined. If the release
+    satisfies epsilon, all values are at most 1, up to rounding.
     """
     selected = nearest_pairs(release)
     spent = max_log_ratios(release.weights, release.pairs[selected]) / (epsilon * release.distances[selected])
@@ -195,8 +195,7 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     """Plot the largest log ratio of each certified pair against its distance d.
 
-    A line shows the largest log ratio allowed, which is epsilon d. If there are too many pairs, only some of them are
-    plotted.
+    A line shows the largest allowed log ratio, epsilon d. If there are too many pairs, only some of them are plotted.
     """
     figure, axes = axes_of(5.6, 4.3)
     # Every n-th pair is drawn, so that there are at most `MOST_POINTS`. Negating twice rounds n up.
@@ -219,7 +218,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
     """Plot the lower bound and the loss of a search over time.
 
     Args:
-        trajectory: Rows with the time in seconds, the lower bound and the loss. Values that are not finite numbers are
+        trajectory: Rows with the time in seconds, the lower bound and the loss. Values other than finite numbers are
             not drawn.
         unit: The label of the vertical axis.
     """
@@ -246,7 +245,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 def over_time(attacked: Mapping[str, Any], noun: str = "place") -> Figure:
     """Plot the median and the 95th percentile of an attacker's errors against the number of reports.
 
-    Each statistic has a panel of its own, with one line per kind of report.
+    Each statistic has its own panel, with one line per kind of report.
 
     Args:
         attacked: The result of :func:`privopt_metric_dp.attacks.many_reports.over_time`.

@@ -46,7 +46,7 @@ __all__ = [
 
 
 MOST_ATTACKED: Final = 4_000_000
-"""The largest matrix, in entries, for which a report shows attacks that combine many reports about one place."""
+"""The maximum number of matrix entries for which a report shows attacks that combine many reports about one place."""
 
 _SECRET: Final = {
     "geographic": "--lat LAT --lon LON",
@@ -75,7 +75,7 @@ def trajectory_of(result: Result) -> list[Any]:
 
 
 def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, float, str]]:
-    """Return the loss of a release and, if costs are known, the losses of mechanisms that need no solver.
+    """Return the loss of a release and, if costs are known, the losses of mechanisms that do not need a solver.
 
     Args:
         data: The problem's data, whose costs define the loss, or None if the loss is not an expected cost.
@@ -143,7 +143,7 @@ def metric_figures(
 def attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
     """Simulate attacks that combine many reports about one place, and return their results.
 
-    The result is None if the matrix is too large, or if the release does not have exactly one row per record.
+    Returns None if the matrix is too large, or if the release does not have exactly one row per record.
     """
     return over_time(release, data) if release.weights.size <= MOST_ATTACKED else None
 
@@ -195,7 +195,7 @@ def metric_sections(
 
 
 def _covered_mechanisms(result: Result) -> str:
-    """Return a phrase that describes the mechanisms that a lower bound applies to, such as "no mechanism with ...".
+    """Return a phrase describing the mechanisms to which a lower bound applies, such as "no mechanism with ...".
 
     For a problem over a region, bounds apply only to mechanisms that satisfy the constraints along the region's edges
     (docs/guide/everywhere.md).
@@ -315,9 +315,9 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
-    """Return a section about how well an attacker can tell pairs of records apart.
+    """Return a section about how well an attacker can distinguish pairs of records.
 
-    It contains a figure of all pairs and a table of the pairs that are easiest to tell apart.
+    It contains a figure of all pairs and a table of the pairs that are easiest to distinguish.
 
     Args:
         release: The release. If the guarantee covers a region, its pairs are the region's edges.
@@ -337,7 +337,7 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
 
 
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
-    """Return up to ten pairs of records that are the easiest to tell apart relative to their distance.
+    """Return up to ten pairs of records that are easiest to distinguish relative to their distance.
 
     Pairs are ranked by the total variation distance between the output distributions of their two records, divided by
     the distance between the records. An attacker who must decide between two equally likely records is right with
@@ -345,7 +345,7 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
 
     Returns:
         The labels of each pair's two records, their distance, their total variation, and the largest total variation
-        that the guarantee allows.
+        allowed by the guarantee.
     """
     z = release.probabilities
     positive_pairs = np.flatnonzero(release.distances > 0)
@@ -373,7 +373,7 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
 
 
 def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: Figure) -> Section:
-    """Return a section that compares the loss with the lower bound and with mechanisms that need no solver.
+    """Return a section that compares the loss with the lower bound and with mechanisms that do not need a solver.
 
     Args:
         data: The problem's data, whose costs define the loss, or None if the loss is not an expected cost.

@@ -1,4 +1,4 @@
-"""The class that presents the releases of metric mechanisms on report pages."""
+"""The class that presents releases of metric mechanisms on report pages."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
     def in_readers_unit(self, problem: MetricInstance[Any], result: Result, value: float) -> str:
         """Return a loss in km as a string in the unit declared by ``[utility] per_km``.
 
-        If no unit is declared, the string is empty.
+        The string is empty if no unit is declared.
         """
         return in_readers_unit(problem.data, result.objective, value)
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
         """Return a section with the release and a button that checks its privacy and lower bound in the browser.
 
-        The result is None if the release is too large or cannot be checked in the browser.
+        Returns None if the release is too large or cannot be checked in the browser.
         """
         return check_section(folder, release, result)
 
@@ -75,6 +75,6 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
     def geo(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Layer | None:
         """Return a map layer that shows the loss of each record and the frequency of each output.
 
-        The result is None if the records have no coordinates on a map.
+        Returns None if the records have no coordinates on a map.
         """
         return pages.metric_layer(release, problem.data, self.mechanism.utility(problem, result.method))

@@ -2,7 +2,7 @@
 
 Source:
     Feyisetan, Balle, Drake, Diethe: Privacy- and Utility-Preserving Textual Analysis via Calibrated Multivariate
-    Perturbations (WSDM 2020), section 5: the statistics N_w and S_w.
+        Perturbations (WSDM 2020), section 5: the statistics N_w and S_w.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["WordFigures", "word_figures", "word_section"]
 
 DRAWS_PER_WORD: Final = 1_000
-"""The number of reports per word among which distinct words are counted, as in Feyisetan et al. (WSDM 2020)."""
+"""The number of reports per word in which distinct words are counted, as in Feyisetan et al. (WSDM 2020)."""
 
 LISTED_WORDS: Final = 12
-"""The number of words that are listed with their replacements. These are the words with the largest prior."""
+"""The number of words listed with their replacements. These are the words with the largest prior."""
 
 LISTED_REPLACEMENTS: Final = 5
-"""The largest number of replacements that are listed for a word."""
+"""The maximum number of replacements listed for a word."""
 
 BLOCK: Final = 1 << 22
-"""The largest number of probabilities held in memory as doubles at a time."""
+"""The maximum number of probabilities held in memory as doubles at a time."""
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""The levels of the quantiles shown for each statistic."""
+"""The quantile levels shown for each statistic."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -60,7 +60,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
     """Compute the statistics about each word from the probabilities in a release, without drawing reports.
 
     Args:
-        release: The release, with one row for each of N words.
+        release: The release, with one row for each of the N words.
         data: The data of the problem, which provides the distances.
     """
     column = {name: index for index, name in enumerate(release.outputs.tolist())}
@@ -84,7 +84,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
 
 
 def word_section(release: MatrixRelease, data: MetricData) -> Section:
-    """Return a section with quantiles of the statistics over all words and replacements of the most common words."""
+    """Return a section with the statistics' quantiles across all words and replacements of the most common words."""
     figures = word_figures(release, data)
     rows = [
         ("stays as it is", *_format_quantiles(100.0 * figures.stays, "\u00a0%")),
@@ -126,7 +126,7 @@ def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
 
     Args:
         release: The release.
-        name: The word itself, which is left out of the list.
+        name: The word itself, which is omitted from the list.
         row: The row index of the word in the release.
     """
     weights = release.weights[row]

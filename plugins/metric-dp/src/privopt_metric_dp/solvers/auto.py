@@ -6,10 +6,10 @@ the star is a mechanism, pricing gives an upper bound on its optimality gap. If 
 the answer. Otherwise, column generation continues from the star's columns, which are close to optimal.
 
 If the star is not a mechanism, the interior-point method runs instead. If there are many pairs per record, it starts
-with a spanner (a few pairs that nearly imply the others). Instances with many records are first solved with a sample of
-the outputs. If a method fails, the next one takes over, and earlier offers remain valid. Parts with at least
-`MIN_EARLY_RECORDS` records (:mod:`privopt_metric_dp.solvers.solver`) get early offers even without a time limit, in
-case the run is interrupted.
+with a spanner (a few pairs that nearly imply the rest). Instances with many records are first solved with a sample of
+the outputs. If a method fails, the next one takes over, and earlier offers remain valid. For parts with at least
+`MIN_EARLY_RECORDS` records (:mod:`privopt_metric_dp.solvers.solver`), early offers are made even without a time limit,
+in case the run is interrupted.
 """
 
 from __future__ import annotations
@@ -61,29 +61,35 @@ __all__ = [
 METHODS = ("auto", "star", "column-generation", "interior-point")
 """The names of the methods that can be requested."""
 MIN_SPANNER_RECORDS = 100
-"""The smallest number of records for which a spanner is worth the time it takes."""
+"""The smallest number of records for which a spanner is worth the time needed to compute it."""
 DENSE_PAIRS_PER_RECORD = 12
-"""The number of pairs per record above which the LP over a spanner is solved first, because a few pairs then nearly
-imply the others."""
+"""The number of pairs per record above which the LP over a spanner is solved first.
+
+With this many pairs, a few of them nearly imply the rest."""
 MANY, SAMPLE = 1_000, 64
-"""The number of records above which the LP over a sample of outputs is solved first, and the size of that sample (but
-at most a quarter of the outputs)."""
+"""The number of records above which the LP over a sample of outputs is solved first, and the size of that sample.
+
+The sample contains at most a quarter of the outputs."""
 STARRED, FEW = 1_000, 4
-"""The star is skipped if there are more than STARRED records and more than FEW times as many records as outputs,
-because its kernel has an entry for each pair of records. With 8,000 places and 120 outputs, it took 6 GB and minutes,
-and some weights were negative. Weights were also negative with 2,032 places at 3 and 30 per km."""
+"""The limits above which the star is skipped.
+
+It is skipped if there are more than STARRED records and more than FEW times as many records as outputs, because its
+kernel has an entry for each pair of records. With 8,000 places and 120 outputs, it took 6 GB and several minutes, and
+some weights were negative. Weights were also negative with 2,032 places at 3 and 30 per km."""
 DEFAULT_MEMORY_BYTES = 8e9
 """The default memory limit in bytes. A method that needs more is not started."""
 
 AT_ONCE = 0.1
-"""The largest fraction of the time that the quick bound may take, although it usually takes much less
-(:func:`_offer_quick_bound`)."""
+"""The largest fraction of the time that the quick bound may take (:func:`_offer_quick_bound`).
+
+It usually takes much less."""
 
 Room = Callable[[], float]
 """A function that returns the number of bytes that may still be allocated."""
 Ladder = Callable[[Part, Room], Iterator[Solver]]
-"""A generator function that yields the solvers to run on a part, in order. Its generator is resumed after each solver,
-so it can take that solver's result into account."""
+"""A generator function that yields the solvers to run on a part, in order.
+
+Its generator is resumed after each solver, so it can take that solver's result into account."""
 
 
 def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
@@ -91,9 +97,9 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
 
     The first solver computes the star, a closed-form mechanism that exists only for some instances. If it exists,
     column generation improves on it. Otherwise, the interior-point method solves the LP. If this saves time, a smaller
-    LP is solved first, either over a spanner (a few pairs that nearly imply the others) or over a sample of the
-    outputs. If there are many more records than outputs, only the interior-point method runs, because the matrix from
-    which the star is computed would be too large.
+    LP is solved first, either over a spanner (a few pairs that nearly imply the rest) or over a sample of the outputs.
+    If there are many more records than outputs, only the interior-point method runs, because the matrix from which the
+    star is computed would be too large.
 
     Args:
         part: The part. The star's solver sets ``part.starred`` to whether the star is a mechanism for this part.
@@ -139,7 +145,7 @@ def begins_with_star(records: int, outputs: int, method: str) -> bool:
     """Return whether :func:`search` computes the star first and completes it even after the time limit has expired.
 
     The star is a closed-form mechanism that exists only for some instances. It is completed if the method tries it, the
-    instance is suitable, and an idle machine would need at most half of the time limit to compute it.
+    instance is suitable, and an idle machine would need at most half the time limit to compute it.
 
     Args:
         records, outputs: The numbers of records and outputs of the whole instance.
@@ -173,7 +179,7 @@ def make_ladder(method: str) -> Ladder:
     fallbacks = [solvers[name] for name in METHODS[2:] if name != method]
 
     def ladder(part: Part, memory_limit: Room) -> Iterator[Solver]:
-        """Yield the requested solver and then its fallbacks.
+        """Yield the requested solver, followed by its fallbacks.
 
         Raises:
             SolverError: The star was requested but is not a mechanism for this part.
@@ -201,14 +207,14 @@ def run_ladder(
     only_first: bool = False,
     after_solver: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run solvers one after the other until the gap between the loss and the lower bound is small enough.
+    """Run solvers one after another until the gap between the loss and the lower bound is small enough.
 
-    Before the run ends for this reason, the search confirms the gap (:meth:`Offers.confirm`). A search that certifies
-    its results has then certified the loss and proved the bound.
+    Before the run ends for this reason, the search confirms the gap (:meth:`Offers.confirm`). At that point, a search
+    that certifies its results has certified the loss and proved the bound.
 
     Args:
         part: A connected part.
-        offers: The search to report the part's results to.
+        offers: The search that receives the part's results.
         memory_limit: A function that returns the number of bytes that may be allocated. Solvers that need more are not
             started.
         ladder: A generator function that yields the solvers to try on the part, in order.
@@ -217,7 +223,7 @@ def run_ladder(
 
     Raises:
         OutOfTime: The time limit expired.
-        SolverError: The method that was requested by name does not apply.
+        SolverError: The method requested by name does not apply.
     """
     best = one_output(part.instance)
     # The clock is held so that no deadline ends this block, because an affordable star may follow even if the time is
@@ -267,12 +273,12 @@ def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer lower bounds that are quick to compute.
 
     If an idle machine could compute all of them within the fraction `AT_ONCE` of the time limit, they are computed even
-    after a deadline. Otherwise, the computation stops without an error when that fraction of the remaining time is used
+    after a deadline. Otherwise, the computation stops without an error once that fraction of the remaining time is used
     up.
 
     Args:
         part: The part.
-        offers: The search to report the bounds to.
+        offers: The search that receives the bounds.
     """
     is_short = fits_granted_time(quick_bound_operations(part.instance), AT_ONCE)
     with clock().hold() if is_short else clock().limit_to_share(AT_ONCE):
@@ -282,12 +288,12 @@ def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
 def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
     """Run one solver on a part, record its outcome, and return whether it completed without an error.
 
-    A failure of the solver is recorded in a note instead of being raised, so that the next solver can run.
+    If the solver fails, the failure is recorded in a note instead of being raised, so that the next solver can run.
 
     Args:
         solver: The solver.
         part: The part.
-        offers: The search to report the solver's results and its outcome to.
+        offers: The search that receives the solver's results and its outcome.
 
     Raises:
         OutOfTime: The time limit expired.
@@ -317,14 +323,14 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
 
     Args:
         instance: The whole instance.
-        offers: The search to report results for the whole instance to.
+        offers: The search that receives results for the whole instance.
         memory_limit: A function that returns the number of bytes that may be allocated.
-        method: One of `METHODS`, a solver, or a ladder (a generator that yields the solvers to try on a part).
+        method: One of `METHODS`, a solver, or a ladder (a generator function that yields the solvers to try on a part).
 
     Raises:
         OutOfTime: The time limit expired.
         UnknownNameError: There is no such method.
-        SolverError: The method that was requested by name does not apply. The message says what to try instead.
+        SolverError: The method requested by name does not apply. The message says what to try instead.
     """
     ladder, only_first = _to_ladder(method), isinstance(method, str) and method != "auto"
     # On a busy machine, the time may be up before the star begins. An affordable star is completed anyway.
@@ -406,9 +412,9 @@ def solve(
 
     Args:
         instance: The problem.
-        method: One of `METHODS`, a solver, or a ladder (a generator that yields the solvers to try on a part, in
-            order).
-        gap: The relative gap between loss and lower bound at which to stop.
+        method: One of `METHODS`, a solver, or a ladder (a generator function that yields the solvers to try on a part,
+            in order).
+        gap: The relative gap between the loss and the lower bound at which to stop.
         search_time: The time scope in which the methods run. It must be nested in the caller's. If None, the caller's
             scope applies.
         progress: A function that is called with each offer.

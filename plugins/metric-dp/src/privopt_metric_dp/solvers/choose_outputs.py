@@ -1,8 +1,8 @@
-"""Choose as outputs the records that receive the most probability in a rough solution over a sample of records.
+"""Choose as outputs the records that receive the most probability in a rough solution for a sample of records.
 
 A few well-chosen outputs are enough for a loss near the optimum. For 2,032 street nodes in Rome at an epsilon of 3 per
 km, the loss is 0.5543 with 120 outputs selected in this way, and 0.6097 with 120 outputs that are as far apart as
-possible. No mechanism over all 2,032 outputs has a loss below 0.5342. The sample is used only to select outputs, so no
+possible. No mechanism over all 2,032 outputs has a loss below 0.5342. The sample is only used to select outputs, so no
 guarantee or proof depends on it.
 """
 
@@ -25,21 +25,26 @@ from privopt_metric_dp.solvers.interior_point import InteriorPoint
 __all__ = ["choose_outputs", "sample_program"]
 
 MAX_SAMPLE_RECORDS: Final = 2_000
-"""The largest number of records in the sample."""
+"""The maximum number of records in the sample."""
 MAX_SAMPLE_SHARE: Final = 0.5
-"""The largest fraction of all records that the sample may contain, unless there are more candidates. Sampling half of
-Rome's 2,032 street nodes led to outputs as good as those found with all nodes, in half the time and memory. (For 120
-outputs at 1 and 3 per km, the lower bounds for the two selections agree within 0.03 %.)"""
+"""The largest fraction of all records that the sample may contain, unless there are more candidates.
+
+Sampling half of Rome's 2,032 street nodes led to outputs as good as those found with all nodes, in half the time and
+memory. (For 120 outputs at 1 and 3 per km, the lower bounds for the two selections agree to within 0.03 %.)"""
 CANDIDATES: Final = (4, 480, 1_000)
-"""The number of candidates per selected output, and the smallest and the largest number of candidates. If the number of
-outputs to select exceeds `RETRIED_SHARE` times that largest number, hardly any candidate would be dropped, so records
-that are as far apart as possible are selected instead."""
+"""The number of candidates per selected output, and the minimum and maximum numbers of candidates.
+
+If the number of outputs to select exceeds `RETRIED_SHARE` times that maximum, hardly any candidates would be dropped.
+In this case, records that are as far apart as possible are selected instead."""
 RETRIED_SHARE: Final = 0.5
-"""The fraction of the candidates that is kept in each round. The next round's LP has no other outputs, so it shows how
-much probability these candidates receive once the others are gone."""
+"""The fraction of the candidates kept in each round.
+
+The next round's LP has no other outputs, so it shows how much probability these candidates receive once the others are
+gone."""
 SAMPLE_GAP: Final = 0.1
-"""The relative gap to which the LP over the sample is solved. It can be large because the candidates' ranking settles
-early."""
+"""The relative gap to which the LP over the sample is solved.
+
+It can be large because the ranking of the candidates settles early."""
 
 
 def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progress: Progress | None = None) -> Ints:
@@ -53,7 +58,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
             the sample.
 
     Returns:
-        Array of shape (K,) with the indices of the records in ascending order.
+        Array of shape (K,) with the indices of the selected records in ascending order.
 
     Raises:
         OutOfTime: The caller's time limit expired.
@@ -88,7 +93,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     instance, prior = sample_program(data.with_outputs(candidates).weighted, data.prior, pairs, lengths, seeds, epsilon)
 
     def report(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Report the progress of the solver for the sample, with the phase prefixed by "choosing outputs"."""
+        """Report the progress of the solver for the sample, prefixing the phase with "choosing outputs"."""
         if progress is not None:
             progress(f"choosing outputs, {phase}", iteration, lower, upper)
 
@@ -120,7 +125,7 @@ def sample_program(
 
     Returns:
         The LP over the M sampled records, and an array of shape (M,) with the total prior probability of the records
-        that each of them represents. Two sampled records form a pair if a pair of the problem joins records that they
+        represented by each of them. Two sampled records form a pair if a pair of the problem connects records that they
         represent. Their distance is the length of the shortest path between them that uses such a pair.
     """
     from scipy.sparse.csgraph import dijkstra
@@ -152,7 +157,7 @@ def sample_program(
 def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> Ints:
     """Select records one by one, each as far as possible from those already selected.
 
-    Distances are measured along paths over the given pairs. Record 0 is selected first.
+    Distances are measured along paths of the given pairs. Record 0 is selected first.
 
     Args:
         records: The number of records, N.

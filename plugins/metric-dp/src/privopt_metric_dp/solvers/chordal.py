@@ -1,4 +1,4 @@
-"""A preconditioner for the matrix that couples the outputs, made by chordal completion of some of its entries.
+"""A preconditioner for the matrix that couples the outputs, obtained by chordal completion of some of its entries.
 
 The coupling matrix ``T = sum_r H_r^-1``, where ``H_r = L_r D_r L_r'`` is the sparse matrix for output r, is dense. Its
 entries on the sparsity pattern of the factors can be computed from the factors, at the cost of another factorisation
@@ -9,7 +9,7 @@ determinant. Since the pattern is chordal, the inverse of M has the same pattern
     b_v = T[S, S]^-1 T[S, v],  w_v = (T_vv - T[v, S] b_v)^(-1/2),  row v of R = w_v (e_v - b_v),  M^-1 = R' R
 
 Here, ``e_v`` is the v-th unit vector, and ``S`` is the set of rows in which column ``v`` has entries below the
-diagonal. A pattern lists the entries by columns: ``start`` is the first entry of each column, and ``row`` is the row of
+diagonal. A pattern lists the entries by column: ``start`` is the first entry of each column, and ``row`` is the row of
 each entry. If all ``H_r`` are proportional, ``M`` equals ``T``. Every ``H_r`` must be nonsingular. This is the case
 because records at distance 0 are merged and every record has a pair.
 """
@@ -101,13 +101,13 @@ def _factor_rows(
     ``e_v`` is the v-th unit vector, and ``S`` is the set of rows in which column v has entries below the diagonal.
 
     Args:
-        begin, end: The range of the rows. Rows do not depend on one another, so threads can compute different ranges.
+        begin, end: The range of the rows. Rows do not depend on each other, so threads can compute different ranges.
         start: Array of shape (N + 1,) with the first entry of each column in the factors' pattern.
         row: Array of shape (E,) with the row of each entry.
         diagonal: Array of shape (N,) with the diagonal entries of ``T``.
         off_diagonal: Array of shape (E,) with the entries of ``T`` below the diagonal, on the pattern.
-        pivots: Array of shape (N,), to which the diagonal entries ``w_v`` of ``R`` are written.
-        entries: Array of shape (E,), to which the other entries ``-w_v b_v`` are written.
+        pivots: Array of shape (N,) that receives the diagonal entries ``w_v`` of ``R``.
+        entries: Array of shape (E,) that receives the other entries ``-w_v b_v``.
     """
     # The position of each row in S, or -1 if it is not in S.
     where = np.full(len(start) - 1, -1, np.int32)

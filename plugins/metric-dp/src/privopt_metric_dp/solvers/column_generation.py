@@ -1,7 +1,7 @@
 """Column generation over rays of the privacy cone (Dantzig-Wolfe), with combinatorial pricing.
 
-A ray is a vector over the records that satisfies every privacy row. The master problem has one row per record, and one
-column per ray ``z`` with the cost ``min_k cost_k . z``. Pricing runs one network simplex per output
+A ray is a vector over the records that satisfies every privacy constraint. The master problem has one row per record,
+and one column per ray ``z`` with the cost ``min_k cost_k . z``. Pricing runs one network simplex per output
 (`privopt_metric_dp.solvers.tree_pricing`), warm-started from the output's previous tree. The prices used lie between
 the best ones so far and those of the master problem (in-out stabilisation, Ben-Ameur and Neto 2007). Since the rows of
 a mechanism sum to one, every pricing round also gives a Lagrangian bound
@@ -25,22 +25,25 @@ from privopt_metric_dp.solvers.tree_pricing import price_all
 __all__ = ["ColumnGeneration"]
 
 SOFTER = (0.5,)
-"""The exponents to which the star's kernel is raised to obtain further initial rays. An exponent of x gives the kernel
-at x times epsilon."""
+"""The exponents to which the star's kernel is raised to obtain additional initial rays.
+
+An exponent of x gives the kernel at x times epsilon."""
 BYTES_A_NUMBER, BYTES_AN_ENTRY, SESSION_BYTES = 24.0, 136.0, 20e6
-"""The number of bytes per entry of a ray, per nonzero coefficient in the LP, and for the LP solver. An entry is stored
-in the ray, in the key that identifies the ray, and in a copy while rays are added. For 100, 225, 300 and 400 scattered
-records with 1,225, 2,084, 2,811 and 1,871 rays, column generation took 30, 97, 131 and 107 MB in total."""
+"""The number of bytes per entry of a ray, per nonzero coefficient in the LP, and for the LP solver.
+
+An entry is stored in the ray, in the key that identifies the ray, and in a copy while rays are added. For 100, 225, 300
+and 400 scattered records with 1,225, 2,084, 2,811 and 1,871 rays, column generation took 30, 97, 131 and 107 MB in
+total."""
 LAST_ROUND = 1000
-"""The largest number of rounds before the method gives up."""
+"""The maximum number of rounds before the method gives up."""
 
 
 def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
     """Return the initial rays for the master problem of column generation.
 
-    A ray is a vector of N entries that satisfies every privacy constraint ``z_i <= exp(eps d_ij) z_j``, so up to scale
-    it is a column of a mechanism. The initial rays are those of the star, powers of these rays with the exponents in
-    `SOFTER`, and a ray with equal entries.
+    A ray is a vector of N entries that satisfies every privacy constraint ``z_i <= exp(eps d_ij) z_j``. Up to scale, it
+    is therefore a column of a mechanism. The initial rays are those of the star, powers of these rays with the
+    exponents in `SOFTER`, and a ray with equal entries.
 
     The master problem contains only one representative output from each orbit, i.e. each set of outputs that symmetries
     map to one another. Each of the star's rays is therefore mapped by a symmetry to a ray that serves a representative
@@ -106,8 +109,8 @@ class ColumnGeneration:
         every output, offers the Lagrangian bound from these prices, and adds the rays with negative reduced costs.
 
         Args:
-            part: A connected part. Its star's kernel gives the first rays and trees.
-            offers: The search to report mechanisms, bounds and multipliers to.
+            part: A connected part. The kernel of its star provides the first rays and trees.
+            offers: The search that receives mechanisms, bounds and multipliers.
 
         Raises:
             SolverError: No further ray was found before the gap was reached, more than the fraction ``most_left`` of

@@ -30,15 +30,17 @@ MERGE_BELOW = 1e-9
 """The largest log ratio that is treated as 0. This changes the optimum by a relative amount below this value."""
 
 RELATIVE_SLACK = 1e-9
-"""The fraction by which a path may exceed the distance between its ends while still implying the pair of its ends."""
+"""The fraction by which a path may exceed the distance between its ends and still imply the pair of its ends."""
 
 BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
-"""The largest number of outputs whose multipliers are mapped back at a time, and the largest number of entries (pairs
-times outputs) in each of about five arrays that this requires."""
+"""The maximum numbers of outputs and of array entries when multipliers are mapped back in blocks.
+
+An entry belongs to a pair and an output. Each block requires about five arrays with at most this many entries."""
 
 INSIDE, SKIPPED = -1, -2
-"""The values in `MergedInstance.pair` for a pair within a group, and for a pair that is longer than another one between
-the same two groups."""
+"""The values in `MergedInstance.pair` for a pair within a group, and for a pair that was skipped.
+
+A pair is skipped if it is longer than another pair between the same two groups."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -50,8 +52,9 @@ class MergedInstance:
         instance: The merged instance, with one record per group.
         group: Array of shape (N,) with the index of each original record's group.
         pair: Array of shape (P,) with the index of the merged pair for each original pair. It is `INSIDE` for a pair
-            within a group, and `SKIPPED` if a shorter pair joins the same two groups.
-        flipped: Boolean array of shape (P,) that says whether the merged pair has its two records in reverse order.
+            within a group, and `SKIPPED` if a shorter pair connects the same two groups.
+        flipped: Boolean array of shape (P,) that indicates whether the merged pair has its two records in reverse
+            order.
     """
 
     original: Instance
@@ -75,7 +78,7 @@ class MergedInstance:
     def _add_inner_multipliers(self, multipliers: Multipliers) -> Iterator[Few]:
         """Yield the multipliers for every output, including multipliers for the pairs within groups.
 
-        The multipliers on a spanning tree of each group are chosen so that all reduced costs of the group are shifted
+        The multipliers on a spanning tree of each group are chosen so that all reduced costs in the group are shifted
         to its first record.
 
         Args:
@@ -143,8 +146,8 @@ def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
 def merge_records(instance: Instance) -> MergedInstance | None:
     """Return the instance with records at distance 0 merged, or None if no two records are at distance 0.
 
-    Log ratios up to `MERGE_BELOW` count as distance 0. Records at distance 0 must have equal rows, so they are replaced
-    by a single record with the sum of their costs.
+    Pairs whose log ratio is at most `MERGE_BELOW` count as being at distance 0. Records at distance 0 must have equal
+    rows, so they are replaced by a single record with the sum of their costs.
     """
     is_near = instance.lengths <= MERGE_BELOW
     if not is_near.any():
@@ -178,10 +181,10 @@ def merge_records(instance: Instance) -> MergedInstance | None:
 
 
 def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
-    """Drop pairs that are implied by paths over other pairs, up to a relative slack of `RELATIVE_SLACK`.
+    """Drop pairs that are implied by paths of other pairs, up to a relative slack of `RELATIVE_SLACK`.
 
     The slack is needed because rounding often makes a sum of road lengths slightly larger than the distance. For 1,000
-    road nodes, 9,058 pairs remain without a slack, and 1,444 with it. If any pairs are dropped, epsilon is divided by
+    road nodes, 9,058 pairs remain without slack, and 1,444 with it. If any pairs are dropped, epsilon is divided by
     ``1 + RELATIVE_SLACK``, so that a mechanism for the remaining pairs satisfies the privacy constraint of every pair
     at the given epsilon. Bounds must be evaluated at the given epsilon.
 
@@ -206,8 +209,8 @@ def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instanc
 
     Args:
         instance: The whole instance.
-        label: Array of shape (N,) with the component of each record.
-        c: The component to extract.
+        label: Array of shape (N,) with the index of each record's component.
+        c: The index of the component to extract.
     """
     members = np.flatnonzero(label == c)
     rows = np.flatnonzero(label[instance.pairs[:, 0]] == c)
@@ -288,7 +291,7 @@ class ReducedInstance:
         return joined if self._merged is None else self._merged.lift(joined)
 
     def _join_parts(self, proofs: Sequence[Multipliers]) -> Multipliers:
-        """Join the multipliers for all parts, output by output, with pairs indexed as in the reduced instance.
+        """Join the multipliers for all parts output by output, with pairs indexed as in the reduced instance.
 
         Args:
             proofs: The multipliers for each part, in the order of the parts.
@@ -312,7 +315,7 @@ class ReducedInstance:
         each part is a mechanism that always reports the same output.
 
         Args:
-            offers: The search to report results for the whole instance to.
+            offers: The search that receives results for the whole instance.
         """
         if len(self.parts) == 1:
             # This view maps offers for the only part to the whole instance. With the name "", offers keep the names of
@@ -349,7 +352,7 @@ class ReducedInstance:
 
 
 def _join_results(join: Any, results: Sequence[Any]) -> Any:
-    """Join the results for all parts after computing any deferred ones.
+    """Join the results for all parts, computing any deferred ones first.
 
     Args:
         join: A function that takes a list of the parts' candidates, or of their proofs, and joins them.
@@ -365,7 +368,7 @@ class _PartOffers(Offers[Floats, Multipliers]):
     repaired.
 
     Attributes:
-        firm: The best bound, and the best candidate whose value is final. The value of a candidate for a relaxation is
+        firm: The best bound, and the best candidate with a final value. The value of a candidate for a relaxation is
             not final, because the repair increases it.
     """
 
@@ -375,8 +378,8 @@ class _PartOffers(Offers[Floats, Multipliers]):
         Args:
             instance: The part's instance.
             outer: The search for the whole instance.
-            offer: A function that takes a method's name, joins the best offers of all parts, and offers the result
-                under this name.
+            offer: A function that takes the name of a method, joins the best offers for all parts, and offers the
+                result under this name.
         """
         super().__init__(outer.gap)
         # Every part begins with a candidate and a bound, so that even the first offer for one part leads to an offer
@@ -396,7 +399,7 @@ class _PartOffers(Offers[Floats, Multipliers]):
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether this part has reached the gap, according to the values that its solvers reported."""
+        """Whether this part has reached the gap, according to the values reported by its solvers."""
         return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:

@@ -1,8 +1,9 @@
 """The elimination order and fill pattern shared by the matrices for all outputs of a connected component.
 
-The matrix for output ``r`` is ``H_r = A' diag(w_r) A``, where ``A`` contains the privacy rows and ``w_r`` their
-weights. It has the sparsity of the graph of required pairs. SuperLU orders the records by minimum degree (Liu 1985).
-They are then sorted in postorder of the elimination tree, so that columns with the same pattern are adjacent.
+The matrix for output ``r`` is ``H_r = A' diag(w_r) A``, where ``A`` contains the privacy constraints as rows and
+``w_r`` their weights. It has the sparsity of the graph of required pairs. SuperLU orders the records by minimum degree
+(Liu 1985). They are then sorted in postorder of the elimination tree, so that columns with the same pattern are
+adjacent.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ __all__ = ["Elimination", "eliminate"]
 class Elimination(NamedTuple):
     """The elimination order and the sparsity pattern of the factors ``L D L'``.
 
-    All stored entries of ``L`` are below the diagonal, whose entries are all 1. Rows and columns are positions in the
-    elimination order.
+    All stored entries of ``L`` are below the diagonal, and all diagonal entries are 1. Rows and columns are positions
+    in the elimination order.
 
     Attributes:
         order: Array of shape (N,) with the record at each position in the elimination order.
@@ -51,9 +52,9 @@ class Elimination(NamedTuple):
 
 
 def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
-    """Choose an elimination order and determine which entries of the factor can be nonzero.
+    """Choose an elimination order, and determine which entries of the factor can be nonzero.
 
-    If more than half of all pairs are required, the factor is treated as full and the records keep their order.
+    If more than half of all pairs are required, the factor is treated as dense and the records keep their order.
 
     Args:
         instance: A connected instance with N records.

@@ -16,7 +16,7 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["exponential", "exponential_loss", "largest_share"]
 
 _BLOCK = 1 << 22
-"""The largest number of distances that are processed at a time."""
+"""The maximum number of distances processed at a time."""
 _SAFETY_SHARE = 1e-9
 """The fraction of a pair's epsilon d that `largest_share` reserves for rounding errors."""
 _BISECTION_STEPS = 20
@@ -43,7 +43,7 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
         share: The factor by which epsilon is multiplied in the exponents, which must be positive.
 
     Returns:
-        Array of shape (N, K) whose rows sum to 1 up to rounding. An entry underflows to 0 if its distance exceeds the
+        Array of shape (N, K) whose rows sum to 1, up to rounding. An entry underflows to 0 if its distance exceeds the
         smallest distance in its row by more than about 745 / (share epsilon). The repair that precedes every release
         raises such entries.
 
@@ -78,14 +78,14 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
 def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Floats) -> float:
     """Search for the largest ``share`` at which the matrix of `exponential` satisfies all privacy constraints.
 
-    The search is by bisection.
+    The search uses bisection.
 
     Args:
         distances: Array of shape (N, K) with the distances from records to outputs. If one record of a pair is at an
             infinite distance from an output, the other must be too.
         epsilon: Epsilon per unit of distance.
-        pairs: Array of shape (P, 2) with the pairs of records that the guarantee covers, or enough of them to imply the
-            others.
+        pairs: Array of shape (P, 2) with the pairs of records covered by the guarantee, or enough of them to imply the
+            rest.
         lengths: Array of shape (P,) with the distances between the records of each pair.
 
     Returns:
@@ -154,8 +154,7 @@ def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
 def exponential_loss(data: MetricData) -> float | None:
     """Return the exponential mechanism's expected loss under the prior, in the same unit as the costs.
 
-    The result is None if distances to outputs are unknown, or if some record is at an infinite distance from all
-    outputs.
+    Returns None if distances to outputs are unknown, or if some record is at an infinite distance from all outputs.
     """
     if not data.crossed:  # distances to outputs are unknown
         return None

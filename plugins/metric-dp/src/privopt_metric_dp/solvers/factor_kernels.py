@@ -1,9 +1,9 @@
-"""Compiled kernels that factor and solve the interior-point method's linear systems, in batches of eight outputs.
+"""Compiled kernels that factor and solve the interior-point method's linear systems in batches of eight outputs.
 
 The arrays are those of `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for real outputs and 0 for unused
 lanes, which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of the factor
-L below the diagonal by columns: ``start`` is the first entry of each column, and ``row`` and ``column`` are the row and
-the column of each entry. It also lists them by rows: ``across`` is the start of each row in ``entry``. ``pair`` is the
+L below the diagonal by column: ``start`` is the first entry of each column, and ``row`` and ``column`` are the row and
+the column of each entry. It also lists them by row: ``across`` is the start of each row in ``entry``. ``pair`` is the
 entry for each required pair.
 
 A batch consists of eight outputs with interleaved values, so that entry ``e`` of the batch's output ``r`` is at
@@ -24,7 +24,7 @@ from privopt_metric_dp.solvers.row_kernels import Arrays
 __all__ = ["PANEL", "couple", "factorise", "solve"]
 
 PANEL = SINGLE_LANES
-"""The number of columns of the coupling (the sum of the inverses over all outputs) that are computed at a time."""
+"""The number of columns of the coupling (the sum of the inverses over all outputs) computed at a time."""
 
 _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN instead of an error
 
@@ -107,10 +107,10 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
     Args:
         pattern: The sparsity pattern of the factors.
         a: The outputs' arrays, after :func:`factorise`.
-        prices: Array of shape (N,) with the prices, which all outputs share.
+        prices: Array of shape (N,) with the prices, which are shared by all outputs.
         weight: The factor for ``right``.
         right: Array of shape (G, 8 N) with the right-hand sides for the G batches.
-        result: Array of shape (G, 8 N), to which the solutions are written.
+        result: Array of shape (G, 8 N) that receives the solutions.
 
     Returns:
         Array of shape (N,) with the sums of the solutions over the outputs.
@@ -157,14 +157,14 @@ def _add_panel(
     belongs to one output.
 
     Args:
-        begin: The first of the sixteen columns. There are fewer at the end of the matrix.
+        begin: The first of the sixteen columns. There are fewer columns at the end of the matrix.
         start: Array of shape (N + 1,) with the first entry of each column of the factor ``L``.
         row: Array of shape (E,) with the row of each entry.
         lower: Array of shape (8 E,) with the entries of ``L`` in single precision, interleaved for the eight outputs.
         pivot: Array of shape (8 N,) with the entries of ``1 / D``.
         scales: Array of shape (8 N,) with the diagonal of ``U``, which is 0 in unused lanes.
         z: A workspace of shape (128 N,), with a vector of sixteen lanes for each record and output.
-        t: Array of shape (16 N,), to which the products are added, with a vector of the sixteen columns for each row.
+        t: Array of shape (16 N,) to which the products are added, with a vector of the sixteen columns for each row.
     """
     n = len(start) - 1
     end = min(n, begin + 16)
@@ -244,7 +244,7 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
         a: The outputs' arrays, after :func:`factorise`.
         g: The index of the batch.
         scale: Array of shape (N,) with scales. Entry (i, j) is divided by ``scale_i scale_j``.
-        into: Array of shape (panels, N * PANEL), to which the inverses are added. Each panel contains `PANEL` columns,
+        into: Array of shape (panels, N * PANEL) to which the inverses are added. Each panel contains `PANEL` columns,
             stored row by row. Only entries on or below the diagonal are meaningful.
     """
     start, row, column = pattern.start, pattern.row, pattern.column

@@ -20,7 +20,7 @@ from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 __all__ = ["FewOutputs", "sample_outputs"]
 
 SAMPLE_GAP: Final = 0.05
-"""The relative gap to which the LP over the sample is solved. Leaving out outputs costs more than that."""
+"""The relative gap to which the LP over the sample is solved. Leaving out outputs costs more than this gap."""
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
@@ -70,11 +70,11 @@ class FewOutputs:
         return self.inner.peak_bytes(part.with_outputs(np.arange(min(self.count, part.instance.outputs))))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve the LP for the sampled outputs, and offer its mechanisms extended by zeros for all other outputs.
+        """Solve the LP for the sampled outputs, and offer its mechanisms, extended by zeros for all other outputs.
 
         Args:
             part: A connected instance with all outputs.
-            offers: The search to report the mechanisms to, as arrays of shape (N, K).
+            offers: The search that receives the mechanisms, as arrays of shape (N, K).
 
         Raises:
             SolverError: The inner solver failed.
@@ -84,7 +84,7 @@ class FewOutputs:
         selected = sample_outputs(instance, self.count)
 
         def lift(z: Floats) -> Floats:
-            """Extend the columns ``z`` for the sample to a mechanism over all outputs by adding columns of zeros."""
+            """Extend ``z``, the columns for the sample, to a mechanism over all outputs by adding columns of zeros."""
             full_matrix = np.zeros(instance.cost.shape)
             full_matrix[:, selected] = z
             return full_matrix

@@ -25,11 +25,11 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["Instance", "Solution", "dual_bound", "one_output"]
 
 EPSILON_SLACK = 1e-9
-"""The relative amount by which epsilon is reduced for solving LPs, so that rounding errors do not violate privacy."""
+"""The relative amount by which epsilon is reduced when solving LPs, so that rounding errors do not violate privacy."""
 
 
 def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
-    """Return values as a read-only, contiguous array, which is copied only if necessary.
+    """Return values as a read-only, contiguous array, copying them only if necessary.
 
     Args:
         values: An array, or anything that NumPy can turn into one.
@@ -63,7 +63,7 @@ class Instance:
             unique.
         distances: Array of shape (P,) with the non-negative distances between the records of each pair, in any unit.
         epsilon: Epsilon per unit of distance, which must be positive.
-        coordinates: Array of shape (N, dim) with the positions of the records, or None. They are used only to find
+        coordinates: Array of shape (N, dim) with the positions of the records, or None. They are only used to find
             symmetries. Places on the Earth are given as unit vectors.
 
     Raises:
@@ -81,8 +81,8 @@ class Instance:
     def of(cls, data: MetricData) -> Instance:
         """Return the LP for the optimal mechanism.
 
-        The LP contains only a subset of the pairs covered by the guarantee. This subset implies all other pairs. The
-        LP's epsilon is reduced by 1e-9 of its value, so that rounding errors in a solution do not violate privacy.
+        The LP contains only a subset of the pairs covered by the guarantee, which implies all other pairs. The LP's
+        epsilon is reduced by 1e-9 of its value, so that rounding errors in a solution do not violate privacy.
 
         Args:
             data: The problem's data.
@@ -167,7 +167,7 @@ class Instance:
         Args:
             loss: The expected loss of a mechanism.
             bound: The lower bound on the optimum.
-            gap: The largest difference, relative to the loss.
+            gap: The largest accepted difference, relative to the loss.
         """
         return loss - bound <= max(gap * abs(loss), self.noise)
 
@@ -187,11 +187,11 @@ class Solution:
         lower_bound: A lower bound on the optimum, computed in floating point and proved by ``multipliers``.
         multipliers: The multipliers of the privacy constraints, or None if there are none.
         method: The name of the method that found the mechanism.
-        iterations: The number of offers (mechanisms or bounds) that this method made.
+        iterations: The number of offers (mechanisms or bounds) made by this method.
         trajectory: Tuples ``(seconds, lower bound, loss)`` in chronological order.
         status: "optimal" if the requested gap was reached, "feasible" if it was not, or "stopped" if a time limit or an
             interrupt ended the search first.
-        details: Statistics that the methods recorded, keyed by name.
+        details: Statistics recorded by the methods, keyed by name.
     """
 
     z: Floats
@@ -206,7 +206,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """The relative gap between loss and lower bound, or infinity if there is no bound."""
+        """The relative gap between the loss and the lower bound, or infinity if there is no bound."""
         if not np.isfinite(self.lower_bound):
             return float("inf")
         # The floor avoids a division by 0. As a result, the gap of a loss of 0 is 0 if the bound is 0 too, and

@@ -1,13 +1,14 @@
 """A structured primal-dual interior-point method for the optimal mechanism.
 
-In a connected component with at least two records, the privacy rows imply ``z >= 0``, so the only inequality variables
-are the slacks ``s = A z`` and the multipliers ``f`` of the privacy rows. The matrix ``A`` contains these rows, and
-those of a pair at distance d are scaled by ``exp(-eps d / 2)``. A step takes one sparse factorisation per output, and
-conjugate gradients for the row sums (`privopt_metric_dp.solvers.normal_equations`). Its direction consists of
-Mehrotra's predictor, a weighted corrector (Colombo and Gondzio 2008), and further centrality correctors (Gondzio 1996).
+In a connected component with at least two records, the privacy constraints imply ``z >= 0``, so the only inequality
+variables are the slacks ``s = A z`` and the multipliers ``f`` of the privacy constraints. These constraints are the
+rows of the matrix ``A``, where those of a pair at distance d are scaled by ``exp(-eps d / 2)``. A step takes one sparse
+factorisation per output, and conjugate gradients for the row sums (`privopt_metric_dp.solvers.normal_equations`). Its
+direction consists of Mehrotra's predictor, a weighted corrector (Colombo and Gondzio 2008), and further centrality
+correctors (Gondzio 1996).
 
 Every iterate satisfies all privacy constraints strictly. Its row sums are one, or are restored to one whenever the gap
-has halved, so stopping early also gives a mechanism. Any multipliers prove a bound, so inexact steps may slow down
+has halved, so that stopping early also gives a mechanism. Any multipliers prove a bound, so inexact steps may slow down
 progress but never make a result wrong.
 """
 
@@ -35,34 +36,38 @@ __all__ = ["InteriorPoint"]
 WEIGHTS = np.array([1.0, 0.75, 0.5, 0.3, 0.1])
 """The weights to try for a corrector. The one that allows the longest step is used."""
 CORRECTOR_STEPS = 2
-"""The largest number of centrality correctors in a step."""
+"""The maximum number of centrality correctors in a step."""
 LAST_ITERATION = 150
-"""The largest number of steps before the solver gives up."""
+"""The maximum number of steps before the solver gives up."""
 MAX_ROW_SUM_ERROR = 1e-7
-"""The largest difference between a row sum and 1 for which an iterate is still sound. A larger difference means that
-the computation has broken down numerically."""
+"""The largest difference between a row sum and 1 for which an iterate is still sound.
+
+A larger difference means that the computation has broken down numerically."""
 ROW_SUM_TOLERANCE = 1e-9
 """The difference between a row sum and 1 above which row sums are restored after a step."""
 RESIDUAL_SHARE = 1e-8
 """The relative residual for systems with the coupling matrix if that matrix is formed."""
 LOOSE, STRAIGHTENED = 1e-3, 1e-6
-"""The relative residuals if the coupling is not formed, the first for a step's predictor and correctors, and the second
-for restoring row sums. Bounds are valid however inexact the steps are, and a smaller residual did not save steps (2,032
-nodes in Rome, 120 outputs)."""
+"""The relative residuals if the coupling matrix is not formed.
+
+The first is for a step's predictor and correctors, and the second for restoring row sums. Bounds are valid no matter
+how inexact the steps are, and a smaller residual did not save steps (2,032 nodes in Rome, 120 outputs)."""
 TIGHTER, FINEST = 0.1, 1e-7
-"""The factor to multiply a step's residual by if row sums could not be restored, and the smallest residual to use."""
+"""The factor by which a step's residual is multiplied if row sums could not be restored, and its minimum value."""
 LOOSE_STEP = 0.95
-"""The fraction of the distance to the boundary that a step covers if the coupling is not formed."""
+"""The fraction of the distance to the boundary covered by a step if the coupling matrix is not formed."""
 RESTORING_STEPS = 400
-"""The largest number of conjugate gradient steps for restoring row sums if the coupling is not formed."""
+"""The maximum number of conjugate gradient steps for restoring row sums if the coupling matrix is not formed."""
 FORMED, TIGHT, TIGHTEST = 4_000, 0.02, 5e-3
-"""The coupling is formed if there are at most FORMED records and the requested gap is below TIGHT or, with few outputs,
-below TIGHTEST. For 2,032 street nodes in Rome with 120 outputs, reaching a gap of 1 % took 9 s either way, with 0.45 GB
-if the coupling was formed and 0.26 GB if not. With all 2,032 outputs, it took 285 s if formed; if not, a gap of 1.3 %
-took 376 s. For 5,400 junctions with 960 outputs, a step took 90 s if formed and 23 s if not. (All times were taken at a
+"""The limits that determine whether the coupling matrix is formed.
+
+It is formed if there are at most FORMED records and the requested gap is below TIGHT or, with few outputs, below
+TIGHTEST. For 2,032 street nodes in Rome with 120 outputs, reaching a gap of 1 % took 9 s either way, with 0.45 GB if
+the matrix was formed and 0.26 GB if not. With all 2,032 outputs, it took 285 s if formed; if not, a gap of 1.3 % took
+376 s. For 5,400 junctions with 960 outputs, a step took 90 s if formed and 23 s if not. (All times were measured at a
 load of 7 to 12 on two processors.)"""
 RECORDS_PER_FEW_OUTPUTS = 8
-"""The number of records per output above which the outputs count as few."""
+"""The number of records per output above which there are considered to be few outputs."""
 
 
 @frozen
@@ -71,8 +76,8 @@ class _IterateStatus:
 
     Attributes:
         loss, bound: The loss and the lower bound, both divided by the scale of the costs.
-        mu: The complementarity, which is the mean of ``f s`` (multiplier times slack) over all privacy constraints. It
-            is 0 at the optimum.
+        mu: The complementarity, i.e. the mean of ``f s`` (multiplier times slack) over all privacy constraints. It is 0
+            at the optimum.
         missing: Array of shape (O,) with the amount by which the mean row sum over each orbit falls short of 1. An
             orbit is a set of records that symmetries map to one another.
     """
@@ -109,7 +114,7 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
     """Save the iterate's mechanism if it is the best so far, and its multipliers if their bound is the best so far.
 
     Args:
-        state: The iterate. Its groups of outputs save the mechanism and the multipliers, and the state itself stores
+        state: The iterate. Its groups of outputs save the mechanism and the multipliers, while the state itself stores
             their loss (``saved_loss``) and bound.
         status: The quantities that describe the iterate.
         last: Whether to save the mechanism even if its loss is larger. This is done after row sums have been restored.
@@ -217,7 +222,7 @@ def _find_direction(
 
     Returns:
         Array of shape (O,) with the changes in the prices, the primal and dual weights with which the last extra
-        direction must still be added, and the primal and dual step lengths.
+        direction has yet to be added, and the primal and dual step lengths.
     """
     dy, target = _predict_step(state, coupling, missing, mu)
     change, steps = _extend_direction(state, coupling, (0.0, 0.0), target, (0.0, 0.0))
@@ -250,9 +255,9 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
     The change is measured in the norm defined by the matrices ``H`` of the last step.
 
     Args:
-        state: The iterate, whose mechanism is changed.
+        state: The iterate, whose mechanism is modified in place.
         coupling: The matrix that couples the outputs, from the last step.
-        within: The tolerance. Nothing is changed if every row sum differs from one by less than this.
+        within: The tolerance. Nothing is changed if every row sum differs from one by less than this tolerance.
     """
     # Systems with the coupling are solved approximately, so one correction may leave an error for the next one to
     # remove.
@@ -289,7 +294,7 @@ def _lift_multipliers(
 ) -> Multipliers:
     """Convert the multipliers saved by all groups to multipliers for all outputs.
 
-    The result contains no reference to the groups.
+    The result does not hold any references to the groups.
 
     Args:
         instance, symmetry: The problem and its symmetries.
@@ -311,13 +316,13 @@ def _lift_multipliers(
 
 
 def _offer_best(state: State, offers: PartOffers) -> None:
-    """Offer the saved mechanism with the smallest loss, and the saved multipliers with the best bound.
+    """Offer the saved mechanism with the smallest loss and the saved multipliers with the best bound.
 
-    They are assembled from the groups of outputs only when they are needed.
+    The mechanism and the multipliers are only assembled from the groups of outputs when they are needed.
 
     Args:
-        state: The iterate, whose groups of outputs saved them.
-        offers: The search to report them to.
+        state: The iterate, whose groups of outputs have saved them.
+        offers: The search that receives them.
     """
     # The arguments of `Later` are what the groups saved, which later steps do not change.
     instance, symmetry, scale = state.instance, state.symmetry, state.scale
@@ -338,7 +343,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 
     Args:
         state: The first iterate, which is updated in place.
-        offers: The search to report mechanisms, bounds and multipliers to.
+        offers: The search that receives mechanisms, bounds and multipliers.
         between: A function that is called with the state between steps and may change costs.
 
     Raises:
@@ -386,8 +391,8 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
     """Return whether row sums must be restored to one.
 
-    This is the case if the gap is reached, or if the matrix that couples the outputs is not formed and the gap has
-    halved since a mechanism was last saved. If that matrix is formed, row sums are restored after each step anyway.
+    This is the case if the gap has been reached, or if the matrix that couples the outputs is not formed and the gap
+    has halved since a mechanism was last saved. If that matrix is formed, row sums are restored after each step anyway.
 
     Args:
         state: The iterate, with the loss of the saved mechanism and the best bound.
@@ -401,7 +406,7 @@ def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
 def _forms_coupling(part: Part, gap: float) -> bool:
     """Return whether to form the whole matrix that couples the outputs.
 
-    The alternative is to compute only some of its entries and to use their chordal completion as a preconditioner. The
+    The alternative is to compute only some of its entries and use their chordal completion as a preconditioner. The
     whole matrix is formed if there are few records and the requested gap is small, or if the completion would take
     longer.
 
@@ -427,7 +432,7 @@ class InteriorPoint:
         symmetry: Whether to search for symmetries and use them.
         threads: The number of threads, or None for as many as ``--jobs`` allows. Results do not depend on it.
         between: A function that is called with the state between steps and may change costs (`State.recost`), or None.
-            If there is such a function, symmetries are not used.
+            If there is such a function, no symmetries are used.
     """
 
     name = "interior-point"
@@ -454,8 +459,8 @@ class InteriorPoint:
         If symmetries are used, only the representative outputs count. Each output needs one double per entry of the
         factor, nine per record and ten per pair. The nine doubles per record are for the costs, the current and the
         saved mechanism, the direction, the extra direction and its right-hand side, the pivots, the scales and the
-        solution. A pair has two rows, each of which needs five doubles for the slack, the current and the saved
-        multiplier, and the two directions.
+        solution. A pair has two privacy constraints, each of which needs five doubles for the slack, the current and
+        the saved multiplier, and the two directions.
 
         If the matrix that couples the outputs is formed, it needs `PARTIAL_SUMS` matrices in single precision, and five
         more while these are summed and factored. Otherwise, its chordal completion needs one double per entry of the
@@ -474,12 +479,12 @@ class InteriorPoint:
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Solve a part, offering a mechanism and a bound after each step.
 
-        Symmetries are used only for parts with at most `FORMED` records.
+        Symmetries are only used for parts with at most `FORMED` records.
 
         Args:
             part: A connected instance.
-            offers: The search to report mechanisms of shape (N, K), bounds and multipliers to. It determines the gap at
-                which to stop.
+            offers: The search that receives mechanisms of shape (N, K), bounds and multipliers. It determines the gap
+                at which to stop.
 
         Raises:
             SolverError: The iteration broke down numerically, or the gap was not reached in `LAST_ITERATION` steps.

@@ -25,7 +25,7 @@ else:
 __all__ = ["State", "begin"]
 
 SHARED_GROUPS = 32
-"""The largest number of groups of outputs. It is fixed so that sums do not depend on the number of threads."""
+"""The maximum number of groups of outputs. It is fixed so that sums do not depend on the number of threads."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @define(eq=False)
 class State:
-    """The state of the interior-point method on one connected instance.
+    """The state of the interior-point method for one connected instance.
 
     Attributes:
         instance, symmetry: The problem and its symmetries. The ``groups`` contain only one output from each orbit.
@@ -50,7 +50,7 @@ class State:
         formed: Whether the whole matrix that couples the outputs is formed. If not, it is approximated from its entries
             on the pattern.
         rough: The relative residual at which to stop solving systems with that matrix if it is not formed.
-        saved_loss, bound: The loss of the saved mechanism, and the best bound, both divided by ``scale``.
+        saved_loss, bound: The loss of the saved mechanism and the best bound, both divided by ``scale``.
     """
 
     instance: Instance
@@ -72,7 +72,7 @@ class State:
     def map_groups(self, function: Callable[[Outputs], T]) -> list[T]:
         """Run a function on all groups, using threads, and return the results in the order of the groups.
 
-        Overflows, which occur if epsilon d is huge, are ignored here because the iteration detects them later.
+        Overflows, which occur if epsilon d is very large, are ignored here because the iteration detects them later.
         """
         return self.map_parts(self.groups, function)
 
@@ -98,7 +98,7 @@ class State:
 
         Args:
             records: Array of shape (M,) with the indices of the records.
-            outputs: Array of shape (M,) with the indices of the outputs, counted over all groups. Without symmetries,
+            outputs: Array of shape (M,) with the indices of the outputs, counted across all groups. Without symmetries,
                 these are the indices in the instance.
 
         Returns:
@@ -120,10 +120,10 @@ class State:
             group.recost(records[rows], columns, costs[rows] / self.scale)
 
     def _by_group(self, outputs: Ints) -> Iterator[tuple[Outputs, Ints, Ints]]:
-        """Split outputs by the group that they belong to.
+        """Split outputs by the group to which they belong.
 
         Args:
-            outputs: Array of shape (M,) with the indices of outputs, counted over all groups.
+            outputs: Array of shape (M,) with the indices of outputs, counted across all groups.
 
         Yields:
             A group, the positions of its outputs in ``outputs``, and their indices within the group.

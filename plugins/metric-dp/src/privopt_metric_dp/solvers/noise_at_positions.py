@@ -3,7 +3,7 @@
 The estimate is not a bound. Planar Laplace noise has a density proportional to ``exp(-epsilon d)`` around a person's
 position, so it satisfies the privacy constraint between any two positions without a mesh. Each report is then replaced
 by the best guess given the report and the prior, which is the median of the posterior. The ``spherical-laplace``
-mechanism draws such noise exactly.
+mechanism draws this kind of noise exactly.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from privopt_metric_dp.problem.loss_over_region import spread_evenly
 __all__ = ["estimate_noise_loss", "people_over_region"]
 
 MOST_PEOPLE: Final = 40_000
-"""The largest number of equally likely positions that represent all people."""
+"""The maximum number of equally likely positions that represent all people."""
 SPACING: Final = 0.3
-"""The distance between the positions that represent all people, in units of 1 / epsilon. It determines their number."""
+"""The distance between the positions that represent all people, in units of 1 / epsilon.
+
+It determines the number of positions."""
 REACH: Final = 8.0
 """The distance from a noisy position, in units of 1 / epsilon, beyond which people are ignored."""
 REPORTS: Final = 600
@@ -30,11 +32,11 @@ REPORTS: Final = 600
 WEISZFELD_STEPS: Final = 12
 """The number of steps of Weiszfeld's algorithm, which computes the best guess for a report."""
 MOST_NOISE_LENGTHS: Final = 1e12
-"""The largest coordinate, in units of 1 / epsilon, for which the estimate is made."""
+"""The largest coordinate, in units of 1 / epsilon, for which an estimate is made."""
 
 
 def people_over_region(data: MetricData, *, at_records: bool) -> tuple[Floats, Floats]:
-    """Return positions and probabilities that represent the people in a problem over a plane region.
+    """Return positions and probabilities that represent the people in a problem over a planar region.
 
     Args:
         data: The problem's data, with a region.
@@ -65,11 +67,10 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
         people: Array of shape (Q, 2) with positions in km.
         shares: Array of shape (Q,) with the probabilities of these positions.
         epsilon: Epsilon per km.
-        report_count: The number of noisy positions to draw. With four times as many, the error is about half as large.
+        report_count: The number of noisy positions to draw. Four times as many make the error about half as large.
 
     Returns:
-        The estimate, which is accurate to about 2 %. It is at most 2 / epsilon, which is the mean distance without
-        remapping.
+        The estimate, which is accurate to about 2 %. It is at most 2 / epsilon, the mean distance without remapping.
     """
     from scipy.spatial import KDTree
 

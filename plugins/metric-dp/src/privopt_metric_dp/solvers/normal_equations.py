@@ -6,7 +6,7 @@ sparse matrix for output r.
 A product ``T v`` takes one sparse solve per output, so conjugate gradients apply ``T^-1`` without forming ``T``. There
 are two preconditioners. The first is a factor of ``T`` in single precision, with which two or three steps are enough.
 It is used if it fits in memory and saves time. The second is the chordal completion of the entries of ``T`` on the
-pattern of the factors (`privopt_metric_dp.solvers.chordal`). It takes no more memory than one output, and reaches a
+pattern of the factors (`privopt_metric_dp.solvers.chordal`). It takes up no more memory than one output, and reaches a
 residual of 1e-3 in 15 to 100 steps, or more near the optimum.
 """
 
@@ -31,20 +31,25 @@ else:
 __all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "SchurComplement", "couple", "form"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
-"""The ridges to add to the diagonal in turn, as fractions of it, until single precision can factor the matrix."""
+"""The ridges to add to the diagonal, tried in turn until the matrix can be factored in single precision.
+
+They are fractions of the diagonal."""
 PARTIAL_SUMS = 8
-"""The number of partial sums that make up the coupling. It is fixed so that the result does not depend on the number of
-threads."""
+"""The number of partial sums that make up the coupling matrix.
+
+It is fixed so that the result does not depend on the number of threads."""
 MAX_RECYCLED = 64
-"""The largest number of conjugate gradient directions that are stored."""
+"""The maximum number of conjugate gradient directions stored."""
 MAX_STEPS = 80
-"""The default limit on conjugate gradient steps. If it is not enough, a solve with a formed coupling fails. If the
-coupling was completed instead, the result is used as it is."""
+"""The default limit on conjugate gradient steps.
+
+If it is not enough, a solve with a formed coupling matrix fails. If the matrix was completed instead, the result is
+used as it is."""
 
 
 @define(eq=False)
 class _Directions:
-    """Conjugate-gradient directions for the Schur complement ``T``, stored for reuse with later right-hand sides.
+    """Conjugate gradient directions for the Schur complement ``T``, stored for reuse with later right-hand sides.
 
     The directions are orthonormal in the inner product defined by T. The solution in their span is computed directly,
     and later steps stay orthogonal to them (augmented conjugate gradients, Erhel and Guyomarc'h 2000).
@@ -60,7 +65,7 @@ class _Directions:
     count: int = 0
 
     def solve_in_span(self, residual: Floats) -> tuple[Floats, Floats]:
-        """Return the solution in the span of the stored directions, and the residual that remains.
+        """Return the solution in the span of the stored directions, and the remaining residual.
 
         Args:
             residual: Array of shape (O,) with the right-hand side.
@@ -104,7 +109,7 @@ class SchurComplement:
         state: The iterate.
         rough: The preconditioner, a function that multiplies a vector of shape (O,) by an approximate inverse of T.
         loose: Whether conjugate gradients may end before they have converged.
-        directions: The directions from previous solves. They are stored only if ``loose`` is True. Otherwise, the
+        directions: The directions from previous solves. They are only stored if ``loose`` is True. Otherwise, the
             preconditioner is nearly exact, so few steps are needed.
     """
 
@@ -131,7 +136,7 @@ class SchurComplement:
             right: Array of shape (O,) with the right-hand side.
             tolerance: The residual at which to stop, relative to the right-hand side, in the norm defined by the
                 preconditioner.
-            max_steps: The largest number of steps.
+            max_steps: The maximum number of steps.
 
         Returns:
             Array of shape (O,) with the solution. If ``loose`` is True, it may not have reached the tolerance.
@@ -176,7 +181,7 @@ class SchurComplement:
 
 
 def couple(state: State) -> SchurComplement:
-    """Factor the matrices of all outputs, and prepare to solve systems with the Schur complement that couples them.
+    """Factor the matrices of all outputs, and prepare to solve systems with the Schur complement coupling them.
 
     Args:
         state: The iterate.
@@ -204,7 +209,7 @@ def _complete_coupling(state: State) -> SchurComplement:
     pattern = state.pattern
 
     def entries(groups: Sequence[Outputs]) -> tuple[Floats, Floats]:
-        """Return the contribution of some groups to the entries of ``T`` on the pattern.
+        """Return the contribution of the given groups to the entries of ``T`` on the pattern.
 
         Args:
             groups: The groups.
@@ -253,7 +258,7 @@ def form(state: State, scale: Floats) -> Singles:
     n = state.instance.records
 
     def panels(groups: Sequence[Outputs]) -> Singles:
-        """Return the contribution of some groups to the coupling matrix, as an array of shape (panels, N * PANEL).
+        """Return the contribution of the given groups to the coupling matrix, as an array of shape (panels, N * PANEL).
 
         Each panel contains `PANEL` columns, stored row by row.
         """

@@ -24,7 +24,8 @@ class Outputs:
     The variables have the same names as in :class:`Arrays`: ``z`` is the mechanism, ``s`` are the slacks ``A z`` in the
     privacy constraints, and ``f`` are the multipliers of these constraints. ``dz`` and ``df`` are the direction of the
     next step, ``ez`` and ``ef`` are an extra direction, and ``right`` is the right-hand side of the linear system for
-    it. The matrix of each output is ``H = A' diag(f / s) A``. Vectors of shape ``(N,)`` are in elimination order.
+    the extra direction. The matrix of each output is ``H = A' diag(f / s) A``. Vectors of shape ``(N,)`` are in
+    elimination order.
 
     Attributes:
         pattern: The elimination order of the records and the sparsity pattern of the factors.
@@ -37,11 +38,11 @@ class Outputs:
 
         Args:
             instance: The instance.
-            pattern: The elimination order and the pattern of the factors, which all outputs share.
+            pattern: The elimination order and the pattern of the factors, which are shared by all outputs.
             cost: Array of shape (N, R) with the costs for the group's outputs. Records are in the order of the
                 instance.
             start: Array of shape (N, R) with the first iterate, which must satisfy every privacy constraint strictly.
-            mu: The complementarity, which is the product ``f s`` (multiplier times slack) for every privacy constraint.
+            mu: The complementarity, i.e. the product ``f s`` (multiplier times slack) for every privacy constraint.
         """
         self.pattern, self.width = pattern, cost.shape[1]
         batches = -(-self.width // DOUBLE_LANES)
@@ -83,7 +84,7 @@ class Outputs:
         self._other_z, self._other_f = np.zeros_like(z), np.zeros_like(s)
 
     def _lane_indices(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
-        """Return the index of each (record, output) pair's batch, and the pair's position within the batch.
+        """Return the index of the batch for each (record, output) pair, and the pair's position within the batch.
 
         Args:
             records, outputs: Arrays of shape (M,) with the indices of the records, and of the outputs within the group.
@@ -139,7 +140,7 @@ class Outputs:
         """Factor ``H = A' diag(f / s) A`` for each output, and return the scales for `couple`.
 
         Returns:
-            The scales, an array of shape (N,). Entry i is the maximum of ``1 / sqrt(H[i, i])`` over all outputs.
+            Array of shape (N,) with the scales. Entry i is the maximum of ``1 / sqrt(H[i, i])`` over all outputs.
 
         Raises:
             numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
@@ -171,11 +172,11 @@ class Outputs:
             factor_kernels.couple(self.pattern, self.arrays, g, scale, into)
 
     def add_entries(self, diagonal: Floats, off_diagonal: Floats) -> None:
-        """Sum ``H^-1`` over the group's outputs, and add those entries of the sum that lie on the factors' pattern.
+        """Sum ``H^-1`` over the group's outputs, and add the entries of the sum that lie on the factors' pattern.
 
         Args:
-            diagonal: Array of shape (N,), to which the diagonal entries are added.
-            off_diagonal: Array of shape (E,), to which the entries below the diagonal are added.
+            diagonal: Array of shape (N,) to which the diagonal entries are added.
+            off_diagonal: Array of shape (E,) to which the entries below the diagonal are added.
 
         Raises:
             OutOfTime: The time limit expired.
@@ -188,10 +189,10 @@ class Outputs:
         """Compute ``result = H^-1 (prices + weight right)`` for all outputs, and return the sum over the outputs.
 
         Args:
-            prices: Array of shape (N,) with the prices of the records, which all outputs share.
+            prices: Array of shape (N,) with the prices of the records, which are shared by all outputs.
             weight: The factor for ``right``.
             right: Array of shape (G, 8 N) with the right-hand sides.
-            result: Array of shape (G, 8 N), to which the solutions are written.
+            result: Array of shape (G, 8 N) that receives the solutions.
 
         Returns:
             Array of shape (N,) with the sums of the solutions over the outputs.
@@ -202,7 +203,7 @@ class Outputs:
         """Solve ``H x = prices - weight cost`` for all outputs, and return the sum of the solutions.
 
         Args:
-            prices: Array of shape (N,) with the prices of the records, which all outputs share.
+            prices: Array of shape (N,) with the prices of the records, which are shared by all outputs.
             weight: The factor for the costs.
 
         Returns:
@@ -218,7 +219,7 @@ class Outputs:
         :meth:`aim` must be called first, because it sets ``right``.
 
         Args:
-            prices: Array of shape (N,) with the prices of the records, which all outputs share.
+            prices: Array of shape (N,) with the prices of the records, which are shared by all outputs.
 
         Returns:
             Array of shape (N,) with the sums of the solutions over the outputs.
@@ -231,7 +232,7 @@ class Outputs:
         The mechanism's direction is ``dz = H^-1 (prices - cost)``.
 
         Args:
-            prices: Array of shape (N,) with the prices of the records, which all outputs share.
+            prices: Array of shape (N,) with the prices of the records, which are shared by all outputs.
 
         Returns:
             Array of shape (6,) with the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``,
@@ -255,7 +256,7 @@ class Outputs:
         """Compute the extra direction ``ez``, ``ef`` from the targets set by `aim`, at the given prices.
 
         Args:
-            prices: Array of shape (N,) with the prices of the records, which all outputs share.
+            prices: Array of shape (N,) with the prices of the records, which are shared by all outputs.
             weights: Array of shape (W,) with the weights to try for the extra direction.
 
         Returns:

@@ -42,17 +42,17 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
         epsilon: Epsilon per km, which must be positive.
 
     Returns:
-        Array of shape (N, K) with the probabilities. Its rows sum to 1 within 1e-12. The relative error is about 1e-12
-        up to a distance of about 30 / epsilon, and probabilities that underflow are 0. Outputs at the same place share
-        the probability of their cell equally. For geographic places, the matrix satisfies geo-indistinguishability only
-        approximately. It must be repaired and certified like any other.
+        Array of shape (N, K) with the probabilities. Its rows sum to 1 to within 1e-12. The relative error is about
+        1e-12 up to a distance of about 30 / epsilon, and probabilities that underflow are 0. Outputs at the same place
+        share the probability of their cell equally. For geographic places, the matrix satisfies
+        geo-indistinguishability only approximately. It must be repaired and certified like any other.
 
     Raises:
         InputError: Places are neither planar nor geographic, or records and outputs differ in kind.
 
     Notes:
-        This computes about 6 N K integrals, most of them with 8 points. It took 0.04 s at N = K = 100, 0.3 s at 400 and
-        4 s at 1,600, on one core.
+        This computes about 6 N K integrals, most of them with 8 points. It took 0.04 s for N = K = 100, 0.3 s for 400
+        and 4 s for 1,600, on one core.
     """
     faults = [
         Fault(places.source, "", f"{places.kind} places", "points in a plane or on the earth")
@@ -87,8 +87,8 @@ def _gauss_rules() -> Floats:
     """Return the Gauss-Legendre rules with 8, 12 and 16 points.
 
     Returns:
-        Array of shape (3, 3, 16) with three rows per rule, which contain the number of points (as the first element),
-        the nodes and the weights. Rows are padded with zeros.
+        Array of shape (3, 3, 16) with three rows per rule: the number of points (as the first element), the nodes, and
+        the weights. Rows are padded with zeros.
     """
     rules = np.zeros((3, 3, 16))
     for row, points in enumerate((8, 12, 16)):
@@ -100,7 +100,7 @@ def _gauss_rules() -> Floats:
 def project(points: npt.ArrayLike) -> Floats:
     """Map places to a plane in km by the azimuthal equidistant projection around their centre.
 
-    Distances from the centre are exact. Other distances have the error given in `planar_laplace`.
+    Distances from the centre are exact. Other distances are subject to the error given in `planar_laplace`.
 
     Args:
         points: Array of shape (N, 2) with latitudes and longitudes in degrees.
@@ -131,7 +131,7 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
             sites.
 
     Returns:
-        An array of shape (C, 2) with the corners of all cells, one cell after the other, and an array of shape (K + 1,)
+        An array of shape (C, 2) with the corners of all cells, one cell after another, and an array of shape (K + 1,)
         with the offsets at which the cells start. A cell's corners are in counter-clockwise order, with coordinates
         relative to its site.
 
@@ -160,7 +160,7 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
     """Cut a Voronoi cell out of a square around its site, using the bisectors with other sites, nearest first.
 
-    Each corner is computed from the two lines that meet there. Interpolating along a long side instead would carry over
+    Each corner is computed from the two lines that meet there. Interpolating along a long side instead would introduce
     the rounding errors of its distant end.
 
     Args:

@@ -18,25 +18,27 @@ from privopt_metric_dp.solvers.symmetry import Symmetry
 __all__ = ["Mixture"]
 
 RAYS_PER_RECORD: Final = 6
-"""The number of rays per record that are kept when those with the largest reduced costs are dropped."""
+"""The number of rays per record that are kept when the rays with the largest reduced costs are dropped."""
 
 NEGLIGIBLE_VALUE: Final = 1e-13
-"""The largest size of a negative reduced cost that counts as a rounding error, as a fraction of the largest cost. Rays
-with such reduced costs are ignored."""
+"""The largest size of a negative reduced cost that counts as a rounding error, as a fraction of the largest cost.
+
+Rays with such reduced costs are ignored."""
 
 MIN_ENTRY: Final = 1e-9
-"""The value below which HiGHS silently drops entries. They are set to 0 in the LP, but the mechanism is mixed from the
-unchanged rays."""
+"""The value below which HiGHS silently drops entries.
+
+They are set to 0 in the LP, but the mechanism is mixed from the unchanged rays."""
 
 MAX_ROW_SUM_ERROR: Final = 1e-6
-"""The smallest difference between a row sum and 1 for which a mixture is rejected."""
+"""The smallest difference between a row sum and 1 at which a mixture is rejected."""
 
 
 class Mixture:
     """The LP that mixes rays into a mechanism at the lowest cost.
 
-    A ray is a vector over the records that satisfies every privacy constraint, so up to scale it is a column of a
-    mechanism. A mixture is a weighted sum of rays in which every row sums to one. A ray ``z`` serves the output at
+    A ray is a vector over the records that satisfies every privacy constraint. Up to scale, it is therefore a column of
+    a mechanism. A mixture is a weighted sum of rays in which every row sums to one. A ray ``z`` serves the output at
     which its cost is smallest, so its cost is ``min_k cost_k . z``. An orbit is a set of records, or of outputs, that
     symmetries map to one another. Each solve starts from the previous basis.
 
@@ -44,7 +46,7 @@ class Mixture:
         instance: The instance with one output from each orbit of outputs.
         symmetry: The symmetries of the original instance. The LP has one row for each orbit of records.
         rays: Array of shape (R, N) with the rays, each scaled so that its largest entry is one.
-        serves: Array of shape (R,) with the index of the output that each ray serves.
+        serves: Array of shape (R,) with the index of the output served by each ray.
         costs: Array of shape (R,) with the cost of each ray.
     """
 
@@ -68,7 +70,7 @@ class Mixture:
         self._add_unseen(rays)
 
     def _open_session(self) -> Session:
-        """Return the solver session for the LP, which is created on the first call."""
+        """Return the solver session for the LP, creating it on the first call."""
         if self._session is None:
             n, count = len(self.symmetry.size), len(self.rays)
             form = StandardForm(
@@ -113,7 +115,7 @@ class Mixture:
         return rays, costs
 
     def _lp_entries(self, rays: Floats) -> Floats:
-        """Return the rays' coefficients in the LP's rows, with tiny coefficients set to 0.
+        """Return the coefficients of rays in the LP's rows, with tiny coefficients set to 0.
 
         Args:
             rays: Array of shape (R, N) with one ray per row.
@@ -146,7 +148,7 @@ class Mixture:
         return sums / orbit_sizes
 
     def add(self, rays: Floats) -> int:
-        """Add rays, given as an array of shape (R, N), to the LP, and return how many of them were new."""
+        """Add rays, given as an array of shape (R, N), to the LP, and return the number of new ones."""
         from scipy import sparse
 
         new_rays, costs = self._add_unseen(rays)
@@ -157,7 +159,7 @@ class Mixture:
         return len(costs)
 
     def add_priced(self, logs: Floats, values: Floats) -> int:
-        """Add those rays found by pricing that have negative values, and return how many of them were new.
+        """Add the rays found by pricing that have negative values, and return the number of new ones.
 
         Args:
             logs: Array of shape (K, N) with the logarithms of the rays.
@@ -173,8 +175,8 @@ class Mixture:
 
         Returns:
             Three values: the mechanism as an array of shape (N, K) with rows divided by their sums, the cost of the
-            mixture, and an array of shape (N,) with the prices of the records, from the LP's duals. If row sums are too
-            far from one, the mechanism is None.
+                mixture, and an array of shape (N,) with the prices of the records, from the LP's duals. The mechanism
+                is None if row sums are too far from one.
 
         Raises:
             OutOfTime: The time limit expired.
@@ -205,7 +207,7 @@ class Mixture:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def clean(self, prices: Floats) -> None:
-        """Drop the rays with the largest reduced costs if there are too many rays, except for rays in the basis.
+        """Drop the rays with the largest reduced costs, except those in the basis, if there are too many rays.
 
         Args:
             prices: Array of shape (N,) with the prices of the records, from which reduced costs are computed.

@@ -1,12 +1,12 @@
-"""Compiled kernels for the interior-point method's directions, step lengths and moves over the privacy rows.
+"""Compiled kernels that compute the interior-point method's directions, step lengths and moves.
 
-The kernels process eight outputs at a time. They take all batches of a group (:class:`Arrays`), release the interpreter
-lock, and return sums and smallest ratios over the group's outputs.
+The kernels process eight outputs at a time. They take all batches of a group (:class:`Arrays`), release Python's global
+interpreter lock, and return sums and smallest ratios over the group's outputs.
 
-Let ``z`` be a column of the mechanism. Each pair p of records i and j at distance d has two privacy rows: with
-``a = exp(eps d / 2)``, row ``2p`` is ``a z_j - z_i / a`` and row ``2p + 1`` is ``a z_i - z_j / a``. Their values are
-the slacks ``s``. ``load``, ``store`` and ``spread`` read, write and fill vectors of eight doubles. ``least`` and
-``greatest`` compare two vectors lane by lane. ``lowest`` and ``total`` return the smallest lane and the sum of the
+Let ``z`` be a column of the mechanism. Each pair p of records i and j at distance d has two privacy constraints. With
+``a = exp(eps d / 2)``, row ``2p`` is ``a z_j - z_i / a`` and row ``2p + 1`` is ``a z_i - z_j / a``. The values of these
+rows are the slacks ``s``. ``load``, ``store`` and ``spread`` read, write and fill vectors of eight doubles. ``least``
+and ``greatest`` compare two vectors lane by lane. ``lowest`` and ``total`` return the smallest lane and the sum of the
 lanes (:mod:`privopt_metric_dp.matrix.simd`).
 """
 
@@ -26,12 +26,13 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 
 
 class Arrays(NamedTuple):
-    """The arrays that the kernels read and write for a group of outputs, in G batches of eight outputs.
+    """The arrays read and written by the kernels for a group of outputs, in G batches of eight outputs.
 
     The arrays of a batch are flat and consist of vectors of eight doubles: one vector for each record (in elimination
-    order), two for each required pair, or one for each entry of the factor. A pair ``p`` of records ``i`` and ``j`` at
-    distance ``d`` has two privacy constraints, which are the rows ``2p`` and ``2p + 1`` of the matrix ``A``. The values
-    of these rows, ``a z_j - z_i / a`` and ``a z_i - z_j / a`` with ``a = exp(eps d / 2)``, must not be negative.
+        order), two for each required pair, or one for each entry of the factor. A pair ``p`` of records ``i`` and ``j``
+        at distance ``d`` has two privacy constraints, which are the rows ``2p`` and ``2p + 1`` of the matrix ``A``. The
+        values of these rows, ``a z_j - z_i / a`` and ``a z_i - z_j / a`` with ``a = exp(eps d / 2)``, must not be
+        negative.
 
     Attributes:
         ends: Array of shape (P, 2) with the positions of each pair's records in the elimination order.
@@ -45,8 +46,8 @@ class Arrays(NamedTuple):
         right: Array of shape (G, 8 N) with the right-hand side of the linear system for the extra direction.
         factor: Array of shape (G, 8 E) with the entries of ``L``, where ``H = A' diag(f / s) A = L D L'`` is an
             output's matrix.
-        inverse, unit: Arrays of shape (G, 8 N) with ``1 / D``, and with the reciprocal square root of each diagonal
-            entry of ``H``.
+        inverse, unit: Arrays of shape (G, 8 N) with ``1 / D`` and the reciprocal square root of each diagonal entry of
+            ``H``, respectively.
     """
 
     ends: Indices
@@ -120,7 +121,7 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
     and ten times ``target``, but it never lowers the product by more than ten times ``target`` (Gondzio 1996).
 
     Args:
-        a: The arrays. ``dz`` and ``df`` are changed, and ``ef`` and ``right`` are set.
+        a: The arrays. ``dz`` and ``df`` are modified in place, and ``ef`` and ``right`` are set.
         add: The primal and dual weights for the extra direction ``ez``, ``ef``.
         target: The complementarity to aim for.
         trial_steps: The primal and dual step lengths at which the product is evaluated, or (0, 0).
@@ -166,11 +167,11 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
 def extend(a: Arrays, weights: Floats) -> Floats:
     """Replace the targets in ``ef`` with the multipliers' extra direction, ``ef - (f / s) A ez``.
 
-    Here ``f`` are the multipliers, ``s`` are the slacks in the privacy constraints, and ``ez`` is the mechanism's extra
-    direction.
+    Here, ``f`` are the multipliers, ``s`` are the slacks in the privacy constraints, and ``ez`` is the mechanism's
+    extra direction.
 
     Args:
-        a: The arrays. ``ef`` is changed.
+        a: The arrays. ``ef`` is modified in place.
         weights: Array of shape (W,) with the weights to try for the extra direction.
 
     Returns:
@@ -221,8 +222,7 @@ def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: 
         a: The arrays.
         add: The primal and dual weights for the extra direction ``ez``, ``ef``. A weight of 0 leaves it out.
         step: The primal and dual step lengths.
-        new_z, new_f: Arrays with the shapes of ``z`` and ``f``, to which the next mechanism and its multipliers are
-            written.
+        new_z, new_f: Arrays with the shapes of ``z`` and ``f`` that receive the next mechanism and its multipliers.
     """
     pair_ends, root, z, s, f, dz, df, ez, ef = a.ends, a.root, a.z, a.s, a.f, a.dz, a.df, a.ez, a.ef
     wp, wd, tp, td = spread(add[0]), spread(add[1]), spread(step[0]), spread(step[1])
