@@ -44,7 +44,7 @@ class Task:
 
     Attributes:
         top_k: The number k in a top-k task, or None in a budget task.
-        budget: The largest number of deletions in a budget task, or None in a top-k task.
+        budget: The maximum number of deletions in a budget task, or None in a top-k task.
     """
 
     top_k: int | None = None
@@ -64,7 +64,8 @@ def describe_place(names: Sequence[str], column: int) -> str:
     """Describe a place by its column and, if it has one, its name.
 
     Args:
-        names: The places' names in column order. Those of the last places may be missing, and a name may be empty.
+        names: The names of the places in column order. The names of the last places may be missing, and a name may be
+            empty.
         column: The column of the place.
 
     >>> describe_place(["Rome", ""], 0), describe_place(["Rome", ""], 1)
@@ -76,12 +77,12 @@ def describe_place(names: Sequence[str], column: int) -> str:
 
 @frozen(kw_only=True)
 class Copy:
-    """A clean copy of a photo, which contains the picture and no metadata.
+    """A clean copy of a photo, which contains the picture but no metadata.
 
     Attributes:
         photo: The name of the photo.
         name: The file name of the copy.
-        sha256: The SHA-256 of the copy's file, in hexadecimal digits.
+        sha256: The SHA-256 checksum of the copy's file, in hexadecimal.
     """
 
     photo: str
@@ -97,8 +98,8 @@ class Album:
         scores: Array of shape (N, M) with the log-probabilities log P(location | photo), which are finite or -inf.
             Adding a constant to a photo's row has no effect.
         true: The column of the true location.
-        keep: Boolean array of shape (N,) that says which photos must not be deleted.
-        keep_at_least: The smallest number of photos that must remain.
+        keep: Boolean array of shape (N,) indicating which photos must not be deleted.
+        keep_at_least: The minimum number of photos that must remain.
         margin: The margin theta, which is added to the true location's score for each photo (AAAI 2020, section 2,
             black-box protection).
     """
@@ -139,7 +140,7 @@ class Album:
 
     @property
     def required_count(self) -> int:
-        """The smallest number of photos that can remain, given both ``keep_at_least`` and ``keep``."""
+        """The minimum number of photos that can remain, given both ``keep_at_least`` and ``keep``."""
         return max(self.keep_at_least, int(self.keep.sum()))
 
     @cached_property
@@ -172,11 +173,11 @@ class Alternates:
         margin: The margin theta, which is added to the true location's score for each photo.
         diff: Array of shape (m, N) with the differences ``scores - true - margin`` in doubles, or 0 where the score is
             -inf. A positive difference means that the photo favours the alternate over the true location.
-        kills: Boolean array of shape (m, N) that says whether the score is -inf. If a photo with such a score is
+        kills: Boolean array of shape (m, N) indicating whether the score is -inf. If a photo with such a score is
             retained, it rules out the alternate.
         size: Array of shape (m,) with a magnitude for bounding rounding errors: the largest absolute score in each row,
             plus the largest absolute value in ``true``, plus the absolute value of the margin.
-        keep: Boolean array of shape (N,) that says which photos must not be deleted.
+        keep: Boolean array of shape (N,) indicating which photos must not be deleted.
     """
 
     location: NDArray[np.int64]
@@ -212,7 +213,7 @@ class Alternates:
 
     @property
     def slack(self) -> Floats:
-        """Upper bounds on the rounding errors of the results of :meth:`sums`, as an array of shape (m,).
+        """Upper bounds on the rounding errors in the results of :meth:`sums`, as an array of shape (m,).
 
         The bounds hold for any set of retained photos.
         """
@@ -224,8 +225,8 @@ class Alternates:
     def gain(self, row: int, photo: int) -> Fraction:
         """Return the exact amount by which a photo favours an alternate over the true location.
 
-        This is the photo's score for the alternate, minus its score for the true location and the margin. A score of
-        -inf is treated as 0.
+        This is the photo's score for the alternate, minus both its score for the true location and the margin. A score
+        of -inf is treated as 0.
         """
         return Fraction(self.scores[row, photo]) - Fraction(self.true[photo]) - Fraction(self.margin)
 
@@ -235,7 +236,7 @@ class Alternates:
         The sum is -inf for each alternate that a retained photo rules out.
 
         Args:
-            retained: Boolean array of shape (N,) that says whether each photo is retained.
+            retained: Boolean array of shape (N,) indicating whether each photo is retained.
         """
         total = self.diff[:, retained].sum(axis=1)
         return np.where(self.kills[:, retained].any(axis=1), -np.inf, total)

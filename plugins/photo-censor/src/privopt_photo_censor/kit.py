@@ -97,7 +97,7 @@ def _can_greedy_decide(album: Album, task: Task) -> bool:
 def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
     """Count the locations that rank at or above the true one, using rational arithmetic.
 
-    This function shares no code with the mechanism, so that it can serve as an independent check.
+    This function shares no code with the mechanism, so it can serve as an independent check.
 
     Args:
         album: The scores.
@@ -116,7 +116,7 @@ def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
 
 
 def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
-    """Return the optimal value of a small problem by brute force, or None if no set of photos satisfies the task.
+    """Compute the optimal value of a small problem by brute force, or return None if no set of photos satisfies it.
 
     The value is the minimum number of deleted photos or, under a budget, the maximum number of protected locations.
     ``result`` is not used.
@@ -140,7 +140,7 @@ def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
 
 
 def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -> Iterator[str]:
-    """Check a release against exact arithmetic and brute force, and yield a message for each fault found.
+    """Check a release by exact arithmetic and brute force, and yield a message for each error found.
 
     Args:
         problem: The problem, with its album and task.
@@ -171,13 +171,13 @@ def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
 
 
 def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a copy of the problem with its photos shuffled. This must not change the optimum.
+    """Return a copy of the problem with its photos shuffled, which must not change the optimum.
 
     Row numbers in ``photos.keep`` are updated accordingly.
 
     Args:
         problem: The problem to vary.
-        chance: The random generator that shuffles the photos.
+        chance: The random number generator used to shuffle the photos.
     """
     scores = _read_scores(problem)
     order = list(range(len(scores)))
@@ -190,7 +190,7 @@ def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant
 
 
 def _permute_locations(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a copy of the problem with its locations shuffled. This must not change the optimum."""
+    """Return a copy of the problem with its locations shuffled, which must not change the optimum."""
     scores = _read_scores(problem)
     order = list(range(scores.shape[1]))
     chance.shuffle(order)
@@ -217,4 +217,4 @@ def _make_profile(tasks: bool) -> Profile:
 PROFILE = _make_profile(tasks=False)
 """The profile for testing all methods, in which top_k is always 1."""
 TASKS = _make_profile(tasks=True)
-"""The profile for testing the method ``optimal``, in which problems have any top_k or a deletion budget."""
+"""The profile for testing the method ``optimal``, in which problems may have any top_k or a deletion budget."""

@@ -35,14 +35,14 @@ __all__ = ["PhotoCensor"]
 
 NAME: Final = "privopt-photo-censor"
 POSITIONS: Final = "positions"
-"""The method for a folder without a classifier. It deletes no photo and only examines what the files reveal."""
+"""The method for a folder without a classifier. It deletes no photos and only examines what the files reveal."""
 UNSCORED: Final = NoGuarantee(
     reason="no photo was scored, so that what the pictures themselves show may reveal the place; clean copies "
     "(--copy-to) carry no position, time, serial number or thumbnail, and no name that reveals one"
 )
 
 BYTES_PER_SCORE: Final = 150.0
-"""The measured peak memory of a run in bytes per score of the album. It covers the steps after the search as well."""
+"""The measured peak memory of a run in bytes per score of the album. It also covers the steps after the search."""
 
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
@@ -61,7 +61,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     )
 
     def own_method(self, declared: object) -> str | None:
-        """Return the method that the problem prescribes, or None if the user may choose one.
+        """Return the method prescribed by the problem, or None if the user may choose one.
 
         Only one method is ever prescribed: ``positions``, for a folder of photos without a classifier.
         """
@@ -87,7 +87,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Read a problem and its release back from a release folder, for ``verify`` and ``report``.
 
         If the problem names a folder of photos, the folder's contents are taken from the release's record of them,
-        because the photos themselves may be gone.
+        because the photos themselves may no longer exist.
 
         Args:
             declared: The release's problem file.
@@ -219,7 +219,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             return top_1(album)
 
         def report(*value_and_cap: int) -> None:
-            """Report the best value so far and its bound, in the same unit as the loss and in ascending order."""
+            """Report the best value so far and its bound, in the same units as the loss and in ascending order."""
             # A top-k search counts retained photos. Converting these to deleted photos reverses the order, hence the
             # sort.
             context.report("search", 0, *sorted(float(_convert_bound(album, task, count)) for count in value_and_cap))
@@ -266,7 +266,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             result: The stated result, which names the method.
 
         Returns:
-            One sentence per fault, or an empty list if there are none.
+            One sentence per error found, or an empty list if there are none.
         """
         if not problem.declared.is_scored:
             return [] if release.retained.all() else [f"deletions.csv: method {POSITIONS} deletes no photo"]
@@ -288,7 +288,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         Args:
             problem: The problem, with its scores if it has any.
             release: Not used, because the bound does not depend on the release.
-            result: The stated result, which gives the bound.
+            result: The stated result, which includes the bound.
             folder: The release folder, which contains proof.npz.
 
         Returns:

@@ -33,7 +33,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return the sentence of the report that states the guarantee.
+        """Return the sentence in the report that states the guarantee.
 
         It includes the true location's rank before and after the deletions if both are known.
         """
@@ -57,7 +57,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return the sentence of the report that says against whom the guarantee protects."""
+        """Return the sentence in the report that states whom the guarantee protects against."""
         return "It holds against this classifier alone: another one, or a person, may still know the place."
 
     @classmethod

@@ -1,7 +1,7 @@
 """The problem file for photo-censor, and the scores or photos that it names.
 
 :class:`PhotoProblem` is the problem file. :class:`PhotoInstance` adds the data: a table of scores, a folder of photos
-scored by a classifier, or a folder of photos without a classifier. In the last case, the files are only examined for
+scored by a classifier, or a folder of photos without a classifier. In the last case, the files are examined only for
 what they reveal.
 """
 
@@ -87,8 +87,8 @@ class PhotoInstance:
         file: The name of the problem file, for error messages.
         names: The photos' file names, or their row numbers from 0 if they have no names.
         _album: The scores. None for a folder without a classifier.
-        folder_contents: What the folder contains besides the scored pictures. None if the problem names no folder.
-        places: The places' names, or an empty tuple if they are unknown.
+        folder_contents: The contents of the folder other than the scored pictures. None if the problem names no folder.
+        places: The names of the places, or an empty tuple if they are unknown.
         model: The classifier that scored the folder and will score the clean copies. None if no classifier is loaded.
     """
 
@@ -108,7 +108,7 @@ class PhotoInstance:
 
     @property
     def folder(self) -> FolderContents:
-        """What the folder contains besides the scored pictures. Only defined if the problem names a folder."""
+        """The contents of the folder other than the scored pictures. Only defined if the problem names a folder."""
         assert self.folder_contents is not None  # every caller has checked that the problem names a folder
         return self.folder_contents
 
@@ -116,14 +116,14 @@ class PhotoInstance:
     def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
         """Load the data of a problem: read its table of scores, or examine the photos in its folder and score them.
 
-        The photos in a folder are only scored if the problem names a classifier.
+        The photos in a folder are scored only if the problem names a classifier.
 
         Args:
             declared: The problem file.
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The problem file or the data named in it is invalid. The error may list several faults.
+            InputError: The problem file or the data named in it is invalid. The exception may list several errors.
         """
         # The keys are checked before any photo is opened, because opening photos may take long.
         _find_key_faults(declared, file).check()
@@ -181,15 +181,16 @@ class PhotoInstance:
             declared: The problem file, already checked for contradictory keys.
             file: The name of the problem file, for error messages.
             scores: (photos, locations) The scores.
-            names: The photos' names.
+            names: The names of the photos.
             true: The column of the true location.
-            folder_contents: What the folder contains besides the scored pictures. None if the problem names no folder.
-            places: The places' names, if known.
+            folder_contents: The contents of the folder other than the scored pictures. None if the problem names no
+                folder.
+            places: The names of the places, if known.
             model: The classifier that will score the clean copies. None if no classifier is loaded.
 
         Raises:
             InputError: A key refers to a photo or location that does not exist, ``photos.keep`` repeats a photo, or
-                ``keep_at_least`` or ``top_k`` is too large. The error lists all faults.
+                ``keep_at_least`` or ``top_k`` is too large. The exception lists all errors.
         """
         _find_range_faults(declared, file, scores, names, true).check()
         photos = declared.photos
@@ -265,11 +266,11 @@ def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names:
         declared: The problem file.
         file: The name of the problem file, for error messages.
         scores: (photos, locations) The scores.
-        names: The photos' names.
+        names: The names of the photos.
         true: The column of the true location.
 
     Returns:
-        One fault for each value that is out of range, and for each photo that ``photos.keep`` repeats.
+        One fault for each value that is out of range, and for each photo repeated in ``photos.keep``.
     """
     (photos, locations), faults, declared_photos = scores.shape, Faults(), declared.photos
     if not 0 <= true < locations:

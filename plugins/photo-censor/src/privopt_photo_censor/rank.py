@@ -3,7 +3,7 @@
 Solvers propose sets of photos, and this module decides whether a set protects the true location. Let S_ij be photo i's
 score for location j, t the true location, and theta the margin, which is added to the true location's score for each
 photo. Location j ranks at or above the true one if the sum of ``S_ij - S_it - theta`` over the posted photos i is
-non-negative. The sign comes from a single :func:`math.fsum` over all scores, whose result is correctly rounded.
+non-negative. The sign is that of a single :func:`math.fsum` over all scores, which is correctly rounded.
 Comparing two rounded sums, or adding rounded differences, could give the wrong sign.
 """
 
@@ -44,7 +44,7 @@ def protected_k(album: Album, retained: Bools | None = None) -> int:
 
     Args:
         album: The scores.
-        retained: (N,) mask of the posted photos. By default, all photos are posted.
+        retained: (N,) A mask of the posted photos. By default, all photos are posted.
     """
     is_retained = np.ones(album.photos, dtype=np.bool_) if retained is None else retained
     rows = np.flatnonzero(is_retained)
@@ -69,7 +69,7 @@ def rank(album: Album, retained: Bools | None = None) -> int:
 
     Args:
         album: The scores.
-        retained: (N,) mask of the posted photos. By default, all photos are posted.
+        retained: (N,) A mask of the posted photos. By default, all photos are posted.
     """
     return protected_k(album, retained) + 1
 
@@ -82,7 +82,7 @@ def belief(album: Album, retained: Bools) -> Floats:
 
     Args:
         album: The scores.
-        retained: (N,) mask of the retained photos.
+        retained: (N,) A mask of the retained photos.
     """
     scores = album.scores[retained].sum(axis=0)
     # As in the guarantee, the margin counts once for each photo.

@@ -44,7 +44,7 @@ COLUMNS: Final = (
     Column(name="texts", kind="text"),
     Column(name="unread", kind="text"),
 )
-"""The columns of metadata.csv. Each has the name of an attribute of :class:`Metadata`."""
+"""The columns of metadata.csv. Each is named after an attribute of :class:`Metadata`."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -70,7 +70,7 @@ class Deletions(Release):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The photos' names, in the album's order."""
+        """The names of the photos, in the album's order."""
         return self.problem.names
 
     @property
@@ -81,9 +81,9 @@ class Deletions(Release):
     def write(self, folder: Path) -> None:
         """Write the release to a folder.
 
-        ``deletions.csv`` says which photos are deleted. If clean copies were made, another file lists them. If the
-        problem names a folder of photos, further files record the metadata, the files left out, the thumbnails and any
-        scores.
+        ``deletions.csv`` records which photos are deleted. If clean copies were made, they are listed in another file.
+        If the problem names a folder of photos, additional files record the metadata, the files left out, the
+        thumbnails and any scores.
         """
         write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.retained).astype(np.int64)})
         # If clean copies were made (--copy-to), a list tells which file is the copy of which photo.
@@ -118,10 +118,10 @@ class Deletions(Release):
     def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
         """Read a release from its folder.
 
-        The list of clean copies and their scores are only read if the problem names a folder of photos.
+        The list of clean copies and their scores are read only if the problem names a folder of photos.
 
         Raises:
-            InputError: A file is missing or malformed, or its photos differ from the problem's.
+            InputError: A file is missing or malformed, or its photos differ from those of the problem.
         """
         names, is_retained = _read_deletions(folder)
         if names != problem.names:
@@ -152,7 +152,7 @@ def find_carriers(release: Deletions) -> tuple[str, ...]:
 def _read_file(path: Path, expectation: str, largest: int = LARGEST) -> bytes:
     """Return the contents of a regular file in a release folder.
 
-    Symbolic links are rejected, because a link could lead to any file that the reader of the release has access to.
+    Symbolic links are rejected, because a link could lead to any file accessible to the reader of the release.
 
     Args:
         path: The path of the file.
@@ -169,7 +169,7 @@ def _read_file(path: Path, expectation: str, largest: int = LARGEST) -> bytes:
 
 
 def _read_deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
-    """Read deletions.csv, and return the photos' names and whether each photo is retained.
+    """Read deletions.csv, and return the names of the photos and whether each photo is retained.
 
     Raises:
         InputError: The file is missing or malformed.
@@ -203,7 +203,7 @@ def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
     """Read the arrays in scores.npz.
 
     The arrays are ``scores``, of shape (photos, locations); ``true``, the column of the true location; and ``places``,
-    the locations' names. If clean copies were scored, there is also ``copies``, of shape (copies, locations).
+    the names of the locations. If clean copies were scored, there is also ``copies``, of shape (copies, locations).
 
     Args:
         folder: The release folder.

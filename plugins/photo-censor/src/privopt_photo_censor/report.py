@@ -27,9 +27,9 @@ from privopt_photo_censor.release import Deletions, find_carriers
 __all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
-"""The maximum number of likeliest places to show in a figure. The true place is added if it is not among them."""
+"""The maximum number of most likely places to show in a figure. The true place is added if it is not one of them."""
 TINY: Final = 1e-300
-"""The smallest probability shown in the report, so that a probability that underflows is not shown as exactly 0."""
+"""The smallest probability shown in the report, so that underflowing probabilities are not shown as exactly 0."""
 
 
 def compute_true_probabilities(album: Album) -> Floats:
@@ -52,9 +52,9 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
 
     Args:
         album: The scores.
-        retained: (N,) mask of the photos that the classifier sees.
+        retained: (N,) A mask of the photos that the classifier sees.
         title: The start of the figure's title, to which the rank of the true place is appended.
-        places: The places' names, if known.
+        places: The names of the places, if known.
     """
     chances, true_rank = belief(album, retained), rank(album, retained)
     order = np.argsort(-chances, kind="stable")[:SHOWN_PLACES].tolist()
@@ -88,7 +88,7 @@ def photo_figure(album: Album, retained: Bools) -> Figure:
 
     Args:
         album: The scores.
-        retained: (N,) mask of the retained photos. Deleted photos are shown in a different colour.
+        retained: (N,) A mask of the retained photos. Deleted photos are shown in a different colour.
     """
     chances = compute_true_probabilities(album)
     order = np.argsort(-chances, kind="stable")
@@ -110,7 +110,7 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
     """
 
     def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:
-        """Return the report's figures by name: the guesses before and after, and how much each photo reveals.
+        """Return the report's figures by name: the guesses before and after deletion, and what each photo reveals.
 
         For a folder without a classifier, the only figure is a map of the photos' positions, if any are known.
         """
@@ -191,7 +191,7 @@ def _make_tiles(album: Album, release: Deletions) -> Markup:
 
     Args:
         album: The scores.
-        release: The release, which provides the photos' names and says which photos are retained.
+        release: The release, which provides the names of the photos and identifies the retained photos.
     """
     chances = compute_true_probabilities(album)
     contents = release.problem.folder_contents

@@ -16,20 +16,20 @@ from privopt.errors import Fault, Faults, InputError, number_of
 __all__ = ["LOG_TOLERANCE", "read_scores_of"]
 
 UNIT_SUM = 1e-5
-"""The maximum deviation from 1 of the sum of a photo's probabilities."""
+"""The maximum amount by which the sum of a photo's probabilities may deviate from 1."""
 LOG_TOLERANCE = 1e-5
-"""The amount by which a log-probability may exceed 0, which allows for rounding."""
+"""The amount by which a log-probability may exceed 0, to allow for rounding."""
 SUM_TOLERANCE = 0.02
 """The relative tolerance for detecting probabilities that are given as scores by mistake, perhaps with few decimals.
 
-A table of scores is rejected if none is negative and all of its rows sum to 1, or all to 100, within this tolerance.
+A table of scores is rejected if no score is negative and all rows sum to 1, or all to 100, within this tolerance.
 """
 LARGEST_SCORE = 1e100
 """The maximum absolute value of a finite score, so that sums of scores do not overflow."""
 LONGEST_NAME: Final = 1_000
 """The maximum number of characters in a photo's name."""
 NAMES: Final = ("photo", "file", "name", "id")
-"""Headers that identify the first column as the photos' names rather than scores."""
+"""The headers that identify the first column as photo names rather than scores."""
 
 
 def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str], tuple[str, ...]]:
@@ -40,11 +40,12 @@ def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str
         probabilities: Whether the table contains probabilities.
 
     Returns:
-        An array of shape (photos, locations) with the scores, which are finite or -inf; the photos' names, or their row
-        numbers if they have no names; and the locations' names, or an empty tuple if they are not known.
+        An array of shape (photos, locations) with the scores, which are finite or -inf; the names of the photos, or
+        their row numbers if they have no names; and the names of the locations, or an empty tuple if they are not
+        known.
 
     Raises:
-        InputError: Cells, names or sums are invalid. The error may list several faults.
+        InputError: Cells, names or sums are invalid. The exception may list several errors.
     """
     if file.name.lower().endswith(".csv"):
         values, names, places = _read_csv(file)
@@ -72,14 +73,14 @@ def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str
 def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     """Read a CSV file with a header and one column per location.
 
-    If the first column's header is in :data:`NAMES`, that column contains the photos' names.
+    If the first column's header is in :data:`NAMES`, that column contains the names of the photos.
 
     Returns:
-        The numbers, of shape (photos, locations); the photos' names, or their row numbers if they have no names; and
-        the locations' names.
+        The numbers, of shape (photos, locations); the names of the photos, or their row numbers if they have no names;
+        and the names of the locations.
 
     Raises:
-        InputError: The header or cells are invalid. The error may list several faults.
+        InputError: The header or cells are invalid. The exception may list several errors.
     """
     frame = table_of(file)
     header, repeated_names = frame.columns, sorted(find_repeated_names(file))
@@ -128,7 +129,8 @@ def _refuse_cells(file: File, values: Floats, is_invalid: Bools, expectation: st
         expectation: A description of valid cells, for the error message.
 
     Raises:
-        InputError: At least one cell is invalid. The error lists the first invalid cells and gives their total number.
+        InputError: At least one cell is invalid. The message lists the first invalid cells and gives their total
+            number.
     """
     cells = np.argwhere(is_invalid).tolist()
     faults = (Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), expectation) for r, c in cells)

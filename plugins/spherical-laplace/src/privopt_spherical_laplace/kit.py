@@ -1,4 +1,4 @@
-"""Conformance kit profile for spherical-laplace, which generates problems and pairs of positions."""
+"""The conformance kit profile for spherical-laplace, which generates problems and pairs of positions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def great_circle_km(first: tuple[float, float], second: tuple[float, float]) -> 
 
 
 def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of positions between which to test privacy, each with its distance in km.
+    """Yield pairs of positions for testing privacy, each with its distance in km.
 
     A position is either a string of the form ``LAT,LON`` or the id of one of the problem's points. Most pairs of the
     first kind are chosen so that epsilon times their distance is near 1.

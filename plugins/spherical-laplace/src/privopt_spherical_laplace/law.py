@@ -1,6 +1,7 @@
 """Closed forms for the distance between a position and its report: mean, quantiles, and the loss after rounding.
 
-The bounds are computed in ball arithmetic and rounded outwards to doubles. docs/reference/proof.md has the theorems.
+The bounds are computed in ball arithmetic and rounded outwards to doubles. docs/reference/proof.md contains the
+theorems.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["LARGEST_EPSILON", "SMALLEST_EPSILON", "expected_distance", "quantile
 
 SMALLEST_EPSILON: Final = Fraction(1, 10**6)
 LARGEST_EPSILON: Final = Fraction(10**6)
-"""The smallest and the largest epsilon, per km, for which the sampler's error bounds are proved."""
+"""The smallest and largest epsilon, per km, for which the sampler's error bounds are proved."""
 
 _WORKING_BITS: Final = 256
 """The precision of ball arithmetic, in bits."""

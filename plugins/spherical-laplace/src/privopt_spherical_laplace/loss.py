@@ -32,11 +32,11 @@ _RINGS: Final = 64
 _TAIL_RINGS: Final = 34
 """The number of rings that replace the outermost ring, each half as probable as the one before."""
 _BEARINGS: Final = 48
-"""The number of boxes into which each ring is divided, by equal ranges of the bearing."""
+"""The number of boxes into which each ring is divided, by equal ranges of bearing."""
 _SLACK: Final = 1e-9
 """An allowance for rounding errors, both in radians and relative to a loss. Actual errors are far smaller."""
 _MIN_GAIN: Final = 1e-6
-"""The minimum gain from remapping a point, as a share of its loss. Smaller gains may be integration errors."""
+"""The minimum gain from remapping a point, as a fraction of its loss. Smaller gains may be integration errors."""
 
 
 @frozen
@@ -61,7 +61,7 @@ class _Boxes:
 
     @classmethod
     def of(cls, epsilon: Fraction) -> _Boxes:
-        """Divide the noise distribution into boxes for a given rate of the noise.
+        """Divide the noise distribution into boxes for a given noise rate.
 
         The distribution is first divided by distance into rings of equal probability, with the outermost ring
         subdivided into increasingly improbable ones. Each ring is then divided into equal ranges of bearings.
@@ -109,14 +109,14 @@ def _chords(centres: Floats, points: Floats) -> Floats:
 
 
 def _prior(problem: SphereInstance, count: int) -> Floats:
-    """Return the prior over the points as an array of shape (N,). It is uniform if the problem declares none."""
+    """Return the prior over the points, an array of shape (N,). It is uniform if the problem declares none."""
     return np.full(count, 1.0 / count) if problem.prior is None else problem.prior
 
 
 def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
     """Find the best point to report for each possible nearest point.
 
-    The mechanism draws a position and determines the point nearest to it. Reporting another point instead costs no
+    The mechanism draws a position and determines the point nearest to it. Reporting a different point instead costs no
     privacy, because this only post-processes the nearest point. The probabilities are approximate. For a rigorous bound
     on the resulting loss, use :func:`loss_over_points`.
 
@@ -178,7 +178,7 @@ class ExpectedDistance(UtilityLoss[SphereRelease]):
         """Return the bound in km, computed from the release's parameters.
 
         If there are more than :data:`MAX_PRIOR_POINTS` points, the bound is twice the expected distance before
-        rounding. This bound is valid because the nearest point is at most as far from the position drawn as the true
+        rounding. This bound is valid because the nearest point is no farther from the drawn position than the true
         point is.
         """
         side = self.problem.side

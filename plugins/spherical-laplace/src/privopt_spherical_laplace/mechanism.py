@@ -30,7 +30,7 @@ NO_LOWER_BOUND: Final = (
     "no closed form: the least loss over these points under this prior is the value of a linear program, of which "
     "optimal-lp over the same points states a proved bound"
 )
-"""The explanation in result.json of why there is no lower bound if reports are points."""
+"""The explanation in result.json for the missing lower bound if reports are points."""
 
 
 class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
@@ -80,8 +80,8 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     ) -> float | None:
         """Return a lower bound on the expected loss of any mechanism with the same guarantee.
 
-        The bound holds for positions that are uniform on the sphere. Returns None if reports are points, because the
-        bound does not apply in that case.
+        The bound holds for positions that are uniformly distributed on the sphere. Returns None if reports are points,
+        because the bound does not apply in that case.
         """
         return _lower_bound(problem)
 
@@ -92,7 +92,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
-        """Return sentences that say how far reports are from the true position, and what the guarantee means."""
+        """Return sentences that explain how far reports are from the true position, and what the guarantee means."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         bound = _lower_bound(problem)
         sentences = [
@@ -113,7 +113,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return sentences
 
     def at_epsilon(self, problem: SphereInstance, epsilon: Fraction) -> SphereInstance:
-        """Return a copy of the problem with another epsilon, for plots of the loss against epsilon.
+        """Return a copy of the problem with a different epsilon, for plots of the loss against epsilon.
 
         Raises:
             InputError: Epsilon is outside the range for which draws are proved to be exact.

@@ -3,7 +3,7 @@
 A position is drawn around the true point, and the point nearest to this position is reported. A ray is a great-circle
 arc from the true point in one direction. The distance along a ray has the distribution function G of the noise (see
 :mod:`.sampler.exact`). The nearest point changes where two points are equally far from a position on the ray. These
-positions are computed in closed form, so that only the integral over the bearing is numerical. It uses the midpoint
+positions are computed in closed form, so only the integral over the bearing is numerical. It uses the midpoint
 rule, whose error is proportional to the square of the step. This is accurate enough for remapping and estimates. No
 guarantee depends on it.
 """
@@ -30,7 +30,8 @@ _STEPS: Final = 256
 """The number of equally probable intervals along a ray. The nearest point is looked up at the midpoint of each
 interval."""
 _TAIL_STEPS: Final = 29
-"""The number of additional distances in the tail. The probability of exceeding them halves from one to the next."""
+"""The number of additional distances in the tail. The probability of exceeding each is half that of the previous
+one."""
 _BEARINGS: Final = 360
 """The number of rays from each point."""
 

@@ -16,7 +16,7 @@ __all__ = ["coordinates_of", "decimal_text", "ids_of", "is_position", "parse_pos
 
 
 def is_position(latitude: float, longitude: float) -> bool:
-    """Return whether a latitude is between -90 and 90 and a longitude is between -180 and 180, inclusive."""
+    """Return whether a latitude is between -90 and 90 and a longitude between -180 and 180, inclusive."""
     return abs(latitude) <= 90.0 and abs(longitude) <= 180.0
 
 
@@ -43,7 +43,7 @@ def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> F
     Args:
         rounding: The rule that maps positions to outputs.
         outputs: An array with one output per row. For digits, a row contains the latitude and longitude in units of the
-            last digit. For a grid, it contains the row and column of a cell. For points, it only contains the index of
+            last digit. For a grid, it contains the row and column of a cell. For points, it contains only the index of
             a point.
         points: The points that can be reported. None for digits and grids.
     """
@@ -70,7 +70,7 @@ def ids_of(rounding: Rounding, outputs: Ints, points: Sequence[str]) -> list[str
     Args:
         rounding: The rule that maps positions to outputs.
         outputs: An array with one output per row. For digits, a row contains the latitude and longitude in units of the
-            last digit. For a grid, it contains the row and column of a cell. For points, it only contains the index of
+            last digit. For a grid, it contains the row and column of a cell. For points, it contains only the index of
             a point.
         points: The ids of the points that can be reported. Empty for digits and grids.
     """

@@ -151,7 +151,7 @@ class SphereInstance:
 
     @property
     def side(self) -> Fraction | None:
-        """The side of a cell in degrees, or None if reports are points. Positions are rounded to the cells' centres."""
+        """The side of a cell in degrees, or None if reports are points. Positions are rounded to cell centres."""
         outputs = self.declared.outputs
         # Rounding to digits has cells too. Their side is one unit of the last digit.
         return outputs.grid if outputs.digits is None else Fraction(1, 10**outputs.digits)

@@ -99,7 +99,7 @@ class SphereRelease(PositionRelease):
 
         Raises:
             InputError: A file is missing or malformed, or remap.csv exists although points are not remapped.
-            DoesNotHoldError: The outputs in law.csv are not those of the problem.
+            DoesNotHoldError: The outputs in law.csv differ from those of the problem.
         """
         path = folder / LAW
         texts = ("epsilon", "radius_km", "outputs", "argument")
@@ -155,7 +155,7 @@ class SphereRelease(PositionRelease):
 
 
 def _read_remap(folder: Path, problem: SphereInstance) -> Ints | None:
-    """Read from remap.csv which point to report in place of each nearest point.
+    """Read remap.csv, which specifies the point to report in place of each nearest point.
 
     Returns:
         (N,) The indices of the points to report, or None if points are not remapped.

@@ -48,7 +48,8 @@ _OPTION_NAMES: Final = {
     "positions": "--position",
     "forms": "--time-format and --null-names",
 }
-"""The names used in messages for attributes of :class:`ApplyOptions` that differ in name from their options."""
+"""The names used in messages for the attributes of :class:`ApplyOptions` that are named differently from their
+options."""
 
 
 def apply(
@@ -72,8 +73,8 @@ def apply(
         options: How the release is applied. If None, the default options are used.
         force: Whether ``out`` may be replaced if it exists.
         progress: A function that is called with the progress so far, such as the number of protected rows.
-        announce: A function that is called before anything is charged, with a sentence that says how much a subject is
-            charged for each row.
+        announce: A function that is called before anything is charged, with a sentence that states how much a subject
+            is charged for each row.
 
     Returns:
         A summary with the number of rows, the number of reports, and notes and warnings for the table's owner.
@@ -135,10 +136,10 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
     """Check that a finished batch is being repeated with the same table, release and options.
 
     The protected table of a finished batch is not written again, so new options would have no effect. For example, a
-    column that is only dropped by the new options would remain in the table.
+    column that only the new options drop would remain in the table.
 
     Args:
-        batch: The finished batch, which has a record of its inputs.
+        batch: The finished batch, with a record of its inputs.
         source: The current table and release, as returned by :func:`_describe_source`.
         options: The current options, as returned by :func:`_describe_options`.
 
@@ -180,9 +181,9 @@ def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
 
 
 def _describe_source(folder: Path, table: Path) -> str:
-    """Return a string that identifies a batch's inputs, which are the release and the table file.
+    """Return a string that identifies a batch's inputs (the release and the table file).
 
-    A finished batch can only be repeated if this string is unchanged. The file is identified by its name, size and
+    A finished batch can be repeated only if this string is unchanged. The file is identified by its name, size and
     modification time rather than by a digest of its contents, because a digest could be used to test guesses at a row's
     secret.
     """
@@ -222,10 +223,10 @@ def apply_in_memory(
 
     Args:
         opened: The verified release.
-        table: A table from any library that :mod:`narwhals` supports, a dict of columns, or an array of ids or
+        table: A table from any library supported by :mod:`narwhals`, a dict of columns, or an array of ids or
             positions.
         columns: The columns that hold the secret, keyed by what they contain: ``id``, ``lat``, ``lon``, ``x``, ``y`` or
-            ``geometry``. A column that is not given is None.
+            ``geometry``. Columns that are not given are None.
         options: How the release is applied.
 
     Returns:
@@ -284,7 +285,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
         The reports, in an array with the same shape as the input, and notes to show to the user.
 
     Raises:
-        UsageError: An option refers to columns, the array has another shape, or positions are given although the
+        UsageError: An option refers to columns, the array has a different shape, or positions are given although the
             outputs have no coordinates.
     """
     if options.subject is not None:
@@ -335,7 +336,7 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
 
     Args:
         table: The GeoDataFrame that was protected.
-        frame: The protected table, which has the coordinates of the reports in columns.
+        frame: The protected table, with the coordinates of the reports in columns.
         column: The name of the geometry column.
         protector: The protector of the table, which knows the coordinate columns and their unit.
     """

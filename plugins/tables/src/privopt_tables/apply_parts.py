@@ -1,6 +1,6 @@
 """Apply a release to a table part by part, for tables in files and in memory (see :mod:`.apply`).
 
-Privacy and correct accounting depend on the order of the steps. The whole table is read before anybody is charged, and
+Privacy and correct accounting depend on the order of the steps. The whole table is read before anyone is charged, and
 each row's charge is stored durably before its report is drawn.
 """
 
@@ -103,7 +103,7 @@ def cost_of_row(opened: OpenedFolder, options: ApplyOptions, purpose: str) -> Co
         purpose: The purpose of the charge in words, for the ledger.
 
     Raises:
-        UsageError: The release has no cost that could be charged.
+        UsageError: The release has no cost that can be charged.
     """
     # If no positions are named, a row has a single one.
     return cost_of(opened.folder, opened.result, opened.relation, purpose).times(max(1, len(options.positions)))
@@ -135,8 +135,8 @@ def apply_parts(
         dashes: The prefix of option names in messages, such as ``--``.
         batch: The batch, which makes it possible to continue an interrupted run. None if there is no batch.
         progress: A function that is called with the progress so far, such as the number of protected rows.
-        announce: A function that is called before anything is charged, with a sentence that says how much a subject is
-            charged for each row.
+        announce: A function that is called before anything is charged, with a sentence that states how much a subject
+            is charged for each row.
 
     Raises:
         DoesNotHoldError: The ledger or the batch fails verification, or the table changed while it was being read.
@@ -264,7 +264,7 @@ def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
 
     Raises:
         DoesNotHoldError: The batch has charges, but its record is missing.
-        UsageError: The batch was started with another table, release or options.
+        UsageError: The batch was started with a different table, release or options.
     """
     charger.begin(batch)
     # Without the record, the batch could be continued with another table, for whose reports nobody was charged.
@@ -288,7 +288,7 @@ def _drop_leaks(
         progress: A function that is called after each part.
 
     Raises:
-        UsageError: ``keep`` names a column that the table does not have.
+        UsageError: ``keep`` names a column that is not in the table.
         InputError: A column to hash has a type that cannot be converted to strings.
     """
     # A misspelt name must be rejected, because the column that the owner meant to keep would be dropped.
@@ -334,9 +334,9 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
 def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], options: ApplyOptions) -> P:
     """Return a protector that drops the columns in which a search has found the secret.
 
-    A column for another position, such as the other end of a trip, may contain the secret in some rows, for example
-    those of round trips. Therefore, a column whose name suggests a position or a place is only dropped if it contains
-    the secret in at least half of the rows searched. Otherwise, the column is kept and a warning is added.
+    A column for another position, such as the other end of a trip, may contain the secret in some rows, for example on
+    round trips. Therefore, a column whose name suggests a position or a place is dropped only if it contains the secret
+    in at least half of the rows searched. Otherwise, the column is kept and a warning is added.
 
     Args:
         protector: The protector to modify.
@@ -361,7 +361,7 @@ def _read_through(
 ) -> int:
     """Read the whole table, and return the number of rows.
 
-    This ensures that malformed rows are found before anybody is charged.
+    This ensures that malformed rows are found before anyone is charged.
 
     Args:
         source: The table.
@@ -389,7 +389,7 @@ def _digest_of_options(batch: Batch, sums: str, options: ApplyOptions, source: G
 
     Args:
         batch: The batch, which provides the key of the digest.
-        sums: The SHA-256 digest of the release's file of checksums.
+        sums: The SHA-256 digest of the release's checksum file.
         options: How the release is applied.
         source: The table, whose column names are included in the digest.
     """
@@ -429,7 +429,7 @@ def _make_protector(
 ) -> RowProtector:
     """Return the protector that draws reports for a table's rows from a release.
 
-    A release with a matrix can protect positions, ids and words. Any other release can only protect positions or ids.
+    A release with a matrix can protect positions, ids and words. Any other release can protect only positions or ids.
 
     Args:
         opened: The verified release and its problem.
@@ -439,7 +439,7 @@ def _make_protector(
         coins: The source of the batch's random bytes. None if there is no batch.
 
     Raises:
-        UsageError: The release cannot draw reports, or has no matrix although the options need one.
+        UsageError: The release cannot draw reports, or has no matrix although the options require one.
     """
     release, problem = opened.release, opened.problem
     if isinstance(release, MatrixRelease) and isinstance(problem, MetricInstance):
@@ -462,7 +462,8 @@ def combine_secret(
     """Combine the columns that hold the secret: a single position or id, several named positions, or sentences.
 
     Args:
-        columns: The columns of a single position or id, keyed by what they contain. A column that is not given is None.
+        columns: The columns of a single position or id, keyed by what they contain. Columns that are not given are
+            None.
         positions: The columns of several positions, keyed by the name of the position. Empty if there are no named
             positions.
         text: The column of sentences. None if there is no such column.

@@ -63,7 +63,7 @@ class CellNumbers:
         cells: (R,) The index of the cell in which each number occurs, in ascending order.
         ranks: (R,) The index of each number within its cell. It is -1 for an alternative reading, such as an angle, of
             digits that are also read as plain numbers.
-        counts: (R,) For each number, how many numbers of the same kind occur in its cell.
+        counts: (R,) For each number, the count of numbers of the same kind in its cell.
     """
 
     values: Floats
@@ -168,7 +168,7 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
 
     Args:
         texts: The cells.
-        max_cells: The maximum number of cells to read that contain digits but are not a single number.
+        max_cells: The maximum number of cells to read that contain digits but do not consist of a single number.
     """
     # Polars also reads words such as inf and nan as numbers. isfinite excludes them.
     values = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
@@ -201,7 +201,7 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
         rows: The row index of each cell in the column.
 
     Returns:
-        The plain numbers, followed by the numbers found for each further pattern that may occur in the cells. Angles
+        The plain numbers, followed by the numbers found for each additional pattern that may occur in the cells. Angles
         and numbers with decimal commas have the rank -1, because their digits are also read as plain numbers.
     """
     tokens, places, ranks, counts = _tokens(cells, _NUMBER)
@@ -280,8 +280,8 @@ def _parse_angles(tokens: pl.Series, pattern: str) -> tuple[Floats, Floats, Bool
         pattern: A regular expression with a group for each of the three parts.
 
     Returns:
-        The angles in degrees, the place values of their last digits in degrees, and whether each angle is valid, that
-        is, whether its minutes and seconds are below 60.
+        The angles in degrees, the place values of their last digits in degrees, and whether each angle is valid, i.e.
+        whether its minutes and seconds are below 60.
     """
     groups = tokens.str.extract_groups(pattern).struct.unnest()
     degrees, minutes, seconds = (

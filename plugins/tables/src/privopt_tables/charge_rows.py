@@ -7,7 +7,7 @@ other (ADR 15).
 There are exceptions. If reports are stored and repeated ("sticky"), only the first visit to a place is charged, so the
 charges reveal when a subject returns to a place. Rows without a position count as visits to one additional place. A row
 with a sentence is charged for its known words, so the sentence is read before the charge is made, and the charge
-reveals the number of these words. Rows of a trace are charged by segments (see :mod:`.trace_rows`).
+reveals the number of these words. Rows of a trace are charged by segment (see :mod:`.trace_rows`).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ RowOutputs = tuple[Ints, Ints]
 """The reports of B rows.
 
 The first array, of shape (B, P), contains the output indices for the P positions in each row, or -1 where there is no
-report. The second one, of shape (B,), contains the reason why a row has no report, as an index into :data:`REASONS`, or
--1 if it has a report.
+report. The second array, of shape (B,), contains the reason why a row has no report, as an index
+into :data:`REASONS`, or -1 if it has a report.
 """
 
 RowPlaces = tuple[Ints, Ints, Sequence[Sequence[int]] | None]
 """The places of B rows.
 
-The first array, of shape (B,), contains the index of each row's place. The second one, of shape (B,), contains the
+The first array, of shape (B,), contains the index of each row's place. The second array, of shape (B,), contains the
 reason why a row has no place, as an index into :data:`REASONS`, or -1 if it has a place. The last entry contains one
 list per row, with the indices of nearby places. Their stored reports may be repeated too. The last entry is None if
 only the row's own place counts.
@@ -65,8 +65,8 @@ class RowCharger:
     """A charger that charges the privacy cost of a table's rows to their subjects while the ledger is open.
 
     Attributes:
-        charge: The settings, which name the ledger to charge and the column of subjects, and say whether reports are
-            stored and repeated (``sticky``).
+        charge: The settings, which name the ledger to charge and the column of subjects, and specify whether reports
+            are stored and repeated (``sticky``).
         cost: The cost of one row.
         time: The column with the time of each row, which determines the period to charge if the ledger has a calendar
             limit.
@@ -106,8 +106,8 @@ class RowCharger:
         is called while the ledger is read and checked.
 
         Raises:
-            UsageError: The ledger has a calendar limit, but there is no column of times. Or the ledger is not writable,
-                or other users can read its key file.
+            UsageError: The ledger has a calendar limit but there is no column of times, the ledger is not writable, or
+                other users can read its key file.
             InputError: The file is not a ledger, or its key is missing or wrong.
             DoesNotHoldError: The ledger fails verification.
             StoppedError: An I/O error occurred, or another process kept writing to the ledger for too long.
@@ -142,10 +142,11 @@ class RowCharger:
     def begin(self, batch: Batch) -> None:
         """Begin or continue a batch.
 
-        Reads the batch's earlier charges from the ledger, and attributes all later charges to the batch.
+        The batch's earlier charges are read from the ledger, and all later charges are attributed to the batch.
 
         Raises:
-            UsageError: The ledger contains charges for a batch with this name under another key, which is gone.
+            UsageError: The ledger contains charges for a batch with this name under a different key, which no longer
+                exists.
         """
         purpose = batch.purpose(self._ledger.purposes())
         self.cost = evolve(self.cost, purpose=purpose)
@@ -215,7 +216,7 @@ class RowCharger:
         find_places: Callable[[Ints], RowPlaces],
         position_count: int,
     ) -> RowOutputs:
-        """Charge the rows of a table, and draw reports for the rows that the limit permits.
+        """Charge the rows of a table, and draw reports for those permitted by the limit.
 
         The charges are stored durably before any report is drawn. If reports are stored ("sticky"), only a subject's
         first visit to a place is charged. The report drawn for that visit is stored and repeated at later visits.
@@ -223,7 +224,7 @@ class RowCharger:
         Args:
             frame: Some rows of the table.
             draw: A function that draws the reports for rows, given their indices in ``frame``.
-            find_places: A function that finds the places of rows, given their indices in ``frame``. It is only called
+            find_places: A function that finds the places of rows, given their indices in ``frame``. It is called only
                 if reports are stored. A place must be a fixed function of the row's position.
             position_count: The number P of positions in each row. It must be 1 if reports are stored.
 
@@ -271,7 +272,7 @@ class RowCharger:
         return rows, [names[row] or "" for row in rows.tolist()], [periods[row] for row in rows.tolist()], reason
 
     def charge_table(self, frame: nw.DataFrame[Any], times: Ints | None = None) -> tuple[Bools, Ints]:
-        """Charge the rows of a table, and return which rows the limit permits.
+        """Charge the rows of a table, and return which rows are permitted by the limit.
 
         The charges are stored durably, so that reports may be drawn for these rows.
 
@@ -298,7 +299,7 @@ class RowCharger:
     ) -> list[bool]:
         """Charge rows to their subjects, and return whether the limit permits each row.
 
-        The charges have been stored durably when the method returns.
+        By the time the method returns, the charges have been stored durably.
 
         Args:
             subjects: The subject of each row.
@@ -321,7 +322,7 @@ class RowCharger:
         periods: Sequence[str | None],
         times: Sequence[int] | None = None,
     ) -> list[bool]:
-        """Charge the rows of a batch that earlier runs have not charged, and return whether each row is granted.
+        """Charge the rows of a batch that were not charged by earlier runs, and return whether each row is granted.
 
         Within an account, rows are charged in order, and once a row is refused, every later row that costs at least as
         much is refused too. Earlier charges can therefore be matched with rows in order: each charge belongs to the
@@ -379,7 +380,7 @@ class RowCharger:
     ) -> RowOutputs:
         """Return the report stored for each row's place, and draw new reports where none is stored.
 
-        A report is only drawn if its charge is granted. It is then stored, so that it can be repeated.
+        A report is drawn only if its charge is granted. It is then stored, so that it can be repeated.
 
         Args:
             stored_reports: The file of stored reports.

@@ -1,4 +1,4 @@
-"""The solver interface for the optimal mechanism, and the connected parts of an instance that are passed to solvers."""
+"""The interface of solvers for the optimal mechanism, and the connected parts of an instance that they solve."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["Graph", "Part", "PartOffers", "Solver", "make_graph", "shortest_path
 
 
 EXPONENT_SHRINKAGE = 1e-11
-"""The largest fraction by which log ratios are shrunk at random, so that no two paths are equally long."""
+"""The largest fraction by which log ratios are shrunk at random, so that no two paths have the same length."""
 MIN_EARLY_RECORDS = 100
-"""The smallest number of records for which early offers are made even without a time limit. The search then takes long
-enough to be interrupted."""
+"""The minimum number of records for which early offers are made even without a time limit, because the search may take
+long enough to be interrupted."""
 TRIANGLE_TOLERANCE = 1e-9
-"""The smallest fraction by which a path must be shorter than the pair itself to rule out a rounding error."""
+"""The minimum fraction by which a path must be shorter than the direct pair, to rule out rounding errors."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -40,12 +40,12 @@ class Graph:
     output's probabilities for the two records.
 
     Attributes:
-        start: Array of shape (N + 1,) with the offsets at which each record's entries start.
+        start: Array of shape (N + 1,) with the offset of each record's first entry.
         other: Array of shape (2 P,) with each entry's neighbour. The entries of a record are sorted by neighbour.
-        length: Array of shape (2 P,) with the log ratio of each entry's pair, shrunk slightly so that no two paths are
-            equally long.
+        length: Array of shape (2 P,) with the log ratio of each entry's pair, shrunk slightly so that no two paths have
+            the same length.
         pair: Array of shape (2 P,) with the index of each entry's pair.
-        direct: Whether the pairs themselves are used as shortest paths, without a search that would take N^3 steps.
+        direct: Whether the pairs themselves are used as shortest paths, which avoids a search of N^3 steps.
             This is the case if there are more than 1,000 records, every two records form a pair, and none of the
             sampled paths through a third record is shorter than the direct one.
     """
@@ -63,7 +63,7 @@ class Graph:
 
 
 def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Graph:
-    """Build the graph of an instance, shrinking log ratios at random so that no two paths are equally long.
+    """Build the graph of an instance, shrinking log ratios at random so that no two paths have the same length.
 
     Args:
         instance: The problem, with N records and P pairs.
@@ -89,12 +89,12 @@ def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Gra
 
 
 def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) -> tuple[Floats, Indices, Indices]:
-    """Compute the shortest paths from some records to all records.
+    """Compute the shortest paths from the given records to all records.
 
     Args:
         graph: The graph.
-        sources: Array of shape (S,) with the indices of the records at which paths start.
-        trees: Whether to return the trees that the paths form.
+        sources: Array of shape (S,) with the indices of the records where the paths start.
+        trees: Whether to return the shortest-path trees as well.
 
     Returns:
         Three arrays of shape (S, N): the log ratios along the paths, the parent of each record, and the CSR entry that
@@ -128,7 +128,7 @@ def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Flo
 
     Args:
         graph: The graph, in which every two records form a pair.
-        sources: Array of shape (S,) with the indices of the records at which paths start.
+        sources: Array of shape (S,) with the indices of the records where the paths start.
         trees: Whether to compute parents and entries. If False, these two arrays are empty.
 
     Returns:
@@ -154,7 +154,7 @@ PartOffers = Offers[Floats, Multipliers]
 
 
 class Part:
-    """A connected instance without implied pairs and without two records at distance 0.
+    """A connected instance with no implied pairs and no two records at distance 0.
 
     Results that several solvers need are computed only once, on first access.
 
@@ -165,7 +165,7 @@ class Part:
     """
 
     def __init__(self, instance: Instance) -> None:
-        """Store the instance, without computing anything else yet."""
+        """Store the instance, without computing any results yet."""
         self.instance = instance
         self.starred = False
 
@@ -186,11 +186,11 @@ class Part:
 
     @cached_property
     def elimination(self) -> Elimination:
-        """The elimination order and the pattern of the sparse factors, which all outputs share."""
+        """The elimination order and the sparsity pattern of the factors, which are the same for all outputs."""
         return eliminate(self.instance)
 
     def with_outputs(self, outputs: Ints) -> Part:
-        """Return a part with only some of the outputs, reusing results that do not depend on outputs.
+        """Return a part with only a subset of the outputs, reusing results that do not depend on the outputs.
 
         Args:
             outputs: The indices of the outputs to keep.
@@ -204,7 +204,7 @@ class Part:
 
 @runtime_checkable
 class Solver(Protocol):
-    """The interface of methods that solve a part, which is a connected component of an instance.
+    """The interface of methods that solve a part (a connected component of an instance).
 
     The caller enforces limits on time and memory.
 
@@ -215,14 +215,14 @@ class Solver(Protocol):
     name: str
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes beyond the part itself, including the offers that are stored."""
+        """Estimate the peak memory in bytes beyond the part itself, including stored offers."""
 
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Offer mechanisms and bounds until the gap is reached or no further progress is possible.
 
         Args:
             part: The part to solve.
-            offers: The search to report results to. It determines the gap to reach.
+            offers: The search that receives the results. It determines the gap to reach.
 
         Raises:
             SolverError: The method does not apply, or broke down numerically. The caller then tries the next method.

@@ -1,18 +1,18 @@
-"""Solve problems in which all pairs are required, using a spanner (a few pairs that nearly imply the others).
+"""Solve problems with all pairs required, using a spanner (a few pairs whose constraints nearly imply the rest).
 
-If every pair of records is required and few pairs are implied by others, the number of pairs dominates the solving
-time: 200 points have 19,900 pairs, and 500 points have 124,750. A spanner of stretch ``1 + s`` is a subset of the pairs
-that contains, for every pair at distance ``d``, a path of length at most ``(1 + s) d``. The LP over a spanner is a
-relaxation, because it leaves out constraints. Its lower bounds are therefore valid for all pairs, and so are its
-multipliers, with zeros for the other pairs. Its solution satisfies the constraints of the other pairs only up to the
-stretch. `privopt_metric_dp.matrix.repair.repair_in_doubles` turns this solution into a mechanism for all pairs.
+If every pair of records is required and few of the constraints are implied by others, the number of pairs dominates the
+solving time: 200 points have 19,900 pairs, and 500 points have 124,750. A spanner of stretch ``1 + s`` is a subset of
+the pairs that contains, for every pair at distance ``d``, a path of length at most ``(1 + s) d``. The LP over a spanner
+is a relaxation, because it leaves out constraints. Its lower bounds are therefore valid for the full problem, and so
+are its multipliers, with zeros for the other pairs. Its solution satisfies the constraints of the other pairs only up
+to the stretch. `privopt_metric_dp.matrix.repair.repair_in_doubles` turns this solution into a mechanism for all pairs.
 
-The relaxation and the repair lose little. For 100 points in a square, with a spacing times epsilon of 0.5, the gap
-between the bound and the loss after the repair is 0.7, 0.25, 0.12 and 0.03 % at stretches of 1.1, 1.03, 1.01 and 1.003.
-These spanners have 13, 22, 34 and 47 % of the pairs. (Dividing all lengths by the stretch also satisfies the
+The relaxation and the repair lose little. For 100 points in a square, with epsilon times the spacing equal to 0.5, the
+gap between the bound and the loss after the repair is 0.7, 0.25, 0.12 and 0.03 % at stretches of 1.1, 1.03, 1.01 and
+1.003. These spanners have 13, 22, 34 and 47 % of the pairs. (Dividing all lengths by the stretch also satisfies the
 constraints of all pairs, but raises the loss by 6 % at a stretch of 1.1.)
 
-Spanners are tried from coarse (a large stretch) to fine, so that there is a result early. For 400 such points,
+Spanners are tried from coarse (a large stretch) to fine, so that a result is available early. For 400 such points,
 stretches of 1.3, 1.1, 1.03 and 1.01 took 2, 5, 29 and 55 CPU seconds and reached gaps of 6.2, 1.8, 0.43 and 0.21 %,
 whereas a single step with all pairs takes 2 to 4 seconds. Without a time limit, coarse spanners usually just lengthen
 the run, so each is skipped unless it is much coarser than the one that suits the requested gap.
@@ -38,19 +38,19 @@ from privopt_metric_dp.space.pairs import reduce_pairs
 __all__ = ["FewPairs", "make_spanner"]
 
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
-"""The slacks (stretches minus 1) of the spanners that come first, so that there is a result early."""
+"""The slacks (stretches minus 1) of the spanners tried first, so that a result is available early."""
 MIN_STRETCH_RATIO: Final = 20.0
-"""The minimum ratio between a coarse spanner's slack and that of the LP that follows. Without a time limit, coarse
+"""The minimum ratio of a coarse spanner's slack to that of the next LP. Without a time limit, coarse
 spanners are used only above this ratio. They then take about a thirtieth of that LP's time (see `TIME_FACTOR`)."""
 TIME_FACTOR: Final = 4.0
-"""The approximate ratio of a spanner's solving time to that of the coarser spanner before it."""
+"""The approximate ratio of a spanner's solving time to that of the previous, coarser spanner."""
 SHARES: Final = (1.0, 0.25)
 """The slacks to try after the coarse ones, as multiples of the slack that suits the requested gap."""
 INNER_GAP_SHARE: Final = 0.5
 """The gap to which the LP over a spanner is solved, as a fraction of the gap expected from the spanner."""
 MAX_SPANNER_SHARE: Final = 0.6
-"""The largest fraction of the pairs that a spanner may contain. With more pairs, it is not worth solving an LP over the
-spanner."""
+"""The largest fraction of all pairs that a spanner may contain. Beyond it, solving an LP over the spanner is not
+worthwhile."""
 
 
 def _stretch_of_gap(gap: float) -> float:
@@ -78,8 +78,8 @@ def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
 
     Args:
         gap: The requested relative gap.
-        has_limit: Whether there is a time limit. If not, coarse spanners are included only if they take a small part of
-            the total time.
+        has_limit: Whether there is a time limit. If not, coarse spanners are included only if they take a small
+            fraction of the total time.
     """
     # The stretch that suits the requested gap, and a smaller one in case the first misses the gap.
     suitable = [slack for multiple in SHARES if (slack := multiple * _stretch_of_gap(gap)) < COARSE[0]]
@@ -91,7 +91,7 @@ def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
 
 
 def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
-    """Return the instance over a spanner (a few pairs that nearly imply all others), and a mask of the pairs kept.
+    """Return the instance over a spanner (pairs whose constraints nearly imply the rest), and a mask of these pairs.
 
     Args:
         instance: The problem, with P pairs.
@@ -99,7 +99,7 @@ def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
             ``(1 + slack) d``.
 
     Returns:
-        The instance over the kept pairs, and a boolean array of shape (P,) that is True for each pair that is kept.
+        The instance over the kept pairs, and a boolean array of shape (P,) that is True for the kept pairs.
 
     Raises:
         OutOfTime: The time limit expired.
@@ -111,8 +111,9 @@ def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
 class FewPairs:
     """A solver that uses increasingly fine spanners of the required pairs until the gap is reached.
 
-    A spanner is a subset of the pairs that nearly implies the others. Another solver solves the LP restricted to each
-    spanner. Spanners save time if most pairs of records are required and a few of them nearly imply the others.
+    A spanner is a subset of the pairs whose constraints nearly imply the others. Another solver solves the LP
+    restricted to each spanner. Spanners save time if most pairs of records are required and a few of their constraints
+    nearly imply the others.
 
     Attributes:
         inner: The solver for the restricted LPs.
@@ -143,8 +144,8 @@ class FewPairs:
 
         Args:
             part: A connected instance with all pairs.
-            offers: The search to report mechanisms of shape (N, K), bounds and multipliers to. It determines the gap at
-                which to stop.
+            offers: The search that receives mechanisms of shape (N, K), bounds and multipliers. It determines the gap
+                at which to stop.
 
         Raises:
             SolverError: The inner solver failed.
@@ -169,7 +170,7 @@ class FewPairs:
             small: The same problem over the spanner's pairs.
             rows: The indices of the spanner's pairs in ``instance``.
             slack: The spanner's stretch minus 1.
-            offers: The search to report results for all pairs to: repaired mechanisms, and bounds with their
+            offers: The search that receives the results for all pairs: repaired mechanisms, and bounds with their
                 multipliers.
         """
         name = f"{self.name} {slack:.2g}"

@@ -50,22 +50,23 @@ __all__ = [
 
 
 PIVOTS = (50, 1_000_000)
-"""The limits on the number of pivots when an output is priced. The first is small but usually enough to prove the gap.
-(For 500 cells with 100 outputs, it takes 0.2 s instead of 28 s with all pivots.) The second is large enough to reach
+"""The limits on the number of pivots when pricing an output. The first is small but usually enough to prove the gap.
+(For 500 cells with 100 outputs, it takes 0.2 s, compared to 28 s with all pivots.) The second is large enough to reach
 the optimum."""
 QUICK_SHARES = (0.25, 0.35, 0.5, 0.7, 1.0)
-"""The positions of the prices for the first bounds between each record's smallest cost (0) and its mean cost (1). They
-are tried in order until a bound gets worse."""
+"""The prices used for the first bounds, as positions between each record's smallest cost (0) and its mean cost (1).
+They are tried in order until a bound gets worse."""
 OPERATIONS_PER_SECOND = 5e9
-"""The speed in dense products and factorisations that every machine in use reaches when idle, in operations per
-second."""
+"""The speed, in operations per second, that every machine in use reaches in dense products and factorisations when
+idle."""
 HELD_SHARE = 0.5
-"""The fraction of the granted time in which an idle machine must be able to compute the star. If it can, the star is
-completed, even if a busy machine then exceeds the time limit."""
+"""The fraction of the granted time within which an idle machine must be able to compute the star. If it can, the star
+is completed even on a busy machine that then exceeds the time limit."""
 OPERATIONS_PER_STEP = 100.0
-"""The number of operations counted for one step of a path search, because its memory accesses are irregular."""
+"""The number of operations counted per step of a path search. Such a step is slow because its memory accesses are
+irregular."""
 MAX_GRANTED_SECONDS = 20.0
-"""The number of seconds assumed to be granted if there is no time limit."""
+"""The time limit to assume if none is given, in seconds."""
 MAX_LOG_RATIO = 230.0
 """The cap r on log ratios eps D, which keeps products within the range of doubles. Rays computed from min(eps D, r)
 still satisfy all privacy rows."""
@@ -79,14 +80,14 @@ class Star:
     to s.
 
     Attributes:
-        kernel: Array of shape (N, N) with the transpose of W, so that row s is column s of W. The kernel is symmetric
+        kernel: Array of shape (N, N) with the transpose of W, so row s is column s of W. The kernel is symmetric
             up to the random shrinking of the graph's log ratios. Every row satisfies the privacy constraints.
         weights: Array of shape (N,) with the solution x of ``W x = 1``. If an entry is negative, the star is not a
             mechanism.
         serves: Array of shape (N,) with the index of the output to which each column is assigned.
         prices: Array of shape (N,) with candidates for the dual prices y of the records.
-        anchors: Array of shape (R,) with the index of the record whose column has the smallest reduced cost, for each
-            representative output.
+        anchors: Array of shape (R,) with the index, for each representative output, of the record whose column has the
+            smallest reduced cost.
     """
 
     kernel: Floats
@@ -97,11 +98,13 @@ class Star:
 
     @property
     def feasible(self) -> bool:
-        """Whether all weights are non-negative, so that the star is a mechanism."""
+        """Whether the star is a mechanism, i.e. all weights are non-negative."""
         return bool(self.weights.min() >= 0)
 
     def mechanism(self, outputs: int) -> Floats:
-        """Return the star's matrix. An output's column is the weighted sum of the columns of W assigned to it.
+        """Return the star's matrix.
+
+        The column of an output is the weighted sum of the columns of W assigned to it.
 
         Args:
             outputs: The number of outputs, K.
@@ -123,8 +126,8 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     """Return the star's kernel, an array of shape (N, N) whose rows satisfy every privacy constraint.
 
     Row s is ``exp(-eps D(s, .))``, where ``D(s, .)`` are the lengths of the shortest paths from record s. Only one row
-    is computed for each orbit, which is a set of records that symmetries map to one another. The other rows are derived
-    by symmetry.
+    is computed for each orbit, which is a set of records mapped to one another by symmetries. The other rows are
+    derived by symmetry.
 
     Args:
         graph: The graph of required pairs.
@@ -197,7 +200,7 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
 
     Raises:
         OutOfTime: The time limit expired.
-        SolverError: The kernel is singular, which is possible for graph metrics.
+        SolverError: The kernel is singular, which can happen for graph metrics.
     """
     kernel = kernel_of(graph, symmetry)
     check()
@@ -236,8 +239,8 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
         kernel: Array of shape (N, N) with the star's kernel, whose row s is column s of the star.
 
     Returns:
-        Three arrays: the smallest cost of each column over the outputs, of shape (N,), the index of the output that
-        attains it, of shape (N,), and the anchors, of shape (R,). The anchor of a representative output is the record
+        Two arrays of shape (N,), with each column's smallest cost over all outputs and the index of the output that
+        attains it, and an array of shape (R,) with the anchors. The anchor of a representative output is the record
         whose column has the smallest reduced cost.
     """
     # The smallest image of a record under all symmetries represents its orbit.
@@ -278,7 +281,7 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 
     Args:
         graph: The graph of required pairs.
-        anchors: Array of shape (R,) with the record at the root of each output's tree.
+        anchors: Array of shape (R,) with the index of the record at the root of each output's tree.
     """
     parts = in_threads(lambda a, b: shortest_paths(graph, anchors[a:b], trees=True)[1:], len(anchors))
     parent = np.concatenate([part[0] for part in parts])
@@ -291,8 +294,8 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
     """Return the multipliers derived from one tree per output.
 
     By default, the outputs are first priced again at the true log ratios, for at most half of the remaining time. Each
-    output then uses the better of its old and its new tree. The result is valid even if two paths are equally long or
-    if there is not enough time to price every output, because any tree can be turned into a proof.
+    output then uses the better of its old and its new tree. The result is valid even if two paths have the same length
+    or there is not enough time to price every output, because any tree can be turned into a proof.
 
     Args:
         instance: The problem with all outputs.
@@ -320,7 +323,7 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 
     Prices are valid if no ray (a vector that satisfies every privacy constraint) has a negative value at these prices.
     To make them valid, each price is reduced by its largest deficit over all outputs. Since rows sum to one, the sum of
-    any valid prices is a lower bound. A relative 1e-12 is subtracted to cover rounding errors.
+    any valid prices is a lower bound. A relative margin of 1e-12 is subtracted to cover rounding errors.
 
     Args:
         symmetry: The symmetries. All prices in an orbit are reduced by the same amount.
@@ -335,12 +338,12 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 def quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer bounds from shortest-path trees without pivots, at prices between each record's smallest and mean cost.
 
-    The first bound takes little time, because no linear system is solved. This ensures that there is a bound even if no
+    The first bound takes little time, because no linear system is solved. This ensures that a bound exists even if no
     solver finishes.
 
     Args:
         part: A connected instance.
-        offers: The search to report the bounds to, together with the multipliers that prove them.
+        offers: The search that receives the bounds and the multipliers that prove them.
 
     Raises:
         OutOfTime: The time limit expired. Earlier offers remain valid.
@@ -362,7 +365,7 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 def fits_granted_time(operations: float, share: float) -> bool:
-    """Return whether an idle machine can perform a number of operations within a fraction of the time limit.
+    """Return whether an idle machine can perform a given number of operations within a fraction of the time limit.
 
     If there is no time limit, `MAX_GRANTED_SECONDS` is used instead.
 
@@ -376,28 +379,28 @@ def fits_granted_time(operations: float, share: float) -> bool:
 
 
 def is_star_affordable(records: int, outputs: int) -> bool:
-    """Return whether an idle machine could compute the star mechanism in at most half of the time limit.
+    """Return whether an idle machine could compute the star mechanism within half of the time limit.
 
     The estimate is based on the number of operations, so it does not depend on the machine's load.
 
     Args:
-        records, outputs: The numbers of records and outputs.
+        records, outputs: The number of records and the number of outputs.
     """
     # The operations for factorising the kernel, and for multiplying it by the costs of all outputs.
     return fits_granted_time(float(records) ** 2 * (records + 2.0 * outputs), HELD_SHARE)
 
 
 def quick_bound_operations(instance: Instance) -> float:
-    """Estimate the number of operations in :func:`quick_bound`, ignoring symmetries.
+    """Estimate the number of operations performed by :func:`quick_bound`, ignoring symmetries.
 
-    For each output, one search for shortest paths is counted for each of the ``QUICK_SHARES``.
+    For each output, one shortest-path search is counted for each of the ``QUICK_SHARES``.
     """
     steps = 2.0 * len(instance.pairs) + instance.records * math.log2(instance.records + 1.0)
     return OPERATIONS_PER_STEP * len(QUICK_SHARES) * instance.outputs * steps
 
 
 class StarSolver:
-    """A solver that offers the star mechanism, if the instance has one, and lower bounds from pricing."""
+    """A solver that offers the star mechanism, if it exists, and lower bounds from pricing."""
 
     name = "star"
 
@@ -407,15 +410,15 @@ class StarSolver:
         return float(8 * (5 * records**2 + 5 * records * outputs))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Offer the star mechanism if it exists, and the bounds that its prices prove.
+        """Offer the star mechanism if it exists, and the bounds proved by its prices.
 
         The star is a closed-form matrix. If it is not a mechanism, a bound is offered only if the part needs early
         offers.
 
         Args:
             part: A connected instance.
-            offers: The search to report the mechanism of shape (N, K), bounds and multipliers to. It determines the gap
-                at which to stop.
+            offers: The search that receives the mechanism of shape (N, K), bounds and multipliers. It determines the
+                gap at which to stop.
 
         Raises:
             SolverError: The kernel is singular, or the star is not a mechanism because a weight is negative.
@@ -444,9 +447,9 @@ class StarSolver:
         Args:
             part: The part.
             y: Array of shape (N,) with the prices.
-            trees: One tree per representative output, which is changed in place.
-            pivot_limit: The largest number of pivots for each output.
-            offers: The search to report the bound to.
+            trees: One tree per representative output, which is modified in place.
+            pivot_limit: The maximum number of pivots for each output.
+            offers: The search that receives the bound.
 
         Returns:
             Whether the gap is reached, as confirmed by the search (:meth:`Offers.confirm`).
@@ -463,8 +466,8 @@ class StarSolver:
         """Offer the star mechanism if it exists, and a first bound if the part needs early offers.
 
         Args:
-            part: A connected instance. Its ``starred`` is set to whether the star is a mechanism.
-            offers: The search to report the mechanism and the bound to.
+            part: A connected instance. Its ``starred`` attribute is set to whether the star is a mechanism.
+            offers: The search that receives the mechanism and the bound.
 
         Returns:
             The star, an array of shape (N,) with its prices averaged over orbits of records, and a shortest-path tree

@@ -1,6 +1,6 @@
 """Multipliers for a lower bound over reports anywhere on the streets (`privopt_metric_dp.proof.street_proof`).
 
-They are computed from the ordinary LP whose outputs are the ends of street pieces, with two changed costs for each
+They are computed from the ordinary LP whose outputs are the ends of street pieces, with two costs changed for each
 record inside a piece. The two ends of the piece have the weights w and 1 - w of linear interpolation at the record, so
 the nearer end has the larger weight. The record's chord is the weighted mean of its costs at the two ends. The cost at
 the first end is reduced by theta chord / w, and the cost at the second end by (1 - theta) chord / (1 - w).
@@ -44,8 +44,8 @@ and 64.8 % of the optimum at values of 0.4, 1.2 and 2."""
 DAMPING_EXPONENT: Final = 0.5
 """The exponent that damps the change in theta's odds in each step."""
 MIN_THETA: Final = 1e-3
-"""The smallest allowed distance of theta from 0 and from 1. At 0 and 1, its odds would be 0 or infinite and could never
-change again."""
+"""The smallest allowed distance of theta from 0 and from 1. At 0 or 1, its odds would be 0 or infinite and could no
+longer change."""
 
 
 @define(eq=False)
@@ -53,16 +53,16 @@ class _Shares:
     """The costs of reporting the two ends of a street piece, for the records inside street pieces.
 
     The two ends of a piece are called the tail and the head. The cost of a report varies along the piece and is 0 at
-    the record itself. The chord is the value at the record if the cost is interpolated linearly between the two ends.
-    The costs at the ends are reduced in proportion to the chord, and the parameter theta divides the reduction between
-    the ends.
+    the record itself. The chord is the value obtained at the record by interpolating the cost linearly between the two
+    ends. The costs at the ends are reduced in proportion to the chord, and the parameter theta divides the reduction
+    between the ends.
 
     Attributes:
         rows: Array of shape (M,) with the indices of the records inside pieces.
         inside: The positions of all records: the tail and the head of each record's piece, and the record's distance
             from the tail as a fraction of the piece's length.
         weighted: Array of shape (N, J) with the costs of reporting the priced records, times the prior.
-        reduction: Array of shape (M,) with the prior times the chord, in the same unit as the costs.
+        reduction: Array of shape (M,) with the prior times the chord, in the same units as the costs.
         theta: Array of shape (M,) with the fraction of the chord that is used to reduce the cost at the tail.
     """
 
@@ -97,7 +97,7 @@ class _Shares:
         """Move theta towards the end whose probability is too small for its weight, and update the costs.
 
         Args:
-            state: The interior-point method's iterate, whose probabilities are read and whose costs are changed.
+            state: The interior-point method's iterate. Its probabilities are read, and its costs are modified.
         """
         tail, head, tail_share, head_share = self._piece_ends()
         # The ratio is 1 if the probabilities at the two ends are in proportion to their weights, and below 1 if the
@@ -114,11 +114,11 @@ def priced_records(data: MetricData, max_records: int) -> Ints | None:
 
     Args:
         data: The problem's data.
-        max_records: The largest number of records to select.
+        max_records: The maximum number of records to select.
 
     Returns:
         Array of shape (J,) with the indices of the records in ascending order, or None if the problem's outputs are not
-        chosen among records on streets, or if more than ``max_records`` records would be needed.
+        chosen from the records on streets, or if more than ``max_records`` records would be needed.
     """
     if data.streets is None or data.over is None:
         return None
@@ -142,7 +142,7 @@ def solve_street_bound(
     """Compute multipliers that prove a lower bound for reports anywhere on the streets.
 
     Args:
-        data: The data of a problem whose outputs are chosen among records on streets.
+        data: The data of a problem whose outputs are chosen from the records on streets.
         priced: Array of shape (J,) with the indices of the records that serve as outputs, from `priced_records`.
         gap: The relative gap at which to stop.
         memory_limit: The number of bytes that may be allocated.

@@ -1,8 +1,8 @@
 """Symmetries of an instance, which are permutations of records and outputs that leave it unchanged.
 
-The LP is convex, so the average of an optimal mechanism over the symmetries is optimal too. It is enough to solve for
-one column per orbit of outputs and one row multiplier per orbit of records. A square grid has 8 symmetries, so its LP
-has about an eighth of the columns and row sums.
+The LP is convex, so the average of an optimal mechanism over the symmetries is optimal too. It is therefore enough to
+solve for one column per orbit of outputs and one row multiplier per orbit of records. A square grid has 8 symmetries,
+so its LP has about an eighth of the columns and row sums.
 
 Candidates are rotations and reflections of places in the plane or on the sphere. They are used only if they change no
 cost and no distance by more than `RELATIVE_TOLERANCE`.
@@ -30,20 +30,20 @@ IMAGE_TOLERANCE = 1e-9
 """The largest distance between an image and the point it is matched with, relative to the largest distance from the
 centre."""
 MAX_GROUP_ORDER = 64
-"""The maximum number of symmetries in a group. Larger groups are not used at all."""
+"""The maximum number of symmetries in a group. Larger groups are not used."""
 MAX_SPHERE_MAPS = 4 * MAX_GROUP_ORDER
-"""The largest number of rotations and reflections of a sphere that are tried. Most candidates turn out to be
+"""The maximum number of rotations and reflections of a sphere to try. Most candidates turn out to be
 symmetries."""
 MAX_COMPARED_RECORDS = 4_000
-"""The largest number of records on a sphere for which sums of distances are compared. The time increases with the
-square of this number."""
+"""The maximum number of records on a sphere for which sums of distances are compared. The time grows with the square of
+this number."""
 
 
 @frozen(kw_only=True, eq=False)
 class Symmetry:
     """A group of symmetries and its orbits.
 
-    An orbit is a set of records, or of outputs, that symmetries map to one another.
+    An orbit is a set of records, or of outputs, that are mapped to one another by symmetries.
 
     Attributes:
         records: Array of shape (G, N) with the image of each record under each member of the group.
@@ -173,7 +173,7 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
 
     A map is determined by the images of two points that are not collinear with the mean. Only images that preserve
     their distances from the mean and from each other are considered. At most `MAX_GROUP_ORDER` + 1 maps are tried,
-    because a larger group is not used.
+    because a larger group would not be used.
 
     Args:
         points: Array of shape (N, 2) with the points.
@@ -221,7 +221,7 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
 
 
 def _sphere_invariants(points: Floats) -> Floats:
-    """Return, for each unit vector in a set, two numbers that no symmetry of the set changes.
+    """For each unit vector in a set, return two numbers that are invariant under symmetries of the set.
 
     These are the vector's distance from the mean of the set, and the sum of its distances from all other vectors. Both
     are scaled so that the largest value over the set is 1. If there are more than `MAX_COMPARED_RECORDS` vectors, the
@@ -299,7 +299,7 @@ def _frame(first: Floats, second: Floats, handedness: float) -> Floats:
 
 
 def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
-    """Find the permutation of the outputs that leaves the costs unchanged if the records are permuted as given.
+    """Find the permutation of the outputs that preserves the costs under a given permutation of the records.
 
     A random linear combination of the rows gives one number for each column. Sorting these numbers before and after the
     permutation of the records gives the only candidate, which is then checked against all costs.
@@ -328,7 +328,7 @@ def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
 
 
 def _keeps_pairs(instance: Instance, records: Ints) -> bool:
-    """Return whether a permutation of the records maps required pairs to required pairs at equal distances."""
+    """Return whether a permutation of the records maps required pairs to required pairs at the same distance."""
     n = instance.records
     i, j = instance.pairs.T
     number = i * n + j
@@ -349,7 +349,8 @@ def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
         instance: A connected instance.
 
     Returns:
-        The permutations. There are none if the records have no positions in a plane or on a sphere.
+        The permutations, as one pair per symmetry. The list is empty if the records have no positions in a plane or on
+        a sphere.
 
     Raises:
         OutOfTime: The time limit expired.

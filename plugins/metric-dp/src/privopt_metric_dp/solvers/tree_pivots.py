@@ -6,7 +6,7 @@ Given prices ``y`` and an output ``k``, pricing minimises ``a . z`` over the con
 edge is tight. The entry of a record is then either ``exp(l)`` times its parent's (the record is above its parent) or
 ``exp(-l)`` times its parent's (it is below). Let ``g_i = a_i + sum over children c of (z_c / z_i) g_c``. A tree is
 optimal if ``g`` is at least 0 at records below their parents and at most 0 at records above. Then ``g_root`` is the
-optimum. The ``|g_i|`` give multipliers for the tight rows, which prove this. (The dual is a generalised flow with
+optimum. The ``|g_i|`` give multipliers for the tight rows, which prove optimality. (The dual is a generalised flow with
 losses. Flow is lost on every cycle, so only trees occur.)
 
 The compiled functions share these arrays, for one output:
@@ -35,7 +35,7 @@ __all__ = ["build_lists", "compute_heights", "optimize_tree"]
 
 @jit()
 def _list_subtree(root: int, first_child: Any, following: Any, order: Any) -> int:
-    """Write the nodes of the subtree rooted at ``root`` to ``order``, breadth first, and return their number.
+    """Write the nodes of the subtree rooted at ``root`` to ``order`` in breadth-first order, and return their number.
 
     Args:
         root: The root of the subtree.
@@ -63,8 +63,8 @@ def _unlink_node(node: int, parent: Any, first_child: Any, following: Any, previ
     Args:
         node: The node.
         parent: Array of shape (N,) with the parent of each node.
-        first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
-            node, or -1 if there is none.
+        first_child, following, previous: Arrays of shape (N,) with the first child, next sibling and previous sibling
+            of each node, or -1 if there is none.
     """
     earlier, later = previous[node], following[node]
     if earlier >= 0:
@@ -83,8 +83,8 @@ def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, follow
         node: The node, which must not be in any list of children.
         new_parent: The other node.
         parent: Array of shape (N,) with the parent of each node.
-        first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
-            node, or -1 if there is none.
+        first_child, following, previous: Arrays of shape (N,) with the first child, next sibling and previous sibling
+            of each node, or -1 if there is none.
     """
     parent[node] = new_parent
     following[node] = first_child[new_parent]
@@ -118,7 +118,7 @@ def build_lists(parent: Any) -> Any:
 def compute_heights(
     root: int, length: Any, parent: Any, entry: Any, sides: Any, first_child: Any, following: Any, order: Any, u: Any
 ) -> int:
-    """Compute the log-heights ``u_i = log(z_i / z_root)`` of all nodes of a tree of tight constraints.
+    """Compute the log-heights ``u_i = log(z_i / z_root)`` of all nodes in a tree of tight constraints.
 
     Args:
         root: The root, whose height is 0.
@@ -163,7 +163,7 @@ def _recompute_tree(
         a: Array of shape (N,) with the costs minus the prices.
         length: Array of shape (E,) with the log ratio of each CSR entry.
         parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
-            the two, and 1 if the node is above its parent or -1 if it is below.
+            the node and its parent, and 1 if the node is above its parent or -1 if it is below.
         first_child, following: Arrays of shape (N,) with the first child and next sibling of each node, or -1 if there
             is none.
         order: A workspace of shape (N,).
@@ -201,7 +201,7 @@ def _find_blocking_row(
             is none.
         order: A workspace of shape (N,).
         mark: A boolean workspace of shape (N,), whose elements are all False on entry and on return.
-        u: Array of shape (N,) with the log-heights, which are changed inside the subtree.
+        u: Array of shape (N,) with the log-heights, which are modified inside the subtree.
 
     Returns:
         The node inside the subtree and the CSR entry of the constraint that becomes tight first.
@@ -248,12 +248,12 @@ def _reroot_subtree(
         subtree_root: The current root of the subtree, which has already been unlinked from its parent.
         new: The node that becomes the root of the subtree. The caller sets its parent, entry and side.
         length: Array of shape (E,) with the log ratio of each CSR entry.
-        parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
-            the edge between the two, and 1 if the node is above its parent or -1 if it is below.
-        first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
-            node, which are updated.
+        parent, entry, sides: The tree, in arrays of shape (N,), modified in place: each node's parent, the CSR entry of
+            the edge between the node and its parent, and 1 if the node is above its parent or -1 if it is below.
+        first_child, following, previous: Arrays of shape (N,) with the first child, next sibling and previous sibling
+            of each node, modified in place.
         path: A workspace of shape (N,).
-        g: Array of shape (N,) with the accumulated reduced costs, which are updated.
+        g: Array of shape (N,) with the accumulated reduced costs, modified in place.
     """
     # path[0] to path[m] lead from the new root up to the old one.
     path[0] = new
@@ -285,8 +285,8 @@ def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry:
         change: The change at the node.
         length: Array of shape (E,) with the log ratio of each CSR entry.
         parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
-            the two, and 1 if the node is above its parent or -1 if it is below.
-        g: Array of shape (N,) with the accumulated reduced costs, which are updated at the ancestors.
+            the node and its parent, and 1 if the node is above its parent or -1 if it is below.
+        g: Array of shape (N,) with the accumulated reduced costs, modified in place at the ancestors.
     """
     while parent[node] >= 0:
         change *= np.exp(sides[node] * length[entry[node]])
@@ -320,13 +320,13 @@ def _pivot_subtree(
             blocking constraint enters it.
         start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
             neighbour and log ratio of each entry, of shape (E,).
-        parent, entry, sides: The tree, in arrays of shape (N,), which are updated: the parent of each node, the CSR
+        parent, entry, sides: The tree, in arrays of shape (N,), modified in place: the parent of each node, the CSR
             entry of the edge between the node and its parent, and 1 if the node is above its parent or -1 if it is
             below.
-        first_child, following, previous: Arrays of shape (N,) with the first child, next and previous sibling of each
-            node, which are updated.
+        first_child, following, previous: Arrays of shape (N,) with the first child, next sibling and previous sibling
+            of each node, modified in place.
         order, mark: Workspaces of shape (N,). ``mark`` is boolean and must be all False.
-        u, g: Arrays of shape (N,) with the log-heights and the accumulated reduced costs, which are updated.
+        u, g: Arrays of shape (N,) with the log-heights and the accumulated reduced costs, modified in place.
     """
     # If the node is below its parent, its g is negative, and raising its subtree lowers the objective. If it is above,
     # its g is positive, and the subtree is lowered.
@@ -364,10 +364,10 @@ def optimize_tree(
     Args:
         a: Array of shape (N,) with the costs minus the prices.
         tolerance: The largest accepted absolute value of an accumulated reduced cost ``g`` that has the wrong sign.
-        max_pivots: The largest number of pivots.
+        max_pivots: The maximum number of pivots.
         start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
             neighbour and log ratio of each entry, of shape (E,).
-        parent, entry, sides: The tree, in arrays of shape (N,), which are updated: the parent of each node, the CSR
+        parent, entry, sides: The tree, in arrays of shape (N,), modified in place: the parent of each node, the CSR
             entry of the edge between the node and its parent, and 1 if the node is above its parent or -1 if it is
             below.
         u, g: Arrays of shape (N,), to which the log-heights and the accumulated reduced costs are written.

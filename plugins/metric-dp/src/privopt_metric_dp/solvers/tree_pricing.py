@@ -35,22 +35,22 @@ SIGN_TOLERANCE = 1e-12
 largest absolute cost or price."""
 
 MAX_ANCHORS = 4
-"""The largest number of roots (anchors) to try for each output's tree."""
+"""The maximum number of roots (anchors) to try for each output's tree."""
 
 MAX_BEARER_TRIES = 50
-"""A root's deficit is distributed over at most this many records (bearers). The root bears the rest."""
+"""The maximum number of records (bearers) over which a root's deficit is distributed. The root bears the rest."""
 
 
 @frozen(kw_only=True, eq=False)
 class Trees:
-    """One spanning tree of the records per output. Each edge is a privacy constraint that holds with equality.
+    """One spanning tree of records per output, in which every edge is a privacy constraint that holds with equality.
 
     Attributes:
         parent: Array of shape (K, N) with the parent of each record, which is -1 at the root.
         entry: Array of shape (K, N) with the index of the graph's CSR entry for the pair of each record and its parent.
             It is -1 at the root.
-        side: Array of shape (K, N) that is 1 if the record is above its parent, and -1 if it is below. With the pair's
-            log ratio ``l``, this means ``z = exp(l) z_parent`` or ``z = exp(-l) z_parent``.
+        side: Array of shape (K, N) that is 1 if the record is above its parent, and -1 if it is below. If ``l`` is the
+            pair's log ratio, this means ``z = exp(l) z_parent`` or ``z = exp(-l) z_parent``, respectively.
     """
 
     parent: Indices
@@ -58,7 +58,7 @@ class Trees:
     side: NDArray[np.int8]
 
     def copy(self) -> Trees:
-        """Return a copy of the trees that shares no arrays with them. Pricing changes trees in place."""
+        """Return a copy that shares no arrays with the original, because pricing changes trees in place."""
         return Trees(parent=self.parent.copy(), entry=self.entry.copy(), side=self.side.copy())
 
 
@@ -68,7 +68,7 @@ class PricingResult:
 
     Attributes:
         value: Array of shape (K,) with the smallest value of ``a . z`` for each output, over the rays ``z`` with
-            ``z_root = 1``. Here ``a`` are the output's costs minus the prices, and a ray is a vector that satisfies
+            ``z_root = 1``. Here ``a`` is the output's costs minus the prices, and a ray is a vector that satisfies
             every privacy constraint.
         deficit: Array of shape (N,) with the amounts by which the records' prices must fall so that no ray has a
             negative value.
@@ -84,7 +84,7 @@ class PricingResult:
 
 @jit()
 def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> None:
-    """Compute reductions of the records' prices that cover a tree's deficit, which is a negative ``g`` at the root.
+    """Compute reductions of the records' prices that cover a tree's deficit (a negative ``g`` at the root).
 
     Reducing the price of a record of height ``u`` by ``x`` raises ``g_root`` by ``x exp(u)``, so the highest records
     come first. Each price is reduced as far as the flows on the record's path to the root allow. The reduction of the
@@ -169,7 +169,7 @@ def _make_root(new: int, parent: Any, entry: Any, sides: Any) -> None:
     Args:
         new: The node.
         parent, entry, sides: Arrays of shape (N,) with the parent, entry and side of each node, as in :class:`Trees`.
-            They are changed in place.
+            They are modified in place.
     """
     node, next_node, e, s = new, parent[new], entry[new], sides[new]
     parent[new], entry[new], sides[new] = -1, -1, -1  # the side of a root is never read
@@ -203,13 +203,13 @@ def _price_outputs(
         cost: Array of shape (N, B) with the costs of the block's outputs, times the prior.
         y: Array of shape (N,) with the prices.
         tolerance: The largest accepted absolute value of a ``g`` that has the wrong sign.
-        max_pivots: The largest number of pivots per tree.
+        max_pivots: The maximum number of pivots per tree.
         start, target, length: The graph in CSR form: the first entry of each record, of shape (N + 1,), and the
             neighbour and log ratio of each entry, of shape (E,).
-        parent, entry, sides: Arrays of shape (B, N) with the trees, which are updated in place.
+        parent, entry, sides: Arrays of shape (B, N) with the trees, modified in place.
         value: Array of shape (B,), to which the outputs' values are written, as in `PricingResult`.
         ray: Array of shape (B, N), to which the logarithms of the optimal rays are written.
-        deficit: Array of shape (N,) with the largest deficit of each record over the outputs so far, which is updated.
+        deficit: Array of shape (N,) with the largest deficit of each record over the outputs so far, modified in place.
 
     Returns:
         The total number of pivots.
@@ -248,14 +248,14 @@ def _price_outputs(
 def price_all(
     graph: Graph, instance: Instance, y: Floats, trees: Trees, *, max_pivots: int = 1_000_000
 ) -> PricingResult:
-    """Price every output of an instance exactly, using threads and starting from given trees.
+    """Price every output of an instance exactly, using threads and starting from the given trees.
 
     Args:
         graph: The graph from `make_graph`.
         instance: The instance whose outputs are priced.
         y: Array of shape (N,) with the prices.
         trees: One tree per output, which is optimised in place up to the limit on pivots.
-        max_pivots: The largest number of pivots per tree.
+        max_pivots: The maximum number of pivots per tree.
 
     Raises:
         OutOfTime: The time limit expired before all outputs were priced. Some trees may have changed, but all remain
@@ -294,7 +294,7 @@ def _tight_rows(
     Args:
         a: Array of shape (N,) with the costs minus the prices.
         length: Array of shape (E,) with the true log ratio of each CSR entry.
-        lower_record: Array of shape (P,) with the first record of each pair, which has the lower index.
+        lower_record: Array of shape (P,) with the first record of each pair, i.e. the one with the lower index.
         pair: Array of shape (E,) with the index of each CSR entry's pair.
         parents, entries, sides: Arrays of shape (T, N) with candidate trees for the output. The tree with the smallest
             deficit is used.
@@ -330,7 +330,7 @@ def _tight_rows(
 
 
 def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
-    """Return multipliers for all outputs, each from the output's best tree.
+    """Return the multipliers for all outputs, each derived from the output's best tree.
 
     Multipliers are computed lazily, output by output, during iteration.
 

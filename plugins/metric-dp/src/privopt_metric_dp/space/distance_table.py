@@ -1,4 +1,4 @@
-"""The metric given by a distance table from a file."""
+"""A metric defined by a distance table from a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MatrixMetric(Metric):
     Attributes:
         _table: Array of shape (N, N) with the distances between records. If the two entries for a pair differ in the
             file, both are set to the smaller one.
-        _uneven: Whether the two entries for some pair differ in the file.
+        _uneven: Whether the two entries for any pair differ in the file.
         _to_outputs: Array of shape (N, K) with the distances from records to outputs. It is ``_table`` if the outputs
             are the records.
     """
@@ -34,7 +34,7 @@ class MatrixMetric(Metric):
         source: str = "distance.matrix",
         output_source: str = "distance.output_matrix",
     ) -> None:
-        """Check the tables and store them. The faults in both tables are reported in a single error.
+        """Check and store the tables. Errors in both tables are reported together.
 
         Args:
             table: Array of shape (N, N) with non-negative, finite numbers and a diagonal of zeros. It must be symmetric
@@ -65,12 +65,12 @@ class MatrixMetric(Metric):
         super().__init__(len(self._table), int(self._to_outputs.shape[1]), to_outputs is None)
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return the distances between records i and j, which are broadcastable arrays of record indices."""
+        """Return the distances between records ``i`` and ``j``, given as broadcastable arrays of record indices."""
         return self._table[np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)]
 
     @property
     def exactness(self) -> str:
-        """A description of the exact distances, for use in reports. They are the numbers in the table."""
+        """A description of the exact distances for reports: the numbers in the table."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:
@@ -80,7 +80,7 @@ class MatrixMetric(Metric):
         the file may represent.
 
         Args:
-            distances: The distances that this metric returns, in an array of any shape.
+            distances: The distances returned by this metric, in an array of any shape.
         """
         # Integers beyond 2^53 may have been rounded down when they were written as doubles.
         rounded_distances = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))
@@ -89,7 +89,7 @@ class MatrixMetric(Metric):
         return rounded_distances * (1.0 + 2e-12) if self._uneven else rounded_distances
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return the distances from some records to all outputs, as an array of shape (B, K).
+        """Return the distances from the given records to all outputs, as an array of shape (B, K).
 
         Args:
             i: The indices of the B records. By default, all records are included.
@@ -158,7 +158,7 @@ def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
     """Convert an array read from a file to doubles, rejecting numbers that are not exactly representable.
 
     Args:
-        values: Array of any shape that contains integers, or floats of at most 64 bits.
+        values: Array of any shape, containing integers or floats of at most 64 bits.
         source: The name of the file, for error messages.
 
     Raises:

@@ -1,8 +1,8 @@
 """Compiled kernels for shortest paths with exact lengths.
 
-A pair of records may only be dropped if a path between the two is no longer than the distance between them. As the sum
+A pair of records may be dropped only if some path between them is no longer than their distance. Because the sum
 of two doubles is seldom a double, each length is stored as an integer multiple of a common power of two, divided into
-limbs (digits) of 62 bits. Sums and comparisons of these integers are exact. Doubles are only used to order the heap in
+limbs (digits) of 62 bits. Sums and comparisons of these integers are exact. Doubles are used only to order the heap in
 Dijkstra's algorithm, and to skip paths that are clearly too long.
 """
 
@@ -26,7 +26,7 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
     """Represent finite non-negative doubles exactly as integer multiples of a common unit, in limbs of 62 bits.
 
     Args:
-        values: Any number of one-dimensional arrays, for which a common unit is chosen.
+        values: Any number of one-dimensional arrays, which share a common unit.
 
     Returns:
         The limbs, and the units of the limbs. The limbs are a list with one array of shape (M, L) for each array of M
@@ -59,7 +59,7 @@ def _split_into_limbs(
 
     Args:
         mantissas: (M,) Integers from 0 to 2^53.
-        shift: (M,) The exponents. A negative shift only removes trailing zeros from the mantissa.
+        shift: (M,) The exponents. A negative shift only removes trailing zero bits from the mantissa.
         count: The number L of limbs.
 
     Returns:
@@ -125,7 +125,7 @@ def _to_double(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compi
     """Return the number in row i of a, rounded to a double, for use as a key in the heap.
 
     Args:
-        a: (n, L) The numbers' limbs, least significant first.
+        a: (n, L) The limbs of the numbers, least significant first.
         i: The index of the row.
         units: (L,) The units of the limbs, which are powers of two.
     """
@@ -142,7 +142,7 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
     Args:
         heap: The node indices in heap order. Only the first ``size`` entries are used.
         slots: (n,) The position of each node in the heap, or -1.
-        key: (n,) The key of each node, by which the heap is ordered.
+        key: (n,) The key of each node, which determines its place in the heap.
         size: The number of nodes in the heap.
         node: The index of the node.
 
@@ -168,12 +168,14 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
 
 @jit()
 def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: no cover - compiled
-    """Remove the node with the smallest key from a binary min-heap and return it. The caller must decrement the size.
+    """Remove and return the node with the smallest key in a binary min-heap.
+
+    The caller must decrement the size.
 
     Args:
         heap: The node indices in heap order. Only the first ``size`` entries are used.
         slots: (n,) The position of each node in the heap, or -1.
-        key: (n,) The key of each node, by which the heap is ordered.
+        key: (n,) The key of each node, which determines its place in the heap.
         size: The number of nodes in the heap before the removal, at least 1.
     """
     nearest: int = heap[0]
@@ -203,7 +205,7 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
 def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
     """Add node j to the list of touched nodes unless the list already contains it, and return the list's new length.
 
-    The list consists of the first ``count`` elements of ``touched``. The array ``is_touched`` of shape (n,) says
+    The list consists of the first ``count`` elements of ``touched``. The array ``is_touched`` of shape (n,) indicates
     whether each node is in the list.
     """
     if is_touched[j]:
@@ -234,7 +236,7 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """Decide for each question (source, goal, bound) whether some path between the two nodes is at most ``bound`` long.
+    """For each question (source, goal, bound), decide whether any path between the nodes is no longer than ``bound``.
 
     The comparison is exact.
 

@@ -1,6 +1,6 @@
 """Enclose exact distances in balls (``flint.arb``), to any precision.
 
-A ball is an interval that contains a real number. Here it is represented by a function that evaluates the interval at
+A ball is an interval that contains a real number. Here, it is represented by a function that evaluates the interval at
 the current precision, so that callers can raise the precision.
 
 A metric returns exact distances, rounded down to doubles. If a limit may lie between the double and the exact distance,
@@ -29,7 +29,7 @@ else:
 __all__ = ["Ways", "at_most", "between_bounds", "decimal_of", "great_circle_of", "is_above", "place_of", "root_of"]
 
 MAX_DECIMAL_DIGITS: Final = 999
-"""The maximum number of characters and the maximum absolute exponent of a decimal that is converted to a rational.
+"""The maximum length, in characters, and the maximum absolute exponent of a decimal to be converted to a rational.
 
 The stand-alone checker has the same limit.
 """
@@ -79,7 +79,7 @@ def is_above(ball: Ball, limit: Fraction) -> bool:
 
     Args:
         ball: A function that returns an enclosing interval (``flint.arb``) at the current precision.
-        limit: The limit to compare the number with.
+        limit: The limit with which the number is compared.
     """
     return sign_of(lambda: ball() - ball_of(limit)) == 1
 
@@ -103,7 +103,7 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
     """Return a ball that encloses the great-circle distance between two geographic places.
 
     For a distance d, the haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms, so the
-    formula is well conditioned both for close points and for antipodal ones. In a geographic grid, all steps have
+    formula is well conditioned for nearby points as well as antipodal ones. In a geographic grid, all steps have
     exactly the declared length. Steps to the east have this length at the latitude of the grid's corner.
 
     Args:
@@ -172,7 +172,7 @@ class Ways:
     def shortest_lengths(self, pairs: Sequence[Sequence[int]]) -> list[Fraction | None]:
         """Return the exact length of the shortest path for each pair of nodes, with None for unconnected pairs.
 
-        Pairs with the same first node share a search. Lengths are in the same unit as the lengths of the roads.
+        Pairs with the same first node share a search. Lengths are in the same units as the lengths of the roads.
         """
         goals: dict[int, set[int]] = {}
         for start, end in pairs:
@@ -183,7 +183,7 @@ class Ways:
     def _search_from(self, start: int, goals: set[int]) -> dict[int, Fraction]:
         """Return the length of the shortest path from a given node to each goal.
 
-        Lengths are in the same unit as the lengths of the roads. Goals that cannot be reached are omitted.
+        Lengths are in the same units as the lengths of the roads. Goals that cannot be reached are omitted.
         """
         lengths, queue, settled = dict[int, Fraction](), [(0, start)], set[int]()
         # This is Dijkstra's algorithm in integers, which ends as soon as all goals are settled.

@@ -1,9 +1,9 @@
 """Metrics: distances between records, and from records to outputs.
 
 The distance between two records is always the same double, in both directions, on every machine, and however the pairs
-are divided into blocks. Certificates, pairs and tables therefore use identical doubles. The distance is never above the
-exact one (see :mod:`privopt.numbers.distances`). The metric for shortest paths is in
-:mod:`privopt_metric_dp.space.road_metric`, and the one for a distance table in
+are divided into blocks. Certificates, pairs and tables therefore use identical doubles. A distance never exceeds the
+exact one (see :mod:`privopt.numbers.distances`). The shortest-path metric is in
+:mod:`privopt_metric_dp.space.road_metric`, and the distance-table metric in
 :mod:`privopt_metric_dp.space.distance_table`.
 """
 
@@ -41,14 +41,14 @@ __all__ = ["EuclideanMetric", "HaversineMetric", "Metric"]
 MAX_SHORTENING: Final = 2.0**-33
 """The largest fraction by which a planar distance is shortened.
 
-Distances are shortened so that the distances along a line imply the distance between the ends of the line.
+Distances are shortened so that the constraints along a line imply the constraint for the ends of the line.
 """
 _CHUNK = 1 << 14  # the number of distances computed at a time, so few that they stay in the processor's cache
 _BLOCK = 1 << 21  # the maximum number of distances in memory while a table is processed in blocks
 _TREE_WIDTH = 12  # in more dimensions, a k-d tree visits nearly every point, and blocks are faster
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
-"""Tables of distances to all outputs, by hash. Metrics over the same places share a table, which is kept as long as one
-of them uses it."""
+"""Tables of distances to all outputs, keyed by hash. Metrics over the same places share a table, which is kept as long
+as any of them uses it."""
 MORE = 1.0 + 1e-9  # factor for the radius of tree searches, so that no pair is missed because of rounding
 KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude at the equator: above pi R / 180
 
@@ -84,7 +84,7 @@ class Metric(ABC):
         """Return a copy of this metric with the K records at the indices ``rows`` as outputs.
 
         Raises:
-            UsageError: The metric does not support outputs that are chosen among its records.
+            UsageError: The metric does not support outputs that are chosen from its records.
         """
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
@@ -100,7 +100,7 @@ class Metric(ABC):
 
         Args:
             pairs: (P, 2) The record indices of each pair.
-            distances: (P,) The rounded-down distances that this metric returns.
+            distances: (P,) The rounded-down distances returned by this metric.
             limit: The limit, in the metric's unit.
         """
         # Any number below the next double after the limit is rounded down to at most the limit.
@@ -116,11 +116,11 @@ class Metric(ABC):
 
     @property
     def exactness(self) -> str:
-        """A description, for use in reports, of the distances that :meth:`exactly` encloses."""
+        """A description of the distances enclosed by :meth:`exactly`, for use in reports."""
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Replace distances that may exceed the exact ones by those of this metric, and return the result.
+        """Return the given distances, with those that may exceed the exact ones replaced by this metric's own.
 
         This is used for distances stored in a release. If they exceeded the exact ones, the guarantee would be too
         weak.
@@ -162,13 +162,13 @@ class Metric(ABC):
         return pairs, self.between(pairs[:, 0], pairs[:, 1])
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return a small set of pairs that is known to imply every pair, or every pair within a limit.
+        """Return a small set of pairs known to imply every pair, or every pair within a limit.
 
-        A pair is implied if a path over pairs in the set is no longer than the pair's distance, because then the
-        constraints along the path imply the pair's constraint. The base implementation returns None.
+        A pair is implied if a path over pairs in the set is no longer than the pair's distance, because the constraints
+        along the path then imply the pair's constraint. The base implementation returns None.
 
         Args:
-            within: The largest distance of the pairs to imply. If None, all pairs must be implied.
+            within: The largest distance at which pairs must be implied. By default, all pairs must be implied.
 
         Returns:
             The pairs i < j, of shape (S, 2), and their distances, of shape (S,), or None if no such set is known.
@@ -182,16 +182,16 @@ class _PointMetric(Metric):
     Attributes:
         records, outputs: The places of the records and of the outputs.
         _kinds, _name: The supported kinds of places, and the metric's name for error messages.
-        _off: Two upper bounds, in the metric's unit, on how much a computed distance may exceed the distance between
-            the declared places. The first is for distances between records, and the second for distances from records
-            to outputs.
+        _off: Two upper bounds, in the metric's unit, on the amount by which a computed distance may exceed the distance
+            between the declared places. The first is for distances between records, and the second for distances from
+            records to outputs.
     """
 
     _kinds: tuple[str, ...] = ()
     _name = ""
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Check that the places have coordinates of the right kind, and bound the errors of distances.
+        """Check that the places have coordinates of the right kind, and bound the errors in distances.
 
         Args:
             records: The N places.
@@ -241,7 +241,7 @@ class _PointMetric(Metric):
 
         Args:
             i, j: Index arrays of the same shape, with one or two axes.
-            outputs: Whether j are indices of outputs rather than of records.
+            outputs: Whether j contains output indices rather than record indices.
         """
 
     @staticmethod
@@ -272,7 +272,7 @@ class _PointMetric(Metric):
 
         Args:
             distances: Distances computed from the doubles, in the metric's unit.
-            outputs: Whether the distances lead to outputs rather than to records.
+            outputs: Whether these are distances to outputs rather than to records.
         """
         error = self._off[outputs]
         # The factor 1 - 2^-52 covers the rounding of the subtraction.
@@ -288,7 +288,7 @@ class _PointMetric(Metric):
             i: An array of record indices.
             j: An array of indices that broadcasts with i: output indices if ``outputs`` is True, and record indices
                 otherwise.
-            outputs: Whether the distances lead to outputs rather than to records.
+            outputs: Whether these are distances to outputs rather than to records.
         """
         i, j = np.broadcast_arrays(i, j)
         if i.size <= _CHUNK:
@@ -315,7 +315,7 @@ class _PointMetric(Metric):
 
         Returns:
             The points, of shape (N, dim), and the radius. The radius may be slightly too large, because the caller
-            compares the distances of the pairs found with ``within``.
+            checks the distances of the pairs found against ``within``.
         """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
@@ -337,8 +337,8 @@ class _PointMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return the distances between records ``i`` and ``j``, given as broadcastable arrays of record indices.
 
-        If the outputs are the records, the distances are read from a shared table in two cases: if the table already
-        exists, or if nearly all distances are requested.
+        If the outputs are the records, the distances are read from a shared table if it already exists or if nearly all
+        distances are requested.
         """
         rows, columns = np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)
         table = _TABLES.get(self._table_key) if self.own_outputs else None
@@ -349,7 +349,7 @@ class _PointMetric(Metric):
 
     @cached_property
     def _table_key(self) -> bytes:
-        """A hash of everything that determines the table of distances to outputs.
+        """A hash of all data that determine the table of distances to outputs.
 
         Metrics over the same places share one table, which is stored in ``_TABLES`` under this key.
         """
@@ -436,11 +436,11 @@ class EuclideanMetric(_PointMetric):
         return distances
 
     def _round_down(self, distances: Floats, outputs: bool) -> Floats:
-        """Round distances down by a fixed amount, or by a small relative amount if the places are very close.
+        """Round distances down by a fixed amount, or by a small relative amount if the places are very close together.
 
         The fixed amount grows with the extent of the map. For places closer than a few millionths of that extent, it
         would exceed the relative difference of 1e-9 that ``verify`` and the stand-alone checker allow. Distances
-        between such places are instead reduced by the proved error and by the fraction ``MAX_SHORTENING``.
+        between such places are instead reduced by the proved error bound and by the fraction ``MAX_SHORTENING``.
         """
         shortened = (distances - self._proved_errors[outputs]) * (1.0 - MAX_SHORTENING)
         return np.maximum(super()._round_down(distances, outputs), shortened)
@@ -452,11 +452,11 @@ class EuclideanMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """A description of the exact distances, for use in reports: square roots of rational numbers."""
+        """A description of the exact distances for reports: square roots of rational numbers."""
         return "exact distances: square roots of rational numbers"
 
     def _square_table(self) -> Floats:
-        """Return the table of distances between records, of shape (N, N), computed in parallel threads."""
+        """Return the table of distances between records, of shape (N, N), computed using several threads."""
         points, table = self._points[0], np.empty((self.size, self.size))
         # The compiled function reads one coordinate of many points at a time, so each coordinate must be contiguous.
         across, rests = np.ascontiguousarray(points.T), np.ascontiguousarray(self._rests[0].T)
@@ -477,7 +477,7 @@ class EuclideanMetric(_PointMetric):
 
         Args:
             pairs: (P, 2) The record indices of each pair.
-            distances: (P,) The rounded-down distances that this metric returns.
+            distances: (P,) The rounded-down distances returned by this metric.
             limit: The limit. A distance that equals the limit after rounding down is within it.
         """
         is_within = super().surely_within(pairs, distances, limit)
@@ -515,7 +515,7 @@ class HaversineMetric(_PointMetric):
     """Great-circle distance in km between geographic points, on a sphere with radius 6371.0 km.
 
     Attributes:
-        _parts: Latitudes and longitudes in degrees, and cosines of the latitudes, of the records and of the outputs.
+        _parts: The latitudes and longitudes of the records and outputs in degrees, and the cosines of the latitudes.
         _rests: The declared decimal coordinates minus their doubles, or empty arrays if all differences are 0.
         _relative_error: A bound on the relative error of the product of two cosines.
 
@@ -527,7 +527,7 @@ class HaversineMetric(_PointMetric):
     _name = "haversine"
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Prepare latitudes, longitudes and cosines for the compiled function, and bound the errors of distances.
+        """Prepare latitudes, longitudes and cosines for the compiled function, and bound the errors in distances.
 
         Args:
             records: Geographic places.
@@ -567,13 +567,13 @@ class HaversineMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """A description of the exact distances, for use in reports: intervals that enclose great-circle distances."""
+        """A description of the exact distances for reports: intervals that enclose great-circle distances."""
         return "distances enclosed as closely as it takes: great circles"
 
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds on the exact distances, given the rounded-down distances returned by this metric.
 
-        The bounds cover the relative error of the cosines. Errors in positions are added twice, because they have
+        The bounds cover the relative error of the cosines. Position errors are added twice, because they have
         already been subtracted from the distances.
         """
         return upper_distances(distances * (1.0 + 2.0 * self._relative_error) + 2.0 * max(self._off))
@@ -590,8 +590,9 @@ class HaversineMetric(_PointMetric):
     def _search_tree(self, within: float) -> tuple[Floats, float]:
         """Return the records as unit vectors, and the length of the chord that spans an arc of ``within`` km.
 
-        A chord is the straight line between the ends of an arc. Longer arcs have longer chords, so a pair is within
-        ``within`` km along the surface if and only if its straight-line distance is at most the length of this chord.
+        A chord is the straight line between the ends of an arc. Longer arcs have longer chords, so two records are at
+        most ``within`` km apart along the surface if and only if their straight-line distance is at most the length of
+        this chord.
         """
         # The chord of an angle a on the unit sphere is 2 sin(a / 2). For more than half a turn, the diameter is used.
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))

@@ -31,7 +31,8 @@ __all__ = [
 
 
 _ALL_PAIRS: WeakValueDictionary[int, Ints] = WeakValueDictionary()
-"""All pairs of n records, by n. Arrays are shared while in use, so ``verify`` can reuse those made by ``solve``."""
+"""All pairs of n records, keyed by n. Arrays are shared while in use, so ``verify`` can reuse those made by
+``solve``."""
 _TRIANGLE_TOLERANCE = 1e-9  # the relative violation of the triangle inequality that is attributed to rounding
 _BLOCK = 1 << 22  # the maximum number of distances in memory at a time
 _MIN_SAMPLED_RECORDS = 1_000  # with more records, a sample decides whether it is worthwhile to reduce all pairs
@@ -45,7 +46,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
     Args:
         metric: The distances between N records.
-        within: The largest distance of a required pair. Distances are compared as the metric returns them. By default,
+        within: The largest distance of a required pair, compared with distances as returned by the metric. By default,
             every pair is required.
 
     Returns:
@@ -71,7 +72,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Reject a limit on the distance of required pairs that is below the smallest positive distance.
+    """Reject a limit on the distance between neighbours that is below the smallest positive distance between records.
 
     With such a limit, no record would be hidden among others.
 
@@ -104,7 +105,7 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
 
 
 def farthest(metric: Metric, count: int) -> Ints:
-    """Select ``count`` records that are far apart, beginning with record 0.
+    """Select ``count`` records that are far apart, starting with record 0.
 
     Each record is as far as possible from those selected before it (Gonzalez, 1985). The selected records are
     preliminary outputs for mechanisms that choose their outputs from the records.
@@ -129,18 +130,18 @@ def farthest(metric: Metric, count: int) -> Ints:
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
     """Return a mask of pairs to keep, such that the kept pairs imply all others.
 
-    Without slack, a pair is only dropped if a path over kept pairs is no longer than the pair's distance, in exact
+    Without slack, a pair is dropped only if a path over kept pairs is no longer than the pair's distance, in exact
     arithmetic. The kept pairs are then the smallest set that implies all others, up to ties at distance 0. With slack
     s, the path may be (1 + s) times as long as the pair's distance. A mechanism that satisfies the constraints for the
     kept pairs at eps / (1 + s) then satisfies them for every pair at eps.
 
-    The time spent on a node grows with the number of pairs that lie within the length of the node's longest pair. For
-    4,000 records with 60 neighbours each, the total is 0.1 s. For all pairs of N records, the time grows roughly with
-    N^3: 0.2 s for 400 records, 1.3 s for 800 and 12 s for 1,600.
+    The time spent on a node grows with the number of pairs within reach of the node, i.e. within the length of its
+    longest pair. For 4,000 records with 60 neighbours each, the total is 0.1 s. For all pairs of N records, the time
+    grows roughly with N^3: 0.2 s for 400 records, 1.3 s for 800 and 12 s for 1,600.
 
     Args:
         pairs: (P, 2) The indices of the two distinct nodes of each pair.
-        distances: (P,) The distance of each pair, non-negative. Pairs at an infinite distance are dropped.
+        distances: (P,) The non-negative distance of each pair. Pairs at an infinite distance are dropped.
         slack: The relative slack s, far below 1.
 
     Returns:
@@ -180,7 +181,7 @@ def needed_pairs(
 
     Args:
         metric: The distances between N records.
-        required: A function that returns the required pairs and their distances. It is only called if
+        required: A function that returns the required pairs and their distances. It is called only if
             :meth:`Metric.implying` returns None.
         within: The largest distance of a required pair.
 
@@ -199,9 +200,9 @@ def needed_pairs(
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
     """Return whether searching for implied pairs is likely to be worthwhile.
 
-    The result is True unless there are many records and every two of them form a pair. In such a complete set, for
-    example all pairs of 5,000 word vectors, the search may take minutes and find hardly any implied pairs. The decision
-    is therefore based on a sample of records. Keeping implied pairs makes the model larger, but no less correct.
+    The result is True unless there are many records and every two of them form a pair. In a complete set, such as all
+    pairs of 5,000 word vectors, the search may take minutes and find hardly any implied pairs. The decision is
+    therefore based on a sample of records. Keeping implied pairs makes the model larger, but no less correct.
 
     Args:
         pairs: (P, 2) The pairs i < j in lexicographic order.
@@ -238,7 +239,7 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
         slack: The relative amount by which a path may exceed the pair's distance.
 
     Returns:
-        The row indices into ``pairs``, sorted, as int64. Empty if all pairs are implied.
+        The sorted row indices into ``pairs``, as int64. Empty if all pairs are implied.
     """
     subset, subset_distances = _check_pairs(subset, subset_distances)
     pairs, distances = _check_pairs(pairs, distances)
@@ -283,7 +284,7 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
 def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     """Return the lengths of the shortest paths between records and outputs, as an array of shape (N, K).
 
-    A path leads from an output to some record, with the length given by the table, and from there along pairs.
+    A path leads from an output to a record, with the length given by the table, and from there along pairs.
 
     Args:
         table: (N, K) The distances from records to outputs, which may be infinite.
@@ -342,7 +343,7 @@ def _stretch_bounds(distances: Floats, slack: float) -> Floats:
 
     Args:
         distances: (P,) The distances d.
-        slack: The relative amount by which a path may exceed d, non-negative.
+        slack: The non-negative relative amount by which a path may exceed d.
     """
     return np.maximum(distances, distances * (1.0 + slack) * (1.0 - 2.0**-50))
 
@@ -354,7 +355,7 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
 
     Args:
         pairs: (P, 2) The node indices of each pair.
-        distances: (P,) The distance of each pair, non-negative.
+        distances: (P,) The non-negative distance of each pair.
 
     Returns:
         The row indices of the pairs in the forest, sorted, and the index of each node's cluster, of shape (n,).
@@ -372,9 +373,9 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Find the shortest pair between any two clusters that are connected by a pair.
+    """Find the shortest pair between every two clusters that are joined by at least one pair.
 
-    If several pairs are equally short, the first one is used.
+    If several pairs are tied, the first one is used.
 
     Args:
         joined: (P, 2) The clusters of each pair's two nodes.
@@ -391,7 +392,7 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Return whether each goal's two nodes are joined by a path within the goal's bound, in exact arithmetic.
+    """Return whether each goal's two nodes are joined by a path no longer than the goal's bound, in exact arithmetic.
 
     Args:
         edges: (E, 2) The node indices of each edge. Edges are used in both directions.

@@ -50,12 +50,11 @@ _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 def places_at_most(count: int | None) -> Iterator[None]:
     """Limit the number of places in problems that are loaded within a ``with`` block.
 
-    A few numbers in a problem file can declare millions of places. When a release is verified, the limit is the
-    release's number of rows or columns. A file that declares more places is then rejected before its places are
-    computed.
+    A few numbers in a problem file can declare millions of places. When a release is verified, the limit is the number
+    of rows or columns in the release. A file that declares more places is then rejected before its places are computed.
 
     Args:
-        count: The largest number of places to allow. If None, there is no limit.
+        count: The maximum number of places to allow. If None, there is no limit.
     """
     token = _PLACE_LIMIT.set(count)
     try:
@@ -121,12 +120,12 @@ class Space:
         triangles: (S, 3) The place indices of each triangle's corners, counter-clockwise. None unless the places form a
             mesh or a grid.
         projection: The projection from degrees that produced the planar coordinates. None if they were not projected.
-        names: The N places' names for display, or None.
+        names: The display names of the N places, or None.
         unit: The unit of planar coordinates, in the singular.
 
     Raises:
         InputError: There are no ids, ids are repeated, the shape is wrong, or a coordinate is not finite or out of
-            range (latitudes beyond 90 degrees, longitudes outside [-180, 360] degrees). All faults are reported
+            range (latitudes beyond 90 degrees, longitudes outside [-180, 360] degrees). All errors are reported
             together.
         UsageError: The shape of ``rests`` differs from that of the coordinates, or integers are too large for doubles.
     """
@@ -227,7 +226,7 @@ class Space:
         """Return the faults found in the coordinates.
 
         If places of this kind have no coordinates, or if the array has the wrong shape, that is the only fault.
-        Otherwise there is one fault per place with an invalid coordinate.
+        Otherwise, there is one fault per place with an invalid coordinate.
 
         Args:
             points: The given coordinates. A valid array has one row per id, and two columns unless the kind is vector.
@@ -275,7 +274,7 @@ def grid_points(
 
     Raises:
         InputError: A size is not positive, or the grid crosses a pole or wraps all the way around the earth.
-        DoesNotHoldError: The grid has more places than the release that is being verified (see :func:`check_places`).
+        DoesNotHoldError: The grid has more places than the release being verified (see :func:`check_places`).
     """
     if faults := list(_grid_faults(rows, cols, cell_km, south_west, source, key)):
         raise InputError(faults)
@@ -328,7 +327,7 @@ def grid_points(
 def _degrees_of_steps(
     steps: Sequence[Fraction], rows: int, cols: int, south_west: Sequence[float | Fraction]
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the latitudes of a grid's rows and the longitudes of its columns. Longitudes may exceed 180 degrees.
+    """Return the latitudes of a grid's rows and the longitudes of its columns, which may exceed 180 degrees.
 
     Args:
         steps: The exact distances in km after 0, 1, 2, ... steps from the corner. There are max(rows, cols) distances.
@@ -400,8 +399,8 @@ def rests_of(records: Space, outputs: Space) -> list[Floats]:
     """Return the declared coordinates minus their doubles, for the records and for the outputs.
 
     Returns:
-        Two arrays of shapes (N, dim) and (K, dim), in the unit of the coordinates. If all differences are unknown or
-        zero, both have shape (0, dim), so that the compiled functions skip them.
+        Two arrays of shapes (N, dim) and (K, dim), in the same units as the coordinates. If all differences are unknown
+        or zero, both have shape (0, dim), so that the compiled functions skip them.
     """
     arrays = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
     return arrays if any(rests.any() for rests in arrays) else [rests[:0].copy() for rests in arrays]

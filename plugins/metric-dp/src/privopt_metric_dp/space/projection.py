@@ -2,9 +2,9 @@
 
 Let phi be the latitude and lambda the longitude of a point, in radians, and let R be the radius of the earth. The
 equirectangular projection x = R cos(phi*) lambda, y = R phi has ds^2 = R^2 (cos^2 phi* dlambda^2 + dphi^2). Wherever
-|phi| <= phi*, this is at most the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2). So a path on the earth that stays within
-this range is at least as long as its planar image. phi* is chosen as the largest latitude reached by a great circle
-between two points in the region. Therefore planar distances in the region are at most great-circle distances.
+|phi| <= phi*, this is at most the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2). Hence, a path on the earth that stays
+within this range is at least as long as its planar image. phi* is chosen as the largest latitude reached by a great
+circle between two points in the region. Therefore, planar distances in the region are at most great-circle distances.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNITS_PER_DEGREE = 10_000_000
 """The number of units per degree. Geographic positions are integer multiples of 1e-7 degrees (11 mm)."""
 
 _UNIT_BITS = 24
-"""The number of fractional bits in a scale in mm per unit. A scale times a full turn, 3.6e9 units, is below 2^63."""
+"""The number of fractional bits in a scale in mm per unit. A scale times a full turn (3.6e9 units) is below 2^63."""
 
 _TURN = 360 * UNITS_PER_DEGREE  # a full turn in units of 1e-7 degrees
 _PI_DOWN = Fraction(math.pi)  # pi, rounded down to a double
@@ -61,7 +61,7 @@ class Projection:
         Args:
             degrees: (N, 2) The latitudes and longitudes of points in the region.
             source: The name of the file that contains the points, for error messages.
-            margin_mm: An upper bound, in mm on the plane, on how far the region extends beyond the points' bounding
+            margin_mm: An upper bound, in mm in the plane, on how far the region extends beyond the points' bounding
                 box.
 
         Raises:
@@ -153,7 +153,7 @@ class Projection:
 def _highest_parallel(max_latitude: float, half_width: float, source: str) -> float:
     """Return the largest latitude, in degrees, that a great circle between two points in a box can reach.
 
-    This is the latitude phi* (see :class:`Projection`). It is rounded up.
+    This is the latitude phi* (see :class:`Projection`), rounded up.
 
     Args:
         max_latitude: The largest absolute latitude in the box, in degrees.

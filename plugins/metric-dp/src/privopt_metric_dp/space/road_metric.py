@@ -47,7 +47,8 @@ class RoadMetric(Metric):
                 outputs are the records.
 
         Raises:
-            InputError: The roads are directed, or some ids are not nodes. A single error reports all of these ids.
+            InputError: The roads are directed, or some ids are not nodes. All of these ids are reported in a single
+                error.
         """
         if roads.directed:
             raise InputError([Fault(roads.source, "", "one-way roads", "undirected roads for a distance")])
@@ -71,7 +72,7 @@ class RoadMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return the distances in km between records ``i`` and ``j``, given as broadcastable arrays of record indices.
 
-        One search is run for each record that has the smaller index in some pair.
+        One search is run for each record that has the smaller index in at least one pair.
         """
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
         # Rounded sums may depend on the direction. So every search starts at the record with the smaller index, and a
@@ -118,7 +119,7 @@ class RoadMetric(Metric):
         """Return balls that enclose the exact distances of pairs of records.
 
         The exact distances are sums of the declared decimals. If these are not known, a ball extends from the lower to
-        the upper bound on the distance. One search is run for each record that comes first in some pair.
+        the upper bound on the distance. One search is run for each record that comes first in at least one pair.
 
         Args:
             pairs: (P, 2) The record indices of each pair.
@@ -146,7 +147,7 @@ class RoadMetric(Metric):
 
         Args:
             pairs: (P, 2) The record indices of each pair.
-            distances: (P,) The distances in km that this metric returns.
+            distances: (P,) The distances in km returned by this metric.
             limit: The limit in km.
         """
         is_within = super().surely_within(pairs, distances, limit)
@@ -179,7 +180,7 @@ class RoadMetric(Metric):
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return the distances in km from B given records to all K outputs, as an array of shape (B, K).
 
-        By default, these are the distances from all records.
+        By default, distances from all records are returned.
         """
         records = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
         return (
@@ -213,14 +214,14 @@ class RoadMetric(Metric):
         return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return the pairs connected by a path that passes through no third record, which imply all other pairs.
+        """Return the pairs joined by a path through no third record, whose constraints imply all others.
 
         The shortest path between the records of any other pair consists of such paths, so the constraints of these
         pairs imply that of the other pair (Theorem 3.1 of Qiu, IJCAI 2024). If sums along paths are not exact, the
         result is None, because a rounded distance may then be less than the sum of the distances along the path.
 
         Args:
-            within: The largest distance, in km, of the pairs to imply. If None, all pairs must be implied.
+            within: The largest distance in km at which pairs must be implied. By default, all pairs must be implied.
         """
         if not self.roads.exact:
             return None

@@ -1,4 +1,4 @@
-"""Describe places that roads do not connect to the rest, for use in error messages."""
+"""Describe places that are not connected to the rest by roads, for use in error messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOIN_PARTS: Final = "add the road or ferry between the parts to the table, or ma
 """Advice for error messages about disconnected roads."""
 
 NAMED_PLACES: Final = 5
-"""Maximum number of places named in an error message."""
+"""The maximum number of places named in an error message."""
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
 """Road networks: shortest paths between places, and travel distances to targets.
 
-Shortest paths are computed with scipy.sparse.csgraph. It takes 4.7 s for all paths between the 3,353 nodes of the
-rome99 network, and 0.9 s for those between 1,331 cells of Rome. networkx takes 141 s and 38 s, and a compiled search
-with Python's heap takes twice as long as SciPy.
+Shortest paths are computed with scipy.sparse.csgraph. SciPy takes 4.7 s for all paths between the 3,353 nodes of the
+rome99 network, and 0.9 s for those between the 1,331 cells of Rome. networkx takes 141 s and 38 s, respectively, and a
+compiled search with Python's heap takes twice as long as SciPy.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Roads:
         tails, heads: The ids of each edge's two nodes, in two sequences of length E.
         km: Array of shape (E,) with the lengths, from 0 to 1e150 km. If several edges connect two nodes, the shortest
             one is used.
-        directed: Whether edges can only be followed from tail to head.
+        directed: Whether edges can be followed only from tail to head.
         source: The name of the file, for error messages.
         short: Whether ``km`` contains the declared lengths rounded down to doubles. A declared length may then exceed
             the given one by less than one unit in the last place.
@@ -64,7 +64,7 @@ class Roads:
         stretch: An upper bound on the ratio between a path's declared length and its length after rounding down.
         _graph: A CSR matrix of shape (n, n) with the edge lengths in km.
         _ends: Array of shape (2, E) with the node indices of the edges' tails and heads.
-        _number: The index of each node, by id.
+        _number: The index of each node, keyed by id.
 
     Raises:
         InputError: The arrays differ in length, there are no edges, or a length is not between 0 and 1e150 km. The
@@ -122,7 +122,7 @@ class Roads:
 
     @property
     def edge_nodes(self) -> Ints:
-        """The node indices of each edge's two ends, as an array of shape (E, 2)."""
+        """The indices of the nodes at the two ends of each edge, as an array of shape (E, 2)."""
         return self._ends.T
 
     @cached_property
@@ -221,7 +221,7 @@ class Roads:
         On directed roads, paths follow the direction of each road.
 
         Args:
-            ids, targets: The ids of the N nodes at which paths start, and of the T nodes at which they end.
+            ids, targets: The ids of the N starting nodes and of the T targets.
             sources, targets_source: The names of the files that contain the ids and the targets, for error messages.
 
         Returns:
@@ -255,7 +255,7 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Find all pairs of places connected by a direct path, with the length of the shortest such path for each pair.
+        """Find all pairs of places connected by a direct path, and the length of the shortest such path for each pair.
 
         A path is direct if it does not pass through a third place.
 
@@ -318,7 +318,7 @@ class Roads:
 
     @cached_property
     def _reverse_graph(self) -> Any:
-        """The CSR matrix of the graph with all edges reversed, for finding paths that lead to given nodes."""
+        """The CSR matrix of the graph with all edges reversed, used to find paths leading to given nodes."""
         return self._graph.T.tocsr()
 
 
@@ -327,7 +327,7 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
 
     Args:
         edges: The CSV file to read.
-        directed: Whether each road can only be followed from ``from`` to ``to``.
+        directed: Whether each road can be followed only from ``from`` to ``to``.
 
     Raises:
         InputError: The file is invalid. The message gives the rows and columns of the first errors.
@@ -407,7 +407,7 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
         edges: Array of shape (E, 2) with the node indices of each edge.
         lengths: Array of shape (E,) with the lengths in km.
         n: The number of nodes.
-        directed: Whether edges can only be followed from the first node to the second.
+        directed: Whether edges can be followed only from the first node to the second.
 
     Returns:
         A CSR matrix of shape (n, n) with the length of the shortest edge between each pair of adjacent nodes; whether

@@ -25,7 +25,7 @@ Road = tuple[int, int, Fraction]
 
 @frozen(eq=False)
 class Inside:
-    """The position of each unpriced record on its piece of street.
+    """The position of each unpriced record on its street piece.
 
     A record is called priced if multipliers have been computed for it as an output. A piece is a path between two
     priced records that does not pass through a junction.
@@ -38,8 +38,8 @@ class Inside:
         rest: Array of shape (N,) with the values 1 - share, each rounded from the exact fraction. It is 0 for a priced
             record.
         chord: Array of shape (N,) with ``rest`` times the record's distance to the tail plus ``share`` times its
-            distance to the head. This is the loss predicted by linear interpolation between the tail and the head for
-            reporting the record itself. The true loss is 0.
+            distance to the head. This is the loss of reporting the record itself as predicted by linear interpolation
+            between the tail and the head. The true loss is 0.
     """
 
     tail: Ints
@@ -50,9 +50,9 @@ class Inside:
 
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
-    """Select the records to price, such that every other record lies on a piece of street between two of them.
+    """Select the records to price, such that every other record lies on a street piece between two of them.
 
-    Pricing a record means computing multipliers for it as an output. A piece of street is a path that does not pass
+    Pricing a record means computing multipliers for it as an output. A street piece is a path that does not pass
     through a junction.
 
     Args:
@@ -113,9 +113,9 @@ def _walk_chains(
 
 
 def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_priced: Floats | None = None) -> Inside:
-    """Find the piece of street on which each unpriced record lies.
+    """Find the street piece that contains each unpriced record.
 
-    A record is priced if multipliers are stored for it as an output. A piece of street is a path between two priced
+    A record is priced if multipliers are stored for it as an output. A street piece is a path between two priced
     records that does not pass through a junction. The multipliers for an output inside a piece can be derived from
     those of the priced records at its two ends.
 

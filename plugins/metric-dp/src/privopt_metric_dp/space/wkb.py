@@ -23,21 +23,21 @@ else:
 __all__ = ["check_degrees", "check_geojson_degrees", "geometries_of", "points_in", "points_of"]
 
 _POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
-"""Binary layout of a little-endian point, the form in which nearly all programs write points."""
+"""The binary layout of a little-endian point, the form used by nearly all programs."""
 
 _DEGREES: Final = frozenset({"OGC:CRS84", "EPSG:4326"})
-"""Names of the coordinate reference systems in which coordinates are longitudes and latitudes in degrees."""
+"""The names of the coordinate reference systems in which coordinates are longitudes and latitudes in degrees."""
 
 
 def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
-    """Decode the points in a column of well-known binary.
+    """Decode the points in a column of well-known binary geometries.
 
     Args:
         values: A column of B values, each either a geometry in well-known binary or null.
         file: The name of the file, for error messages.
 
     Returns:
-        Two arrays. The first has shape (B, 2) and contains the points as (y, x), that is, latitude before longitude. A
+        Two arrays. The first has shape (B, 2) and contains the points as (y, x), i.e. latitude before longitude. A
         missing or empty point is NaN. The second has shape (B,) and is 1.0 where a value is present but not a point,
         and 0.0 elsewhere.
 
@@ -67,7 +67,7 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
 
 
 def _decode_point(raw: bytes) -> tuple[float, float] | None:
-    """Decode a point in well-known binary, whose bytes may be in either order.
+    """Decode a point in well-known binary, in either byte order.
 
     Heights, measures and reference systems are ignored.
 
@@ -92,10 +92,11 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     """Return the points in a column of an in-memory table.
 
     Args:
-        column: Either a GeoSeries, which is converted to longitudes and latitudes, or a column of well-known binary.
+        column: Either a GeoSeries, which is converted to longitudes and latitudes, or a column of well-known binary
+            geometries.
 
     Returns:
-        Two arrays. The first has shape (B, 2) and contains the points as (y, x), that is, latitude before longitude. A
+        Two arrays. The first has shape (B, 2) and contains the points as (y, x), i.e. latitude before longitude. A
         missing or empty point is NaN. The second has shape (B,) and is 1.0 where a value is present but not a point,
         and 0.0 elsewhere.
 
@@ -126,7 +127,7 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
     """Map each geometry column in GeoParquet metadata to the names of the columns that contain its bounding boxes.
 
     Args:
-        geo: The metadata as JSON, or None if the file has none. The result is then empty.
+        geo: The metadata as JSON, or None if the file has none, in which case the result is empty.
 
     Raises:
         ValueError: The metadata do not conform to GeoParquet.
@@ -154,7 +155,7 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
         file: The name of the file, for error messages.
 
     Raises:
-        InputError: The metadata specify another reference system, or one that cannot be identified.
+        InputError: The metadata specify a different reference system, or one that cannot be identified.
     """
     if geo is None:
         return
@@ -172,14 +173,14 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
 
 
 def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
-    """Check that the ``crs`` member of a GeoJSON object specifies longitudes and latitudes, if there is one.
+    """Check that the ``crs`` member of a GeoJSON object, if any, specifies longitudes and latitudes.
 
     Args:
         document: The GeoJSON object.
         file: The name of the file, for error messages.
 
     Raises:
-        InputError: The member specifies another reference system, or is malformed.
+        InputError: The member specifies a different reference system, or is malformed.
     """
     system = document.get("crs")
     if system is None:

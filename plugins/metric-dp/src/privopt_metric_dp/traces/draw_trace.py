@@ -32,13 +32,13 @@ __all__ = ["Charge", "Limit", "State", "TraceReports", "Walker"]
 Charge = Callable[[Sequence[int], Fraction], Sequence[bool]]
 
 MIN_PROBABILITY: Final = 1e-9
-"""The smallest probability that simulated attacks assign to an outcome of a test."""
+"""The smallest probability assigned to an outcome of a test in simulated attacks."""
 _WORDS = 1 << 19
-"""The largest number of 64-bit random words to draw at a time (4 MB)."""
+"""The maximum number of 64-bit random words to draw at a time (4 MB)."""
 _FEW = 1 << 10
-"""The minimum number of unused random words. If fewer are left, more are drawn. A single row uses far fewer."""
+"""The number of unused random words below which more are drawn. A single row uses far fewer."""
 _NONE = -1
-"""Placeholder for "no output" or "no threshold"."""
+"""A placeholder for "no output" or "no threshold"."""
 
 
 @define
@@ -46,14 +46,14 @@ class State:
     """The state of S subjects' traces, kept from one batch of rows to the next.
 
     Attributes:
-        last: Array of shape (S,) with the index of the output that was reported last, or -1 before the first report.
+        last: Array of shape (S,) with the index of the most recently reported output, or -1 before the first report.
         level: Array of shape (S,) with the noisy threshold of the current segment, or -1 if none has been drawn. It is
             compared with the distance between the subject's position and the previous report, in the same steps as
             :attr:`Prediction.steps`.
-        paid: Boolean array of shape (S,) that says whether the charge for the subject's next fresh report has already
+        paid: Boolean array of shape (S,) indicating whether the charge for the subject's next fresh report has already
             been made. The first charge pays for the first report. Each later charge pays for a segment, including the
             fresh report that ends it.
-        spent: Boolean array of shape (S,) that says whether a charge to the subject has been refused. Such a subject
+        spent: Boolean array of shape (S,) indicating whether a charge to the subject has been refused. Such a subject
             gets no more reports.
     """
 
@@ -80,8 +80,8 @@ class TraceReports:
 
     Attributes:
         outputs: Array of shape (B,) with the output index of each row's report, or -1 if the row has no report.
-        kept: Boolean array of shape (B,) that says whether each row's report repeats the subject's previous one.
-        spent: Boolean array of shape (B,) that says whether the row has no report because the subject's budget is
+        kept: Boolean array of shape (B,) indicating whether each row's report repeats the subject's previous one.
+        spent: Boolean array of shape (B,) indicating whether the row has no report because the subject's budget is
             exhausted. This never depends on the subject's position.
     """
 
@@ -123,7 +123,7 @@ class Limit:
 
 @frozen(kw_only=True, eq=False)
 class Walker:
-    """A sampler that draws reports along traces with exactly the probabilities that were certified.
+    """A sampler that draws reports along traces with exactly the certified probabilities.
 
     Attributes:
         weights: Array of shape (N, K) with the integer weights used to draw fresh reports.
@@ -155,7 +155,7 @@ class Walker:
                 gets no report. Fresh reports are drawn from the matrix row with this index. In a problem with a region,
                 the index is that of the vertex to which the position was randomly snapped.
             subjects: Array of shape (B,) with the index of each row's subject.
-            state: The state of the subjects, which is updated.
+            state: The state of the subjects, modified in place.
             charge: The function that charges epsilon. It is called before each subject's first report and before the
                 first test of each segment.
             source: The source of random bytes.
@@ -217,7 +217,7 @@ class Walker:
         """Charge each subject that has unprocessed rows and has neither been charged already nor been refused.
 
         Args:
-            rows_left: Boolean array of shape (S,) that says whether each subject has rows that have not been processed
+            rows_left: Boolean array of shape (S,) indicating whether each subject has rows that have not been processed
                 yet.
             state: The state of the subjects, whose ``paid`` and ``spent`` are updated.
             charge: The function that charges epsilon to each of the given subjects whose limit permits it, and returns
@@ -232,7 +232,7 @@ class Walker:
             state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
 
     def nodes(self, count: int) -> tuple[Floats, Ints]:
-        """Approximate the distribution of the threshold's noise by R equally likely values, for simulated attacks.
+        """Approximate the distribution of the threshold's noise with R equally likely values, for simulated attacks.
 
         Args:
             count: The number R of values.
@@ -253,7 +253,7 @@ class Walker:
         When a test fails, a fresh report is drawn.
 
         Args:
-            last: The index of the output that was reported last.
+            last: The index of the most recently reported output.
             noise: Array of shape (R,) with values of the threshold's noise in steps.
 
         Returns:
@@ -300,7 +300,7 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
         record: The index of the record from whose matrix row a fresh report is drawn.
         step_row: The index of the row in ``steps`` that contains the distances from the subject's position to the
             outputs.
-        last: The index of the output that was reported last, or -1 before the first report.
+        last: The index of the most recently reported output, or -1 before the first report.
         level: The segment's noisy threshold in steps, or -1 if none has been drawn.
         steps: Array of shape (n, K) with the distances to the outputs in steps.
         cumulated: Array of shape (N, K) with the cumulative weights of fresh reports.
@@ -346,7 +346,7 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
         order: Array of shape (B,) with the row indices, subject by subject, in chronological order.
         positions, stops: Arrays of shape (S,) with indices into ``order``. ``positions`` points to each subject's next
             row and is advanced. ``stops`` points to the element after the subject's last row.
-        state: Three arrays of shape (S,), which are updated: ``last``, ``level`` and ``paid`` of :class:`State`.
+        state: Three arrays of shape (S,), modified in place: ``last``, ``level`` and ``paid`` of :class:`State`.
         steps: Array of shape (n, K) with the distances to the outputs in steps.
         step_rows: Array of shape (B,) with the index of the row in ``steps`` for each row of the batch.
         cumulated: Array of shape (N, K) with the cumulative weights of fresh reports.

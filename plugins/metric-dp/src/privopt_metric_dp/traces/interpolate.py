@@ -26,14 +26,14 @@ from privopt_metric_dp.region.snap_to_region import SimplexMixture, read_positio
 __all__ = ["SLACK_STEPS", "STEP_MM", "Ways"]
 
 STEP_MM: Final = 1
-"""Length of a step in millimetres."""
+"""The length of a step in millimetres."""
 
 SLACK_STEPS: Final = 2
 """The number of steps by which two positions' distances to an output may differ, in addition to the length of the path
 between them."""
 
 MOST_OFF: Final = 0.25
-"""Largest error of a floating-point sum of lengths, in millimetres."""
+"""The largest error of a floating-point sum of lengths, in millimetres."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -41,12 +41,12 @@ class Ways:
     """Distances from points in a region to K outputs.
 
     Attributes:
-        region: The region. On a plane, distances are measured along straight lines, which are at most as long as any
+        region: The region. In a plane, distances are measured along straight lines, which are at most as long as any
             path inside the region. On streets, they are path lengths.
-        outputs: Array of shape (K, 2) with the positions of the outputs in mm, if the region is a plane. Empty on
-            streets.
+        outputs: Array of shape (K, 2) with the positions of the outputs in mm, if the region is a plane. Empty
+            otherwise.
         table: Array of shape (N, K) with the path lengths in mm from vertices to outputs, if the region consists of
-            streets. Empty on a plane.
+            streets. Empty otherwise.
     """
 
     region: Region
@@ -85,14 +85,14 @@ class Ways:
 
     @cached_property
     def from_vertices(self) -> Floats:
-        """Unrounded distances in steps from each vertex to each output, as an array of shape (N, K)."""
+        """The unrounded distances in steps from each vertex to each output, as an array of shape (N, K)."""
         if isinstance(self.region, Plane):
             return self._straight_lines(self.region.vertices.astype(np.float64)) / STEP_MM
         return self.table / STEP_MM
 
     @property
     def of_vertices(self) -> Ints:
-        """Distances in steps from each vertex to each output, rounded down, as an array of shape (N, K)."""
+        """The distances in steps from each vertex to each output, rounded down, as an array of shape (N, K)."""
         return np.floor(self.from_vertices).astype(np.int64)
 
     def covers(self, steps: Ints) -> bool:

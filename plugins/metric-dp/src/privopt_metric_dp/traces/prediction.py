@@ -1,8 +1,8 @@
 """The public parameters of the private test that decides whether the previous report is still good.
 
 The test uses the sparse vector technique. A segment consists of a fresh report and its repetitions, up to the next
-fresh report. All tests in a segment compare the distance between position and report with the same noisy threshold.
-docs/guide/repeated.md, "Prediction", describes the test and its guarantee.
+fresh report. All tests in a segment compare the distance between the position and the report with the same noisy
+threshold. docs/guide/repeated.md, "Prediction", describes the test and its guarantee.
 
 Distances from records to outputs are rounded to whole steps. Rounding may increase the difference between two records'
 distances to an output. The largest such increase is computed from the rounded distances, and the scale of the noise is
@@ -41,21 +41,21 @@ distances does.
 """
 
 FARTHEST: Final = 1 << 50
-"""The largest number of steps in a distance. Longer distances are capped, which never increases the difference between
+"""The maximum number of steps in a distance. Longer distances are capped, which never increases the difference between
 two distances."""
 
 ULPS: Final = 2.0**-36
-"""Largest relative difference between the values that two machines may compute for the same distance."""
+"""The largest relative difference between the values that two machines may compute for the same distance."""
 
 STEP_KM: Final = Fraction(STEP_MM, MM_PER_KM)
-"""Length of a step in km, if the guarantee covers every point in a region."""
+"""The length of a step in km, if the guarantee covers every point in a region."""
 
 _MIN_GRID = 1e-280
-"""Smallest step length of a grid, which keeps the number of steps per unit of distance finite."""
+"""The smallest step length of a grid, which keeps the number of steps per unit of distance finite."""
 _BLOCK = 1 << 22
-"""Largest number of entries in a block of differences."""
+"""The maximum number of entries in a block of differences."""
 _DOUBTFUL_SHARE = 1.0 - 2.0**-40
-"""The share of the allowed difference above which a difference is checked exactly. Below it, doubles are accurate
+"""The fraction of the allowed difference above which a difference is checked exactly. Below it, doubles are accurate
 enough."""
 
 
@@ -187,21 +187,21 @@ class Prediction:
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
-        """Return an error message for each fault in these parameters.
+        """Return a message for each error in these parameters.
 
-        Too little noise is a fault, because it would break the guarantee. For a problem without a region, the noise is
+        Too little noise is an error, because it would break the guarantee. For a problem without a region, the noise is
         checked in exact arithmetic for each output and each pair of records that the certificate checks. The
         difference, in steps, between the two records' distances to the output, multiplied by the rate, must be at most
         epsilon times the distance between the records. The constraints for these pairs imply those for all other
         required pairs. At most eight violations are reported. For a problem with a region, it is enough to check that
         the rates are at most the epsilons per step.
 
-        Any other parameter that does not follow from the problem is also a fault. For example, a different
+        Any other parameter that does not follow from the problem is also an error. For example, a different
         ``good_within`` or more noise might be just as private, but it is not what the problem declares.
 
         Args:
             data: The problem's data.
-            terms: The epsilons that the problem declares.
+            terms: The epsilons declared by the problem.
         """
         if self.steps.shape != data.shape:
             return [f"{ARTEFACT}: steps: expected shape {data.shape}, got {self.steps.shape}"]
@@ -349,14 +349,14 @@ def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
 
 
 def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
-    """Return the largest difference in steps between two records' distances to the same output, for each pair.
+    """For each pair of records, return the largest difference in steps between their distances to the same output.
 
     Args:
         steps: Array of shape (N, K) with the distances to the outputs in steps.
         pairs: Array of shape (P, 2) with the record indices of each pair.
 
     Returns:
-        Array of shape (P,) with the difference of each pair.
+        Array of shape (P,) with the largest difference for each pair.
     """
     max_difference = np.zeros(len(pairs), dtype=np.int64)
     # Pairs are processed in blocks to limit the memory for the differences.
@@ -381,5 +381,5 @@ def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Frac
 
 
 def _round_down(rate: Fraction) -> Fraction:
-    """Round a rate down to a fraction that the sampler accepts. A lower rate means more noise."""
+    """Round a rate down, i.e. towards more noise, to a fraction accepted by the sampler."""
     return Fraction(rate.numerator * LARGEST_TERM // rate.denominator, LARGEST_TERM)

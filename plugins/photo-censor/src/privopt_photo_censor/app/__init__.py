@@ -1,4 +1,4 @@
 """Tools to open, locate, score and copy the photos in a folder.
 
-Only ONNX classifiers and HEIC photos need extra packages.
+Extra packages are needed only for ONNX classifiers and HEIC photos.
 """

@@ -1,4 +1,4 @@
-"""Report sections on what photos' metadata and names reveal, with a table, a map and guessed positions."""
+"""Report sections on what the photos' metadata and names reveal, with a table, a map and guessed positions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from privopt_photo_censor.release import Deletions
 __all__ = ["folder_figures", "folder_layer", "folder_sections", "left_out_sections"]
 
 SHOWN_CHARACTERS: Final = 160
-"""The maximum number of characters of a photo's texts to show next to its picture. The table shows the full texts."""
+"""The maximum number of characters from a photo's texts to show next to its picture. The table shows the full texts."""
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Map photo names to positions, each paired with a flag that says whether the position is a guess.
+    """Map photo names to positions, each paired with a flag indicating whether the position is a guess.
 
     Photos whose position is unknown and cannot be guessed are omitted.
     """
@@ -40,8 +40,8 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
     """Draw a map of the photos' known and guessed positions.
 
     Args:
-        points: A mapping from photo names to pairs of a position (latitude and longitude in degrees) and a flag that
-            says whether the position is a guess.
+        points: A mapping from photo names to pairs of a position (latitude and longitude in degrees) and a flag
+            indicating whether the position is a guess.
     """
     figure, axes = axes_of(7.6, 4.6)
     places, labels, latitude = orient_map(np.array([point for point, _ in points.values()]))
@@ -61,7 +61,7 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
 
 
 def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
-    """Return the figures for the report on a folder of photos that is processed without a classifier.
+    """Return the figures for the report on a folder of photos processed without a classifier.
 
     The only figure is a map, named ``map``. It is omitted if no photo has a known or guessed position.
     """
@@ -79,7 +79,7 @@ def folder_layer(problem: PhotoInstance) -> Layer | None:
 
 
 def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]:
-    """Return the sections of the report on a folder of photos that is processed without a classifier.
+    """Return the sections of the report on a folder of photos processed without a classifier.
 
     The sections show the album, a map of positions, what each photo reveals, guessed positions, and the files that were
     left out. The map, the guesses and the list of files are omitted if they would be empty.
@@ -141,7 +141,7 @@ def _format_degrees(point: Point) -> str:
 
 
 def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
-    """Return phrases that describe what a photo's file reveals, quoting the beginning of its texts if it contains any.
+    """Return phrases that describe what a photo's file reveals, quoting the beginning of any texts it contains.
 
     Args:
         photo: The metadata of the photo.
@@ -157,7 +157,7 @@ def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
 
 
 def _describe_copies(release: Deletions) -> str:
-    """Return a sentence that says whether clean copies were made. If so, it tells the reader to post only those."""
+    """Return a sentence that states whether clean copies were made. If so, it tells the reader to post only those."""
     if release.copies is None:
         return "No clean copies were made (--copy-to): as they are, the files reveal all that is listed here."
     if len(release.copies) == 1:

@@ -21,7 +21,7 @@ NEXT_MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 """A pattern for the marker that ends the pixel data of a JPEG. Markers that escape a byte (0xFF 0x00) or restart the
 decoder are part of the pixel data."""
 WITHOUT_LENGTH: Final = frozenset((0x01, *range(0xD0, 0xD9)))
-"""JPEG markers that are not followed by a length."""
+"""The JPEG markers that are not followed by a length."""
 COMMENT: Final = 0xFE
 END_OF_IMAGE: Final = 0xD9
 START_OF_SCAN: Final = 0xDA

@@ -39,7 +39,7 @@ from privopt_photo_censor.app.picture import flatten_photo
 __all__ = ["Classifier", "Input", "Settings", "load_classifier"]
 
 BATCH_PHOTOS: Final = 16
-"""The number of photos that are passed to the model at a time."""
+"""The number of photos to pass to the model at a time."""
 
 
 def _check_three(value: tuple[float, ...]) -> str | None:
@@ -62,7 +62,7 @@ def _check_three_positive(value: tuple[float, ...]) -> str | None:
 
 @frozen(kw_only=True)
 class Input:
-    """The ``[input]`` table of a model's TOML file, which says how to convert a photo to the model's input."""
+    """The ``[input]`` table of a model's TOML file, which specifies how to convert a photo to the model's input."""
 
     width: int = key(help="columns", unit="pixels", check=positive)
     height: int = key(help="rows", unit="pixels", check=positive)
@@ -104,7 +104,7 @@ class Classifier:
     names: tuple[str, ...] = ()
 
     def locate(self, latitude: float, longitude: float) -> int:
-        """Return the index of the place whose centre is nearest to a position, given in degrees."""
+        """Return the index of the place with the centre nearest to a position given in degrees."""
         # On a sphere, the nearest point is the one whose direction has the largest cosine.
         return int(np.argmax(directions(self.centres) @ directions(np.array([[latitude, longitude]]))[0]))
 
@@ -211,7 +211,7 @@ class Classifier:
             output_name: The name of the output to read.
 
         Raises:
-            InputError: The model fails, for example because it expects input of another shape.
+            InputError: The model fails, for example because it expects input of a different shape.
         """
         model_input = self.session.get_inputs()[0]
         shape = model_input.shape
@@ -230,7 +230,7 @@ class Classifier:
 
 
 _INPUT_TYPES: Final = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
-"""The NumPy type for each of onnxruntime's names for input types."""
+"""The NumPy types that correspond to onnxruntime's names for input types."""
 
 
 def _to_array(result: Any, names: Sequence[str]) -> Floats:
@@ -239,8 +239,8 @@ def _to_array(result: Any, names: Sequence[str]) -> Floats:
     Args:
         result: The model's output, either an array or a list with a mapping from labels to probabilities for each
             photo. Converters for scikit-learn models produce such a list unless ``zipmap`` is off.
-        names: The places' names. If the labels are these names, the columns are in the order of ``names``. Otherwise,
-            they are in the order of the sorted labels, as in scikit-learn.
+        names: The names of the places. If the labels are these names, the columns are in the order of ``names``.
+            Otherwise, they are in the order of the sorted labels, as in scikit-learn.
     """
     if isinstance(result, list) and result and isinstance(result[0], dict):
         labels = sorted(result[0])
@@ -282,8 +282,8 @@ def _read_cells(file: File) -> tuple[Floats, tuple[str, ...]]:
     """Read the latitudes, longitudes and names of places from a CSV file.
 
     Returns:
-        An array of shape (M, 2) with latitudes and longitudes in degrees, and a tuple with the places' names, which is
-        empty if the file has no names.
+        An array of shape (M, 2) with latitudes and longitudes in degrees, and a tuple with the names of the places,
+        which is empty if the file has no names.
     """
     degrees = [
         Column(name=axis, least=-limit, most=limit, unit="degrees") for axis, limit in (("lat", 90.0), ("lon", 180.0))

@@ -35,7 +35,8 @@ FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     ".png": ("PNG", {}),
     ".webp": ("WEBP", {"quality": 95}),
 }
-"""Pillow's format and options for encoding a copy, by suffix. The quality is high, so that scores change little."""
+"""Pillow's format and options for encoding a copy, keyed by suffix. The quality is high, so that scores change
+little."""
 
 
 def clean(contents: bytes, suffix: str) -> bytes:
@@ -76,7 +77,7 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
 
     Args:
         root: The folder with the photos.
-        photos: Pairs of a photo's name and the SHA-256 of its file at the time of scoring.
+        photos: The name of each photo, and the SHA-256 checksum of its file at the time of scoring.
         into: The folder for the copies. It is created unless ``photos`` is empty.
 
     Raises:
@@ -104,11 +105,11 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
 
 
 def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
-    """Write clean copies of the retained photos to the folder given with the option --copy-to.
+    """Write clean copies of the retained photos to the folder given by the --copy-to option.
 
     Args:
         problem: The problem, with its folder of photos.
-        retained: Boolean array of shape (N,) that says whether each photo is retained.
+        retained: Boolean array of shape (N,) indicating whether each photo is retained.
         context: The context of the run, which contains the value of the option.
 
     Returns:
@@ -135,7 +136,7 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
 
     Args:
         problem: The problem, with the photos' scores, the task and the classifier.
-        retained: Boolean array of shape (N,) that says whether each photo is retained.
+        retained: Boolean array of shape (N,) indicating whether each photo is retained.
         files: The files of the copies, in the order of the photos.
 
     Returns:
@@ -158,11 +159,11 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
 
 
 def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) -> int:
-    """Return how many locations rank at or above the true one when the clean copies are posted.
+    """Return the number of locations that rank at or above the true one when the clean copies are posted.
 
     Args:
         problem: The problem, with its margin and true location.
-        retained: Boolean array of shape (N,) that says whether each photo is retained.
+        retained: Boolean array of shape (N,) indicating whether each photo is retained.
         scores: The scores of the copies, as an array of shape (retained photos, locations).
     """
     # If there are no photos, all locations are equally likely.
@@ -179,7 +180,7 @@ def shortfall(problem: PhotoInstance, retained: Bools, scores: Floats) -> str | 
 
     Args:
         problem: The problem, with its scores and task.
-        retained: Boolean array of shape (N,) that says whether each photo is retained.
+        retained: Boolean array of shape (N,) indicating whether each photo is retained.
         scores: The scores of the copies, as an array of shape (retained photos, locations).
     """
     top_k, protected_count = problem.declared.task.top_k, copies_protected(problem, retained, scores)

@@ -36,11 +36,11 @@ from privopt_photo_censor.app.positions import texts_of
 __all__ = ["find_album_place", "look_at_folder", "score_files"]
 
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
-"""Words that indicate a film appended to a photo's file. They occur in XMP or before the film."""
+"""Words that indicate a video appended to a photo's file. They occur in XMP data or before the video."""
 BROKEN: Final = ("no picture, or a broken one", "its file is damaged")
 """The results of :func:`describe_failure` that are shortened to "broken" in the list of left-out files."""
 FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
-"""A pattern for the first bytes of a film in the MP4 family."""
+"""A pattern for the first bytes of a video in the MP4 family of formats."""
 
 
 class _UnreadableError(Exception):
@@ -73,7 +73,7 @@ class _Photo:
         unscored_parts: A description of any additional pictures and videos in the file, or an empty string if there are
             none.
         thumbnail: A small JPEG of the picture.
-        digest: The SHA-256 of the file, in hexadecimal digits.
+        digest: The SHA-256 checksum of the file, in hexadecimal.
     """
 
     tensor: Any
@@ -104,7 +104,7 @@ def _list_entries(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def _escape_name(name: str) -> str:
-    """Return a file name in which each byte that is not valid UTF-8 is replaced by a backslash escape."""
+    """Return a file name with each byte that is not valid UTF-8 replaced by a backslash escape."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -166,7 +166,7 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
 
 
 def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
-    """Return the contents of a JPEG thumbnail whose longer side has at most ``edge`` pixels."""
+    """Return the contents of a JPEG thumbnail whose longer side is at most ``edge`` pixels long."""
     thumbnail = upright.copy()
     thumbnail.thumbnail((edge, edge))
     buffer = io.BytesIO()
@@ -177,7 +177,7 @@ def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
 def look_at_folder(
     folder: Path, model: Classifier | None = None, max_megapixels: float = MAX_MEGAPIXELS
 ) -> tuple[FolderContents, list[Any]]:
-    """Read all photos in a folder. Photos that cannot be read are listed as left out.
+    """Read all photos in a folder, listing those that cannot be read as left out.
 
     Args:
         folder: The folder with the photos of one album.

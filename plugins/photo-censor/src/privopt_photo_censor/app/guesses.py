@@ -75,7 +75,7 @@ def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | Non
 
 
 def _parse_time(taken: str) -> datetime:
-    """Parse a time in Exif format, or return ``datetime.min`` if it is invalid, for example because the hour is 24."""
+    """Parse a time in Exif format, returning ``datetime.min`` if it is invalid, for example because the hour is 24."""
     try:
         return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S")
     except ValueError:

@@ -23,7 +23,7 @@ Point = tuple[float, float]
 """A latitude and a longitude in degrees."""
 
 LONGEST_TEXT: Final = 80
-"""The maximum length of a short field. Further characters are cut off."""
+"""The maximum length of a short field. Any further characters are cut off."""
 MOMENT: Final = re.compile(r"\d{4}:\d\d:\d\d \d\d:\d\d:\d\d", re.ASCII)
 """A pattern for a time in Exif format. A time field with any other value is ignored."""
 # The first of these fields that contains a time is used: the time of exposure, of a scan, or of the last change.
@@ -33,7 +33,7 @@ SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber
 
 
 def _nan_to_none(degrees: float | None) -> float | None:
-    """Return None for NaN, which represents an empty cell of a table, and any other value unchanged."""
+    """Convert NaN, which represents an empty table cell, to None, and return any other value unchanged."""
     return None if degrees is None or math.isnan(degrees) else degrees
 
 
@@ -88,7 +88,8 @@ class FolderContents:
             photo's file.
         thumbnails: A small upright JPEG of each photo, without metadata. If there are many photos, the thumbnails are
             smaller, to limit their total size.
-        digests: The SHA-256 of each photo's file when it was read. Empty if the contents were read from a release.
+        digests: The SHA-256 checksum of each photo's file when it was read. Empty if the contents were read from a
+            release.
     """
 
     metadata: tuple[Metadata, ...]

@@ -15,7 +15,7 @@ DATE: Final = re.compile(
 )
 """A pattern for a date that begins with the year or the day.
 
-A date that begins with the year may be followed directly by at most two further digits, such as those of an hour, or by
+A date that begins with the year may be followed directly by at most two more digits, such as those of an hour, or by
 the digits of a time down to minutes, seconds or milliseconds. No digit may follow a date that begins with the day."""
 COORDINATES: Final = re.compile(
     r"\d{1,3}[.°º]\d{2,}\D{1,4}\d{1,3}[.°º]\d{2,}"
@@ -52,11 +52,11 @@ def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
 
 
 def find_revealing_names(names: Sequence[str], places: Collection[str] = ()) -> dict[str, str]:
-    """Return a dict from each revealing name to what it reveals ("a date", "coordinates" or "a place").
+    """Return a dict that maps each revealing name to what it reveals ("a date", "coordinates" or "a place").
 
     Args:
-        names: The photos' names.
-        places: The names of places to look for in the photos' names.
+        names: The names of the photos.
+        places: The names of places to look for in the names of the photos.
     """
     return {name: reason for name in names if (reason := describe_revelation(name, places)) is not None}
 

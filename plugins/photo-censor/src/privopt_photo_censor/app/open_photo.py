@@ -34,9 +34,10 @@ JPEG: Final = (".jpg", ".jpeg", ".jpe", ".jfif")
 SUFFIXES: Final = (*JPEG, ".png", ".webp")
 """The suffixes of photos that can always be read."""
 HEIF: Final = (".heic", ".heif", ".hif")
-"""The suffixes of photos that can only be read if pillow-heif is installed. Without it, such photos are left out."""
+"""The suffixes of photos that can be read only if pillow-heif is installed. Without it, such photos are left out."""
 DECODERS: Final = ("JPEG", "PNG", "WEBP", "HEIF")
-"""Pillow's names for the allowed formats. Others are not tried, because Pillow runs other programs for some of them."""
+"""Pillow's names for the allowed formats. Other formats are not tried, because Pillow runs external programs for some
+of them."""
 
 
 class BrokenMetadataError(Exception):
@@ -52,7 +53,7 @@ class TooManyPixelsError(ValueError):
 
 
 MAX_MEGAPIXELS: Final = 89.0
-"""The default limit on a photo's size, in megapixels. Reading a photo takes 12 bytes of memory per pixel."""
+"""The default limit on the size of a photo, in megapixels. Reading a photo takes 12 bytes of memory per pixel."""
 LATE_EXIF: Final = "privopt: no Exif before the pixels"
 """A key that :func:`open_photo` adds to ``Image.info`` if a PNG has no Exif data before its pixels.
 
@@ -94,7 +95,7 @@ def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Itera
 
     Args:
         contents: The contents of the photo's file.
-        max_megapixels: The largest photo to accept, in megapixels. The size is checked before any pixel is decoded.
+        max_megapixels: The largest photo to accept, in megapixels. The size is checked before any pixels are decoded.
 
     Raises:
         TooManyPixelsError: The photo is too large.
@@ -146,7 +147,7 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
 
     Args:
         name: The photo's name.
-        error: The exception raised by the decoder. Its message is only used if it is known not to quote the file.
+        error: The exception raised by the decoder. Its message is used only if it is known not to quote the file.
         what: A past participle, such as "read" or "copied", that completes the message "a photo that cannot be ...".
     """
     expectation = "a photo of 8 bits a channel"

@@ -20,7 +20,7 @@ TURNS: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""The transposition that turns a picture upright, by Exif orientation. Orientation 1 is already upright.
+"""The transposition that turns a picture upright, for each Exif orientation. Orientation 1 is already upright.
 
 ``ImageOps.exif_transpose`` is not used, because it also rewrites the Exif data, which can fail.
 """
@@ -63,7 +63,7 @@ def flatten_photo(photo: Image.Image) -> Image.Image:
 
 
 def _convert_to_srgb(picture: Image.Image, profile: bytes, grey: bool) -> Image.Image:
-    """Convert an image from its colour profile to sRGB. A profile that does not match the image is ignored.
+    """Convert an image from its colour profile to sRGB, ignoring a profile that does not match the image.
 
     Args:
         picture: The image to convert.

@@ -1,6 +1,6 @@
 """Detect whether a photo's file reveals a position or a place.
 
-Exif, XMP and IPTC data are parsed. The film that some phones embed in a photo is only searched for its position field.
+Exif, XMP and IPTC data are parsed. A video embedded in a photo by some phones is searched only for its position field.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ EXIF: Final = re.compile(rb"Exif\0\0(?=II\*\0|MM\0\*)")
 POINTERS: Final = (b"\x25\x88\x04\0", b"\x88\x25\0\x04")
 """The Exif tag that points to the GPS data, in both byte orders.
 
-If a block cannot be parsed but contains this tag, it is assumed to have a position.
+If a block cannot be parsed but contains this tag, it is assumed to contain a position.
 """
 IPTC_RESOURCE: Final = 0x0404
 """The id of the Photoshop resource that contains IPTC records."""
 IPTC_PLACES: Final = frozenset({26, 27, 90, 92, 95, 100, 101})
 """The fields of IPTC record 2 that name a place: content location (26, 27), city, sublocation, state and country."""
 FILM_PLACE: Final = re.compile(rb"\xa9xyz[\0-\xff]{4}[+-]\d|location\.ISO6709")
-"""A pattern that matches the position field of an MP4 or QuickTime film."""
+"""A pattern that matches the position field of an MP4 or QuickTime video."""
 EXTENDED: Final = b"http://ns.adobe.com/xmp/extension/\0"
 """The start of a JPEG segment that contains part of a long XMP packet."""
 HEXADECIMAL: Final = "Raw profile type"
@@ -109,7 +109,7 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
     """Return whether a photo's file, apart from its pixels, reveals a position or names a place.
 
     The search covers the GPS data of every Exif block, all XMP and IPTC data, the text chunks of a PNG, and the
-    position recorded in an embedded video. Data that cannot be parsed are searched for tags or words that indicate a
+    position field of an embedded video. Data that cannot be parsed are searched for tags or words that indicate a
     position.
 
     Args:

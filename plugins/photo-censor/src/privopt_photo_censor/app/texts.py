@@ -1,7 +1,7 @@
 """Extract the texts in a photo's file: captions, comments, keywords, names, and trailing data.
 
 No program can tell whether a text names a place, so all texts are listed for the user to read. Data that cannot be read
-as text, such as a maker note or a film, are listed by size. Fields that have their own column in metadata.csv (time,
+as text, such as a maker note or a video, are listed by size. Fields that have their own column in metadata.csv (time,
 camera, serial number) are skipped, as are technical fields about how the picture was produced.
 """
 
@@ -45,7 +45,7 @@ TECHNICAL_TAGS: Final = frozenset(
 CODED_TAGS: Final = ("UserComment", "GPSProcessingMethod", "GPSAreaInformation")
 """Exif texts that begin with an eight-byte code for their encoding."""
 EXIF_ENCODINGS: Final = {b"ASCII\0\0\0": "ascii", b"JIS\0\0\0\0\0": "iso2022_jp"}
-"""Python's name for each encoding, by its eight-byte Exif code. Unicode is handled separately."""
+"""Python's name for each encoding, keyed by its eight-byte Exif code. Unicode is handled separately."""
 UNREAD_TAGS: Final = ("MakerNote", "DNGPrivateData")
 """Exif fields in a manufacturer's proprietary format."""
 IPTC_NAMES: Final = {
@@ -55,7 +55,7 @@ IPTC_NAMES: Final = {
     103: "transmission reference", 105: "headline", 110: "credit", 115: "source", 116: "copyright", 118: "contact",
     120: "caption", 121: "local caption", 122: "caption writer",
 }  # fmt: skip
-"""The names of the text fields in IPTC record 2, by field number."""
+"""The names of the text fields in IPTC record 2, keyed by field number."""
 IPTC_TECHNICAL: Final = frozenset((0, 30, 35, 37, 38, 47, 50, 55, 60, 62, 63, 65, 70, 200, 201, 202))
 """Fields of IPTC record 2 to skip, because they are dates, versions or previews."""
 PNG_TECHNICAL: Final = frozenset(
@@ -88,7 +88,7 @@ PNG_TECHNICAL: Final = frozenset(
 PNG_KEYS: Final = re.compile(r"Software|Creation Time|date:\w+|Raw profile type .*|XML:com\.adobe\.xmp")
 """A pattern that matches the keywords of PNG texts to skip.
 
-Their values are times, names of programs, or Exif, IPTC or XMP data, whose fields are listed instead.
+Their values are times, program names, or Exif, IPTC or XMP data, whose fields are listed instead.
 """
 WEBP_TECHNICAL: Final = frozenset(("VP8 ", "VP8L", "VP8X", "ALPH", "ANIM", "ANMF", "ICCP", "EXIF", "XMP "))
 BOXES_TECHNICAL: Final = frozenset(("ftyp", "meta", "mdat", "idat"))
@@ -102,10 +102,10 @@ FILM: Final = re.compile(rb"[\0-\xff]{4}ftyp")
 LETTERS: Final = re.compile(r"[^\W\d_]{3,}|\d[.°º:]\d")
 """A pattern that matches three consecutive letters, or a number that may be a coordinate.
 
-A run of bytes that it does not match is not considered a text.
+A run of bytes that it does not match is not considered text.
 """
 RUN: Final = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){6,}|(?:[\x20-\x7e]\0){6,}|(?:\0[\x20-\x7e]){6,}")
-"""A pattern that matches six or more printable characters in UTF-8 or UTF-16, which may be a text."""
+"""A pattern that matches six or more printable characters in UTF-8 or UTF-16, which may be text."""
 
 
 @frozen
@@ -133,7 +133,7 @@ class _Unread:
 
     Attributes:
         size: A phrase that gives the size of the data in bytes and mentions any video they contain. For a malformed
-            Exif block, it only says that there is another block.
+            Exif block, it says only that there is another block.
     """
 
     size: str
@@ -147,7 +147,7 @@ def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
     """Return the distinct texts in a photo's file, and descriptions of the data that cannot be read as text.
 
     Long texts are truncated, with a note of how many characters were omitted. Likewise, a long list of texts is cut
-    off, and its last entry says how many texts were omitted.
+    off, and its last entry states how many texts were omitted.
 
     Args:
         photo: The opened photo, with its pixels already loaded.

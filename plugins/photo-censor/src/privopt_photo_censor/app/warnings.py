@@ -109,7 +109,7 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
 def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
     """Return the warnings for a folder without a classifier.
 
-    They say that no photo was scored, and list what was left out. Unless clean copies were made, they also say which
+    They state that no photo was scored, and list what was left out. Unless clean copies were made, they also say which
     files may reveal a place, and advise posting clean copies instead of these files.
 
     Args:
@@ -143,7 +143,7 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
-    """Return a warning that names the photos that cannot be read, if there are any.
+    """Return a warning that names any photos that cannot be read.
 
     The general warning about files that were left out covers these photos too, but its list may be shortened and omit
     some of them.
@@ -164,7 +164,7 @@ def _warn_of_texts(names: Sequence[str], release: Deletions) -> list[str]:
 
     Args:
         names: The names of the retained photos whose files contain text.
-        release: The release, which says which photos are retained and lists any clean copies.
+        release: The release, which identifies the retained photos and lists any clean copies.
     """
     if not names or release.copies is not None:
         return []

@@ -15,7 +15,7 @@ TECHNICAL_SCHEMAS: Final = (
     "http://ns.adobe.com/hdr-gain-map/",
     "http://ns.google.com/photos/",
 )
-"""Prefixes of the schemas whose properties are skipped because they describe how a picture was produced."""
+"""The prefixes of schemas whose properties are skipped because they describe how a picture was produced."""
 TECHNICAL: Final = re.compile(
     r"about|resource|parseType|lang|xmptk|format|Mime|Semantic|CreatorTool|(Create|Modify|Metadata)Date|DateCreated|when"
     r"|DateTime(Original|Digitized)?|softwareAgent|action|changed|ColorMode|ICCProfile(Name)?|ProcessVersion|Version"
@@ -27,9 +27,10 @@ TECHNICAL: Final = re.compile(
 These properties have their own columns in metadata.csv, or describe how a picture was produced.
 """
 DESCRIPTIVE: Final = re.compile(r"(?i)description|title|subject|headline|\w*comment|\w*caption|keywords?|label|\w*name")
-"""A pattern that matches the local names of properties that people write. Their values are listed even if numeric."""
+"""A pattern that matches the local names of properties usually written by people. Their values are listed even if
+numeric."""
 NO_TEXT: Final = re.compile(r"[-+]?[\d.]*(/\d+)?|(?i:true|false|yes|no)|\d{4}-\d\d(-\d\d.*)?|[0-9A-Fa-f]{16,}")
-"""A pattern that matches values that do not count as text in other properties: numbers, truth values, times and
+"""A pattern that matches values that do not count as text in other properties: numbers, booleans, times and
 digests."""
 
 
@@ -98,9 +99,9 @@ class _Reader:
         return self._schemas.get(prefix, RDF if prefix == "rdf" else "") == RDF
 
     def _add(self, name: str, text: str) -> None:
-        """Record a property if its value is likely to be text for people.
+        """Record a property if its value is likely to be human-readable text.
 
-        Empty values and technical properties are skipped. So are numbers, truth values, times and digests, except in
+        Empty values and technical properties are skipped. So are numbers, booleans, times and digests, except in
         properties that people usually write (see :data:`DESCRIPTIVE`).
 
         Args:

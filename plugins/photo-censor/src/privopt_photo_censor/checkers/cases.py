@@ -22,7 +22,7 @@ PLACE, PHOTO = 1, 2
 """The codes of cases that branch on a place and on a photo. A case with any other code is a leaf."""
 
 ONE = 1 << (BITS + 1074)
-"""The number 1 in units of 2**-(256 + 1074), the unit of a multiplier times a gain."""
+"""The number 1 in units of 2**-(256 + 1074), the unit of the product of a multiplier and a gain."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ TABLES = {
     *("bd-mdp", "const-opt", "exponential", "fl-linear", "given", "hierarchical-dp"),
     *("lr-geo", "optimal-lp", "planar-laplace"),
 }
-"""The tables that a problem file may have. Those of other mechanisms are ignored."""
+"""The tables that a problem file may contain. Those of other mechanisms are ignored."""
 
 KEYS = "scores probabilities folder classifier true_location keep keep_at_least max_megapixels"
 """The keys of the ``[photos]`` table in a problem file."""
@@ -47,7 +47,7 @@ class Photos:
         theta: The margin, which is added to each photo's score for the true place.
         k, budget: The number of places to protect, and the number of photos that may be deleted. One of the two is the
             task, and the other is 0.
-        least: The smallest number of photos that must be kept.
+        least: The minimum number of photos that must be kept.
         whom: The guarantee's scope in result.json: "this-classifier", or "margin" if it covers all classifiers within
             the margin.
         blind: The indices of the photos and copies that assign probability 0 to the true place.
@@ -58,7 +58,7 @@ class Photos:
     """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
-        """Read the scores and deletions, and check that the problem file has one source of scores and one task.
+        """Read the scores and deletions, and check that the problem file specifies one source of scores and one task.
 
         Args:
             folder: The release folder.
@@ -96,7 +96,7 @@ class Photos:
         self.gain = {j: differences(rows, j, true, self.theta) for j in places}
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the release's claims, keyed by claim and in the order in which to call them.
+        """Return the functions that check the release's claims, keyed by claim, in the order to call them.
 
         Each function returns a description of the result, which the checker prints.
         """
@@ -238,7 +238,7 @@ def _need_one_task(
     Args:
         photos, options: The ``[photos]`` and ``[privacy]`` tables of the problem file.
         keep: The indices of the photos that must be kept.
-        keep_at_least: The smallest number of photos that must be kept.
+        keep_at_least: The minimum number of photos that must be kept.
         true: The index of the true place. If the ``[photos]`` table also specifies one, the two must agree.
 
     Raises:

@@ -18,10 +18,10 @@ from privopt.checker.files import Problem
 __all__ = ["UNIT", "ScoreTable", "differences", "read_deletions", "read_scores"]
 
 UNIT = 2**1074
-"""The reciprocal of the unit of score differences. Every double is a multiple of this unit."""
+"""The reciprocal of the unit in which score differences are expressed. Every double is a multiple of that unit."""
 
 NAMES = ("photo", "file", "name", "id")
-"""Headers that identify the first column as the photos' names rather than scores."""
+"""The headers that identify the first column as photo names rather than scores."""
 
 Row = Sequence[float]
 
@@ -31,7 +31,7 @@ class ScoreTable:
     """The names and scores of the photos in an album.
 
     Attributes:
-        names: The photos' names.
+        names: The names of the photos.
         true: The index of the true place.
         scores: One row per photo, with the log-probability of each place.
         copies: One row per clean copy, with the log-probability of each place. None if there are no copies.
@@ -58,7 +58,7 @@ def read_deletions(folder: Path) -> tuple[list[str], set[int]]:
 def read_scores(
     folder: Path, problem: Problem, photos: Mapping[str, Any], listed: list[str], retained: set[int]
 ) -> ScoreTable:
-    """Read the scores of the photos, and of their clean copies if there are any.
+    """Read the scores of the photos and of any clean copies.
 
     The scores come from the CSV or array file named in the problem. If a folder of photos is named instead, they come
     from the release's scores.npz.
@@ -67,12 +67,12 @@ def read_scores(
         folder: The release folder.
         problem: The release's problem file.
         photos: The ``[photos]`` table of the problem file.
-        listed: The photos' names in deletions.csv.
+        listed: The names of the photos in deletions.csv.
         retained: The indices of the retained photos.
 
     Raises:
         RefusedError: The rows have different lengths, a score is NaN or positive infinity, the scores look like
-            probabilities, the photos are not those in ``listed``, or the copies are not those of ``retained``.
+            probabilities, the photos are not those in ``listed``, or the copies do not match ``retained``.
     """
     file = photos.get("scores", photos.get("probabilities"))
     has_copies = "folder" in photos and (folder / "copies.csv").exists()

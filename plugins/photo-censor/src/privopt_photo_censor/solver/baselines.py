@@ -31,7 +31,7 @@ def greedy(album: Album, task: Task) -> Plan:
 
     Raises:
         InfeasibleError: The bounds for individual locations show that no set of photos satisfies the task.
-        StoppedError: No further photo may be deleted, although another set of photos might satisfy the task.
+        StoppedError: No more photos may be deleted, although a different set of photos might satisfy the task.
     """
     is_kept = np.ones(album.photos, dtype=np.bool_)
     order = np.argsort(-album.scores[:, album.true], kind="stable")
@@ -55,7 +55,7 @@ def greedy(album: Album, task: Task) -> Plan:
 
 
 def top_1(album: Album) -> Plan:
-    """Delete as few photos as possible so that some location ranks at or above the true one, and return the plan.
+    """Delete as few photos as possible so that a location ranks at or above the true one, and return the plan.
 
     Args:
         album: The scores, and the photos that must be kept.
@@ -88,7 +88,7 @@ def _make_plan(album: Album, task: Task, retained: Bools) -> Plan:
     Args:
         album: The scores, and the photos that must be kept.
         task: A top-k or budget task.
-        retained: (N,) mask of the photos to retain.
+        retained: (N,) A mask of the photos to retain.
     """
     plan = solve_easy_case(album, task)
     # The cap is -1 if there are fewer locations than the task protects.

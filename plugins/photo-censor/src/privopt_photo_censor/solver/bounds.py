@@ -35,23 +35,24 @@ LARGEST_POWER: Final = 700
 BLOCK_ENTRIES: Final = 100_000
 """The maximum number of (photo, location) pairs processed at once. Each pair takes about 120 bytes."""
 MANY_PHOTOS: Final = 1_000
-"""With at least this many photos, bounds are computed by Newton's method.
+"""The minimum number of photos for which bounds are computed by Newton's method.
 
-It takes 0.6 ms for 1,000 photos and 5 locations, and 0.8 ms for 10,000, where HiGHS takes 2 and 26 ms.
+It takes 0.6 ms for 1,000 photos and 5 locations, and 0.8 ms for 10,000, compared to 2 and 26 ms for HiGHS.
 """
 DESCENT_WORK: Final = 500
-"""The work counted for one minimisation by Newton's method, in the same unit as :attr:`Program.work`."""
+"""The work counted for one minimisation by Newton's method, in the same units as :attr:`Program.work`."""
 SMOOTH_RATIO: Final = 16
 """The number of photos per location below which a bound from Newton's method is refined by a linear program.
 
 The fewer photos a bound allows to stay, the less smooth it is. Between 8 and 16 photos per location, Newton's bounds
-exceeded the linear program's by up to 0.23 photos, and below 1 photo per location by up to 3. Above 16, the difference
+exceeded the linear program's by up to 0.23 photos, and by up to 3 below 1 photo per location. Above 16, the difference
 was at most 0.08, which hardly ever changes the rounded bound.
 """
 REFINED_PHOTOS: Final = 256
 """The minimum number of photos in a linear program that refines a bound."""
 REFINED_SHARE: Final = 8
-"""The number of further photos in a linear program that refines a bound, per photo that the bound allows to stay."""
+"""The number of additional photos in a linear program that refines a bound, for each photo that the bound allows to
+stay."""
 WHOLE_TOLERANCE: Final = 1e-6
 """The distance from 0 or 1 within which a value in the linear program counts as 0 or 1."""
 
@@ -74,14 +75,14 @@ class Photos:
         If one of these photos must be kept, the location cannot be protected, and the result is None.
 
         Args:
-            killed: (N,) mask of the photos that rule out the location.
+            killed: (N,) A mask of the photos that rule out the location.
         """
         return None if (self.must & killed).any() else Photos(self.must, self.may & ~killed)
 
 
 @frozen(eq=False)
 class Certificate:
-    """Lagrange multipliers, and the bound that they prove on the number of retained photos.
+    """Lagrange multipliers, and the bound they prove on the number of retained photos.
 
     Attributes:
         bound: The bound, not yet rounded down to an integer.
@@ -217,7 +218,7 @@ def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificat
     Args:
         data: The album.
         row: The location, as a row of :class:`Alternates`.
-        retained: (N,) mask of the photos that are kept.
+        retained: (N,) A mask of the photos that are kept.
     """
     total = sum((data.gain(row, i) for i in np.flatnonzero(retained).tolist()), Fraction(0))
     if total >= 0:
@@ -237,7 +238,7 @@ class Program:
         data: The album.
         scale: (m,) The largest absolute advantage of any photo for each location. The location's row is divided by it.
         solved: The number of programs solved so far, exactly or approximately.
-        work: The work done so far: the total number of photos over all programs that HiGHS has solved, plus
+        work: The work done so far: the total number of photos across all programs solved by HiGHS, plus
             :data:`DESCENT_WORK` for each minimisation by Newton's method. A unit takes about 2 microseconds.
         _solver: The HiGHS solver, with the rows and bounds of the last program.
         _endless, _optimal: HiGHS's value for infinity, and its status for an optimal solution.
@@ -351,7 +352,7 @@ class Program:
             photos: The photos that must be kept, and the photos that may be kept. No photo that must be kept may rule
                 out one of the locations.
             start: The initial multipliers, for some of these locations, with a bound that is valid for these photos.
-                Only used if there are many photos.
+                Used only if there are many photos.
             enough: The computation may stop as soon as the bound is below this number.
         """
         n = len(self._lower)
@@ -379,7 +380,7 @@ class Program:
         """Solve a linear program restricted to the photos most likely to be kept, and return the resulting certificate.
 
         The program contains the photos that must be kept and those with the largest weights. Usually no other photo has
-        a positive weight under the new multipliers, and then the bound equals that of the linear program over all
+        a positive weight under the new multipliers, in which case the bound equals that of the linear program over all
         photos.
 
         Args:

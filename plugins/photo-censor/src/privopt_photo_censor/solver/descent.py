@@ -1,4 +1,4 @@
-"""Newton's method for the Lagrangian bound, for albums with many photos, for which the simplex method is slow.
+"""Newton's method for the Lagrangian bound, for albums with many photos, where the simplex method is slow.
 
 The bound ``sum_i max(0, 1 + sum_j f_j d_ij)`` is a convex, piecewise linear function of the multipliers f, where d_ij
 is photo i's advantage for location j (see :mod:`privopt_photo_censor.solver.bounds`). With thousands of photos, it is
@@ -23,9 +23,9 @@ __all__ = ["minimise_bound"]
 STEPS: Final = 40
 """The maximum number of evaluations of the sum."""
 NEAR_SHARE: Final = 0.05
-"""The initial share of the photos used to estimate the second derivative. It shrinks when progress stalls."""
+"""The initial fraction of the photos used to estimate the second derivative. It shrinks when progress stalls."""
 FEWEST_NEAR: Final = 32
-"""The minimum number of photos used to estimate the second derivative. If even these yield no progress, the descent
+"""The minimum number of photos used to estimate the second derivative. If even this many yield no progress, the descent
 ends."""
 SHORTEST_SHARE: Final = 0.1
 """A failed step is shortened as long as it exceeds this fraction of the Newton step. After that, a new step is
@@ -42,11 +42,11 @@ def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> F
     Args:
         diff: (r, N) The advantages of the photos for the protected locations. Deleted photos are not included.
         must: (N,) Whether each photo must be kept, so that its term counts even if it is negative.
-        start: (r,) The initial multipliers, non-negative.
+        start: (r,) The non-negative initial multipliers.
         enough: The descent stops as soon as the bound is below this number.
 
     Returns:
-        (r,) The multipliers, non-negative.
+        (r,) The non-negative multipliers.
     """
     photos = diff.shape[1]
     if not photos:

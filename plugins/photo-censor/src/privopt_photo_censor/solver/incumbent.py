@@ -1,6 +1,7 @@
 """The incumbent (the best set of photos found so far), and heuristics that find and improve it.
 
-Heuristics compute in floating point and only propose sets. :meth:`Incumbent.offer` decides by the exact rank.
+The heuristics work in floating point and only propose sets. :meth:`Incumbent.offer` decides by exact rank whether to
+accept them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Incumbent:
             this location must be protected, or -1 if it cannot be protected.
         k: The number of locations that a better set must protect. Under a budget, it grows with each new incumbent.
         need: The number of photos that a better set must retain. In a top-k task, it grows with each new incumbent.
-        retained: (N,) mask of the best set. None until a set is found.
+        retained: (N,) A mask of the best set. None until a set is found.
         protected: The number of locations protected by the best set, or -1 until a set is found.
     """
 
@@ -64,7 +65,7 @@ class Incumbent:
         """Make a set of photos the incumbent if it is better than the current one, as decided by exact ranks.
 
         Args:
-            retained: (N,) mask of the offered set.
+            retained: (N,) A mask of the offered set.
 
         Returns:
             Whether the set was accepted.
@@ -126,7 +127,7 @@ class Incumbent:
     def _offer_greedy_sets(self) -> None:
         """Offer sets that are found by deleting photos one by one until the task seems to be satisfied.
 
-        Photos are deleted in two different orders. The first order is by the score of the true location, highest first.
+        Two orders of deletion are tried. The first order is by the score of the true location, highest first.
         The second order begins with the photos that rule out other locations, because those locations cannot be
         protected while these photos are kept. The remaining photos follow in ascending order of their mean advantage
         for the other locations.
@@ -167,7 +168,7 @@ class Incumbent:
         is tried.
 
         Args:
-            retained: (N,) mask of the incumbent's set.
+            retained: (N,) A mask of the incumbent's set.
 
         Returns:
             Whether the incumbent was improved.

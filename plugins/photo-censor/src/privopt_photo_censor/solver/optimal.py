@@ -20,7 +20,7 @@ from privopt_photo_censor.solver.search import Search
 __all__ = ["Plan", "describe_clash", "prove_bound", "solve", "solve_easy_case"]
 
 FIRST_WORK: Final = 2_000_000
-"""The work on linear programs, as in :attr:`Program.work`, after which the search pauses to prove weaker bounds.
+"""The work on linear programs (see :attr:`Program.work`) after which the search pauses to prove weaker bounds.
 
 200 programs of 10,000 photos take 5 s, and 16,000 programs of 128 photos take 8 s.
 """
@@ -33,7 +33,7 @@ class Plan:
     The value of a set is the number of retained photos or, under a budget, the number of protected locations.
 
     Attributes:
-        retained: (N,) mask of the photos to retain.
+        retained: (N,) A mask of the photos to retain.
         protected: The exact number of locations that rank at or above the true one.
         bound: An upper bound on the value of any set of photos.
         tree: The proof of the bound. None if the bound has no proof.
@@ -163,7 +163,7 @@ def solve_easy_case(album: Album, task: Task) -> Plan | None:
     """Return an optimal plan if it is obvious, or None if a search is needed.
 
     A plan is obvious if keeping all photos satisfies a top-k task or, under a budget, protects every location. It is
-    also obvious if the budget permits deleting all photos and none must be kept.
+    also obvious if the budget permits deleting all photos and no photo must be kept.
 
     Args:
         album: The scores, and the photos that must be kept.

@@ -49,7 +49,7 @@ class Tree:
     Attributes:
         kind: (C,) The kind of each case: 0 for a closed case, 1 for a branch on a location, 2 for a branch on a photo.
         item: (C,) The column of the location or the row of the photo on which a case branches, or -1 for a closed case.
-        starts: (L + 1,) The offsets of each closed case's multipliers. The l-th closed case, counted from 0, has the
+        starts: (L + 1,) The offsets of the closed cases' multipliers. The l-th closed case, counted from 0, has the
             entries ``starts[l]:starts[l + 1]`` of ``places`` and ``values``.
         places: (Q,) The columns of the locations with multipliers.
         values: (Q,) The multipliers, which are non-negative.
@@ -63,7 +63,7 @@ class Tree:
 
     @classmethod
     def of(cls, cases: Sequence[tuple[int, int]], leaves: Sequence[Certificate], location: Ints) -> Self:
-        """Build a tree from the cases that a search recorded.
+        """Build a tree from the cases recorded by a search.
 
         Args:
             cases: The kind and item of each case, in preorder.

@@ -30,7 +30,7 @@ times: once by two photos, and otherwise by one. A core of 60 missed it 17 times
 NODES: Final = 500
 """The maximum number of nodes in HiGHS's search, which took up to 0.8 s. A time limit alone would make results vary."""
 ROW_MARGIN: Final = 1e-8
-"""The amount by which each scaled row must exceed 0, so that a location stays protected despite HiGHS's tolerance."""
+"""The amount by which each scaled row must exceed 0 to keep a location protected despite HiGHS's tolerance."""
 
 
 def round_core(

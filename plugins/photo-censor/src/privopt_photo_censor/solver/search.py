@@ -2,9 +2,9 @@
 
 A case, which is a node of the search tree, fixes some locations as protected or not counted, and some photos as
 retained or deleted. A case is closed when multipliers prove that too few photos can stay for a better set, or when too
-few locations may still be protected. As the requirements for a better set only grow, a closed case stays closed. When
-no case is open, the cases prove that the incumbent is optimal. If the search is stopped, the open cases are closed at
-their bounds, which proves a weaker bound.
+few locations may still be protected. Because the requirements for a better set only ever grow, a closed case stays
+closed. When no case is open, the cases prove that the incumbent is optimal. If the search is stopped, the open cases
+are closed at their bounds, which proves a weaker bound.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BEAM_SETS: Final = 8
 """The beam width, i.e. the number of sets of locations kept by the beam search for a first incumbent.
 
 With a width of 8, four albums of 64 photos (top-20) take 0.4 to 0.8 s each. With a width of 1 or 2, one of the albums
-is not solved within 20 s, and without the beam search, two are not.
+is not solved within 20 s. Without the beam search, two are not solved.
 """
 NEXT_PROGRAMS: Final = 64
 """The maximum number of candidates per case to bound by a linear program. Those with the lowest bounds are chosen."""
@@ -51,12 +51,13 @@ LARGEST_SET: Final = 64
 """The maximum number of locations per set in the beam search. For larger sets, the beam search costs more time than it
 saves."""
 FEW_SETS: Final = 0.5
-"""The search branches on photos if there are at most x**FEW_SETS sets of photos for x sets of locations."""
+"""The exponent y in the rule for branching: the search branches on photos if there are at most x**y sets of photos for
+x sets of locations."""
 CORE_WORK: Final = 100_000
-"""The work on linear programs before the first core is rounded, in the same unit as :attr:`Program.work`.
+"""The work on linear programs before the first core is rounded, in the same units as :attr:`Program.work`.
 
-Three times as much work is done before each further core. This takes about as long as rounding a core. Most albums of
-up to 128 photos are solved before the first core, because branching on photos is faster for them.
+Three times as much work is done before each subsequent core. This takes about as long as rounding a core. Most albums
+of up to 128 photos are solved before the first core, because branching on photos is faster for them.
 """
 NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
 """A certificate that proves nothing: it has no multipliers, and its bound is infinite."""
@@ -64,15 +65,15 @@ NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
 
 @frozen(eq=False)
 class Case:
-    """An open case, that is, a node of the search tree that has been neither closed nor branched on yet.
+    """An open case, i.e. a node of the search tree that has been neither closed nor branched on yet.
 
     A location is protected by a set of retained photos if it ranks at or above the true location.
 
     Attributes:
         rows: (r,) The locations that must be protected, as rows of :class:`Alternates`.
-        certificate: The Lagrange multipliers of some of these locations, and the bound that they prove on the number of
+        certificate: The Lagrange multipliers of some of these locations, and the bound they prove on the number of
             retained photos.
-        candidates: The further locations that may be protected, each with a certificate that bounds the number of
+        candidates: The additional locations that may be protected, each with a certificate that bounds the number of
             photos that can be kept if this location is protected as well. The keys are rows of :class:`Alternates`.
         photos: The photos that must be kept, and the photos that may be kept.
         values: (N,) The value of each photo in the case's linear program. None if the program was not solved.
@@ -101,7 +102,7 @@ class Search:
         _open: The stack of open cases. The last one is processed next.
         _cases: The kind and item of each finished case, in preorder (see :class:`Tree`).
         _leaves: The certificates of the closed cases, in the same order.
-        _effort: The size of the proof so far, in the same unit as :data:`PROOF_EFFORT`.
+        _effort: The size of the proof so far, in the same units as :data:`PROOF_EFFORT`.
         _stuck: Whether a case can be neither closed nor branched on, which ends the search.
         _core_count: The number of linear programs whose cores have been rounded so far.
         _rounded: The sets of locations whose linear programs have been rounded with no photo fixed by the search.
@@ -110,7 +111,7 @@ class Search:
     """
 
     def __init__(self, album: Album, incumbent: Incumbent) -> None:
-        """Open the root case, in which every location is a candidate with a bound of its own.
+        """Open the root case, in which every location is a candidate with its own bound.
 
         Args:
             album: The scores. No photo may assign probability 0 to the true location.
@@ -178,11 +179,11 @@ class Search:
 
     @property
     def work(self) -> int:
-        """The work done on linear programs so far, in the same unit as :attr:`Program.work`."""
+        """The work done on linear programs so far, in the same units as :attr:`Program.work`."""
         return self.program.work
 
     def run(self, *, max_work: float = inf, first_only: bool = False) -> None:
-        """Process open cases until none is left, the proof becomes too large, or the time limit is reached.
+        """Process open cases until none are left, the proof becomes too large, or the time limit is reached.
 
         The search also ends if a case can be neither closed nor branched on.
 
@@ -373,10 +374,10 @@ class Search:
     def _bound_candidates(self, case: Case) -> Case:
         """Return a copy of a case with new bounds for the candidates that the parent's bounds do not rule out.
 
-        A candidate is a further location that may be protected. Its bound limits the number of photos that can be kept
-        if the candidate is indeed protected. First, a cheap bound with one additional multiplier is computed for each
-        candidate. Then a linear program is solved for the candidates with the lowest bounds, which are the most likely
-        to be ruled out. Each candidate keeps the smallest bound that is valid for it.
+        A candidate is an additional location that may be protected. Its bound limits the number of photos that can be
+        kept if the candidate is indeed protected. First, a cheap bound with one additional multiplier is computed for
+        each candidate. Then a linear program is solved for the candidates with the lowest bounds, which are the most
+        likely to be ruled out. Each candidate keeps the smallest bound that is valid for it.
         """
         goal = self.incumbent
         # `need` is the number of photos that a better set must retain, so these candidates cannot be part of one.

@@ -74,8 +74,8 @@ def best_for(album: Album, row: int, count: int) -> Bools:
     """Return an (N,) mask of the ``count`` photos with the largest advantages for one alternate.
 
     Photos that must be kept are taken first. If ``count`` is the alternate's entry in the result of :func:`reach`, the
-    alternate ranks at or above the true location. The advantages are computed in floating point. They are only computed
-    exactly if the resulting set leaves the alternate below the true location.
+    alternate ranks at or above the true location. The advantages are computed in floating point. They are computed
+    exactly only if the resulting set leaves the alternate below the true location.
 
     Args:
         album: The scores, and the photos that must be kept.

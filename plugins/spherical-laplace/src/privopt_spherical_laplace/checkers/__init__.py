@@ -1,1 +1,1 @@
-"""The part of the stand-alone checker that checks spherical-laplace releases. It uses only the standard library."""
+"""The part of the stand-alone checker for spherical-laplace releases, which uses only the standard library."""

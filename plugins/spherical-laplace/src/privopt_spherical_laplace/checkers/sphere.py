@@ -38,7 +38,7 @@ TINY = Fraction(1, 10**100)
 """A generous bound on relative errors: pi is known to within 2**-240, and decimal results have 120 digits."""
 
 PI_LOW, PI_HIGH = Fraction(PI - 2**16, ONE), Fraction(PI + 2**16, ONE)
-"""A lower and an upper bound on pi. The integer PI is pi in units of 2**-256, with an error of at most 2**-240."""
+"""Lower and upper bounds on pi. The integer PI is pi in units of 2**-256, with an error of at most 2**-240."""
 
 
 def exp_of(x: Fraction) -> Fraction:
@@ -47,7 +47,7 @@ def exp_of(x: Fraction) -> Fraction:
 
 
 def enclose_tail(scaled: Fraction) -> tuple[Fraction, Fraction]:
-    """Return a lower and an upper bound on exp(-pi lambda), where lambda is ``scaled``."""
+    """Return lower and upper bounds on exp(-pi lambda), where lambda is ``scaled``."""
     return exp_of(-PI_HIGH * scaled) * (1 - TINY), exp_of(-PI_LOW * scaled) * (1 + TINY)
 
 
@@ -75,8 +75,8 @@ class Sphere:
         epsilon: The claimed epsilon per km, exact.
         kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of the key with this name in the
             problem.
-        columns: The problem's names for the columns in the file of points, by their standard names. Empty if there are
-            none.
+        columns: The problem's names for the columns in the file of points, keyed by their standard names. Empty if
+            there are none.
         is_remapped: Whether the problem requires points to be remapped.
         law: The rows of law.csv below the header. There is always exactly one row. Its cells are the rate, the radius
             in km, the kind of outputs and its argument, all as strings.
@@ -138,7 +138,7 @@ class Sphere:
         return rows
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the release's claims, keyed by claim and in the order in which to call them.
+        """Return the functions that check the release's claims, keyed by claim, in the order to call them.
 
         Each function returns a description of the result, which the checker prints.
         """
@@ -147,8 +147,8 @@ class Sphere:
     def outputs(self) -> str:
         """Check that law.csv and remap.csv agree with the rounding declared in the problem.
 
-        If they agree, a report depends on nothing but the position drawn. It is either the position after rounding or
-        the point nearest to the position, possibly remapped.
+        If they agree, a report depends only on the drawn position. It is either this position after rounding or the
+        point nearest to it, possibly remapped.
 
         Returns:
             A description of the result for the checker's output.

@@ -8,7 +8,7 @@ angle. The angle has the distribution function
 
 and the bearing is uniform. Hence t = G^-1(U) and the bearing is 2 pi V, for uniform numbers U and V. At first, only n
 bits of U and V are read, which leaves a box of possible pairs (U, V). The corresponding positions lie in a disc. If all
-positions in the disc round to the same output, this output is the result. Otherwise, n is doubled. In this way the
+positions in the disc round to the same output, this output is the result. Otherwise, n is doubled. In this way, the
 output is exactly the rounded real-valued position. Every decision is made in integer arithmetic with error bounds
 (docs/reference/proof.md, "The sphere"). Numbers are in fixed point: a number q is stored as an integer near q 2^w. An
 ulp is 2^-w, the value of the last fractional bit.
@@ -85,7 +85,7 @@ def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
     """Return bounds on the latitudes in a disc, and the cosine of the latitude of its centre.
 
     Returns:
-        The lower and the upper bound, in degrees, and the cosine. All three numbers are in fixed point.
+        The lower and upper bounds, in degrees, and the cosine. All three numbers are in fixed point.
     """
     w = disc.bits
     # The cosine is the centre's distance from the axis through the poles.
@@ -267,7 +267,7 @@ def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
     """Return an angle t and a width such that G^-1 maps [u, u + 1] / 2^n into [t - width, t + width].
 
     G is the distribution function of the angle (see the module docstring). The angle is found by Newton's method,
-    without any guarantee on its accuracy. The width is then doubled until the signs of G - U at both ends of the
+    without any guarantee of its accuracy. The width is then doubled until the signs of G - U at both ends of the
     interval prove that it is large enough.
 
     Args:

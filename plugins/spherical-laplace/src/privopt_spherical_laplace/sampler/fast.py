@@ -1,11 +1,11 @@
 """The bulk sampler, which decides nearly all draws in floating point, and passes the others to the exact sampler.
 
 Both samplers make the same draws from the same random bytes. Every margin below exceeds the proved error bounds of
-both. Therefore a draw is only decided here if the exact sampler, given the same 128 bits, would return the same output
+both. Therefore, a draw is decided here only if the exact sampler, given the same 128 bits, would return the same output
 without reading further bits.
 
 Decisions rely only on additions, multiplications, divisions, square roots and comparisons, which are correctly rounded
-under IEEE 754. Library functions such as sine may be less accurate on another machine, so they are only used to propose
+under IEEE 754. Library functions such as sine may be less accurate on another machine, so they are used only to propose
 a distance and a cell, which are then verified.
 """
 
@@ -36,7 +36,7 @@ __all__ = ["draw_positions", "propose_scaled_distance"]
 N = TypeVar("N", Floats, float)
 
 CHUNK: Final = 1 << 14
-"""The number of draws whose first random words are read together. Another number would change seeded draws."""
+"""The number of draws whose first random words are read together. A different number would change seeded draws."""
 _TAIL: Final = 2.0**-20
 """The smallest U, and the smallest 1 - U, for which a draw is decided in doubles."""
 _QUANTILE_MARGIN: Final = 2.0**-46
@@ -126,7 +126,7 @@ def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
 
     The quantile at level u is G^-1(u), where G(t) = (1 - S(t)) / (1 + exp(-pi lambda)) is the distribution function of
     the angle, S(t) = exp(-s) (cos t + lambda sin t) and s = lambda t. Each interval is proved with a margin of 2^-46 in
-    u. A proof is only possible for u from 2^-20 to 1 - 2^-20.
+    u. A proof is possible only for u from 2^-20 to 1 - 2^-20.
 
     Args:
         u: (n,) The levels of the quantiles, from 0 to 1.
@@ -281,7 +281,7 @@ def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
             proved.
 
     Returns:
-        An array of shape (n, ``rounding.size``) with one output per row, and an array of shape (n,) that says which of
+        An array of shape (n, ``rounding.size``) with one output per row, and an array of shape (n,) indicating which of
         them are proved.
     """
     match rounding:
@@ -317,7 +317,7 @@ def draw_positions(
         rounding: The rule that maps positions to outputs.
         source: A function that returns a given number of random bytes. By default, they come from the operating system.
             Places are processed in chunks of 16,384. For each chunk, the first words of U and V are read for all
-            places, and then further words for the places that need them.
+            places, and then additional words for the places that need them.
 
     Returns:
         An array of shape (n, ``rounding.size``) with one output per row.

@@ -2,7 +2,7 @@
 
 A number x is stored as an integer near x 2^w, where w is the number of fractional bits (``bits``). An ulp is 2^-w. The
 error bound of each function is in ulps and valid for w >= 160. Only integers are used, so an implementation in any
-language with big integers can give identical results. ``//`` and ``>>`` round towards minus infinity.
+language with big integers can produce identical results. ``//`` and ``>>`` round towards minus infinity.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GUARD_BITS = 16
 def _inverse_series(n: int, bits: int, sign: int) -> int:
     """Return arctan(1/n) or artanh(1/n) in fixed point, with an error of a few ulps.
 
-    The power series is the sum of (1/n)^k / k over odd k. For arctan, every second term is subtracted.
+    The power series is the sum of (1/n)^k / k over odd k. For arctan, every other term is subtracted.
 
     Args:
         n: An integer above 1.
