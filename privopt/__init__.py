@@ -114,7 +114,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the names for ``dir(privopt)``: the public names, including those that plugins add."""
+    """Return the names for ``dir(privopt)``: the public names, including those added by plugins."""
     from privopt.registry import registry
 
     return sorted({*_HOMES, *registry().of("name"), "sql", "__version__"})

@@ -20,9 +20,9 @@ def _end_at_once(_signal_number: int, _frame: object) -> None:
 def main() -> None:
     """Run the ``privopt`` program with the arguments from the command line, and exit.
 
-    An interrupt is handled in the same way, with the same message and exit code, even if it arrives while modules are
-    still being imported. This function never returns and may end the process without raising SystemExit. To continue
-    after a command, call :func:`privopt.command.cli.main` instead and catch SystemExit.
+    Interrupts are handled in the same way, with the same message and exit code, even while modules are still being
+    imported. This function never returns and may end the process without raising SystemExit. To continue after a
+    command, call :func:`privopt.command.cli.main` instead and catch SystemExit.
     """
     # By default, garbage is collected after every 700 new objects. The collector keeps searching imported modules,
     # which are never freed, and took a tenth of the CPU time for solving the example city (2.34 s, against 2.13 s with

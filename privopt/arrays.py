@@ -1,4 +1,4 @@
-"""Type aliases for arrays, and small helpers that work on arrays.
+"""Type aliases and small helpers for arrays.
 
 >>> half: Floats = np.array([0.5, 0.5])
 """
@@ -102,7 +102,7 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
 def sum_products(left: Floats, right: Floats) -> float:
     """Return the inner product of two vectors, with a rounding error that grows only logarithmically with their length.
 
-    For vectors of tens of thousands of numbers, this is faster than ``left @ right``, because starting BLAS threads
+    For vectors with tens of thousands of entries, this is faster than ``left @ right``, because starting BLAS threads
     takes longer than the product itself.
     """
     return float((left * right).sum())

@@ -7,7 +7,7 @@ from privopt.specs import COMMAND_GROUPS, CheckSpec, CommandSpec, KindSpec, Name
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the core's roles (notions of privacy, solvers and decomposers), for which plugins can register kinds."""
+    """Return the core's roles (privacy notions, solvers and decomposers), for which plugins can register kinds."""
     return [
         RoleSpec(name="notion", base="privopt.interfaces:PrivacyConstraint", summary="a notion of privacy"),
         RoleSpec(name="solver", base="privopt.backends.base:Backend", summary="a solver of compiled models"),
@@ -17,7 +17,7 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Return the kinds that the core registers: several privacy notions, several solvers and a decomposer."""
+    """Return the kinds registered by the core: several privacy notions, several solvers and a decomposer."""
     # The role, name, target and summary of each kind. Users write the names after --solver and in the problem file.
     rows = [
         ("notion", "pure-dp", "privopt.interfaces.notions:PureDP", "epsilon-DP between neighbouring inputs"),

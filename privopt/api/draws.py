@@ -1,7 +1,8 @@
 """Draw reports about one secret (``privopt sample``), in blocks of bounded size.
 
-A secret must not be used before the charge for its draw is on disk. Otherwise, whether a charge was made could reveal
-something about the secret. For this reason, an unknown id raises an error only when reports are drawn for it.
+A secret must not be used before the charge for its draw is on disk. Otherwise, the presence or absence of a charge
+could reveal something about the secret. For this reason, an unknown id raises an error only when reports are drawn for
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from privopt.interfaces import Release
 Draw = Callable[[int], list[str]]
 """A function that draws a given number of reports about one secret. It reads the secret only when it is called."""
 BLOCK_DRAWS: Final = 100_000
-"""The largest number of draws to hold in memory at a time."""
+"""Maximum number of draws to hold in memory at a time."""
 
 
 def draw_of(name: str, release: Release, input_id: str) -> Draw:

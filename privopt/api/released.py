@@ -141,12 +141,12 @@ class OpenRelease:
     ) -> T:
         """Return a table of the same type in which the secret columns are replaced by reports.
 
-        If some rows get no report, a :class:`PrivoptWarning` says how many, for each reason. Another warning is issued
-        if the release guarantees less than privacy between all records. By default, a position is first replaced by its
-        nearest record, and the guarantee holds between records. If the scope is "everywhere", the exact position is
-        used instead. Metadata in Arrow schemas and in pandas' ``attrs`` is dropped. A release without a matrix can only
-        be applied to tables, not to arrays. The secrets in such a table must be ids, but positions are also accepted if
-        the scope is "everywhere".
+        If some rows get no report, a :class:`PrivoptWarning` gives their number for each reason. Another warning is
+        issued if the release has no guarantee, or one that does not cover all pairs of records. By default, a position
+        is first replaced by its nearest record, and the guarantee holds between records. If the scope is "everywhere",
+        the exact position is used instead. Metadata in Arrow schemas and in pandas' ``attrs`` is dropped. A release
+        without a matrix can only be applied to tables, not to arrays. The secrets in such a table must be ids, but
+        positions are also accepted if the scope is "everywhere".
 
         Args:
             table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns. An array of ids of shape (B,)
@@ -179,9 +179,9 @@ class OpenRelease:
             null_names: Whether to accept NULL, NA, None and the like as names of subjects. If not, rows with such a
                 name have no subject.
             text: The column of sentences. Use it instead of ``id`` and the other columns if records are words.
-            keep: Columns to keep even though their values state the row's own position or record. Other such columns
+            keep: Columns to keep even though their values reveal the row's own position or record. Other such columns
                 are dropped, and a :class:`PrivoptWarning` names them.
-            drop: Further columns to omit. They may include the columns of subjects and times, which are read first.
+            drop: Additional columns to omit. They may include the columns of subjects and times, which are read first.
             hash: Columns whose cells are replaced by keyed hashes (HMAC-SHA256). Equal ids have equal hashes, and a
                 hash can be matched to its id only with the key.
             hash_key: The file that contains the key for ``hash``. The file is created if it does not exist. If None,
@@ -201,9 +201,9 @@ class OpenRelease:
         """Register an SQL function that draws a report for each row (see :func:`privopt.sql.register`).
 
         Args:
-            connection: The connection to DuckDB.
+            connection: The DuckDB connection.
             name: The name of the function.
-            ledger: The ledger to charge for each row, or its path. If None, nobody is charged.
+            ledger: The ledger to charge for each row, or its path. If None, nothing is charged.
 
         Raises:
             UsageError: This kind of release cannot draw a report for each row. Subclasses for releases that can do so
@@ -212,7 +212,7 @@ class OpenRelease:
         raise self._no_rows("sql.register")
 
     def _no_rows(self, what: str) -> UsageError:
-        """Return the error for an operation that requires a release that can draw a report for each row.
+        """Return the error for an operation that needs a release able to draw a report for each row.
 
         Args:
             what: The name of the operation, for the error message.
@@ -263,8 +263,8 @@ class OpenRelease:
                 omitted.
 
         Raises:
-            UsageError: This kind of release cannot be sampled, the input is unknown (in which case the draws are
-                charged nevertheless), or only one of ``ledger`` and ``subject`` is given.
+            UsageError: This kind of release cannot be sampled, the input is unknown (the draws are charged
+                nevertheless), or only one of ``ledger`` and ``subject`` is given.
             BudgetSpentError: The ledger's limit does not allow a single draw. Nothing was charged.
             InputError, DoesNotHoldError: The ledger cannot be read, or has been tampered with.
         """
@@ -316,10 +316,10 @@ class OpenRelease:
             reports: A table of any kind or an array of output ids. For a release of noisy counts, an array of numbers.
             column: The column of the table that contains the reports. Empty reports are skipped and counted.
             subject: The column that names the subject of each report, in every table. Only each subject's first report
-                over all releases counts, because several reports about one subject are not independent. By default,
+                across all releases counts, because several reports about one subject are not independent. By default,
                 every report is assumed to come from a different person.
             by: A mapping from records to groups. If given, the shares of groups are estimated.
-            also: Further releases over the same records, each with its own reports.
+            also: Other releases over the same records, each with its own reports.
             confidence: The confidence level of the intervals.
             gap: The fit ends once its log-likelihood per report is proved to be within this distance of the maximum.
                 See :class:`Estimate`.
@@ -503,16 +503,16 @@ class OpenRelease:
 
 
 def warn_all(lines: Iterable[str]) -> None:
-    """Issue a :class:`PrivoptWarning` for each line, attributed to the code that called the public function."""
+    """Issue a :class:`PrivoptWarning` for each line, attributed to the caller of the public function."""
     for line in lines:
         warnings.warn(line, PrivoptWarning, stacklevel=3)  # 1 is this function, 2 the public one, 3 the user's code
 
 
 def handle_of(opened: OpenedFolder, meaning: Iterable[str] = ()) -> OpenRelease:
-    """Wrap an opened release in :class:`OpenRelease`, or in the subclass that the ``privopt_handle`` hook chooses.
+    """Wrap an opened release in :class:`OpenRelease`, or in the subclass chosen by the ``privopt_handle`` hook.
 
     Raises:
-        RegistryError: The class that a plugin chose is not a subclass of :class:`OpenRelease`.
+        RegistryError: The class chosen by a plugin is not a subclass of :class:`OpenRelease`.
     """
     handle_class = registry().find_handle_class(opened.release, OpenRelease)
     return handle_class(opened=opened, meaning=tuple(meaning))
@@ -544,8 +544,8 @@ def solve(
         solver: ``"cbc"``, ``"highs"`` or another registered solver.
         gap: The relative gap between the loss and the proved bound at which the search ends, above 0 and below 1. If
             None, the method's default is used.
-        time_limit: The time limit of the search in seconds, or None for no limit. It does not cover the certification
-            and the writing of files afterwards.
+        time_limit: The time limit of the search in seconds, or None for no limit. It does not cover the subsequent
+            certification and writing of files.
         memory: The amount of memory that the process may use, in gigabytes (10^9 bytes). If None, all free and
             permitted memory may be used.
         jobs: The number of processes, and of threads in each. If None, there is one process with one thread per

@@ -1,6 +1,6 @@
 """Adapters to LP and MILP solvers (HiGHS, CBC), behind one small interface.
 
-Names are imported on first use. This way, a solver is loaded only when it is needed, and a worker process
+Names are imported on first use. A solver is therefore loaded only when needed, and a worker process
 (:mod:`privopt.backends.workers`) loads only the solver that it runs.
 """
 

@@ -1,8 +1,7 @@
 """Call CBC's C functions through python-mip's cffi handle, to load models in bulk and to read result arrays.
 
 python-mip cannot load models in bulk, and building a model with its operators takes 16 s for 1.2e6 rows. This module
-therefore declares functions of the C library that python-mip does not declare. It depends on a pinned version of
-python-mip for this.
+therefore declares additional functions of the C library, and so requires a pinned version of python-mip.
 
 Only worker processes import this module. Importing NumPy there would take as long as a small solve, so arrays are plain
 buffers of C doubles and 32-bit integers instead.
@@ -45,7 +44,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Declare to cffi the C functions that python-mip does not declare, unless they have already been declared."""
+    """Declare the C functions missing from python-mip's cffi declarations, unless this has already been done."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -67,8 +66,8 @@ class CbcModel:
 
     Attributes:
         model: python-mip's model, used for setting options and for solving.
-        handle: cffi's pointer to the CBC model inside ``model``, as the C functions expect it.
-        rows, columns: The number of rows and the number of columns that were loaded.
+        handle: cffi's pointer to the CBC model inside ``model``, in the form expected by the C functions.
+        rows, columns: The numbers of rows and columns that were loaded.
     """
 
     def __init__(self) -> None:
@@ -181,7 +180,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         problem: The model's buffers and the options for the solve, by name. The matrix is stored by columns. If the key
-            "load_only" is present, the model is loaded but not solved, to measure how long loading takes.
+            "load_only" is present, the model is loaded but not solved, to measure the loading time.
 
     Returns:
         A dict with "status" and "loaded" (the time taken to load the model, in seconds). After a solve, it also
@@ -210,7 +209,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_opinion(problem: dict[str, Any]) -> str:
-    """Find out whether a problem that CBC reports as infeasible is in fact unbounded.
+    """Determine whether a problem that CBC reports as infeasible is in fact unbounded.
 
     The problem is solved without its costs, so that it cannot be unbounded. If it then has a feasible point, the
     original problem is unbounded.

@@ -32,18 +32,18 @@ else:
     Highs = HighsCallbackEvent = HighsStatus = Any
 
 BEARING = CoefficientRange(smallest=1e-9, largest=1e15, log_cap=34.0)
-"""The range of coefficients that HiGHS can cope with, and its cap on the exponents of privacy rows."""
+"""The range of coefficients that HiGHS can handle, and its cap on the exponents of privacy rows."""
 ROW_TOLERANCE = 1e-9
 """HiGHS's tolerance on scaled rows and reduced costs."""
 
 MAX_KEPT_ENTRIES = 5_000_000
-"""The largest number of coefficients a model can have for its basis to keep the solver instance for the next solve."""
+"""Maximum number of coefficients in a model whose basis keeps the solver instance for the next solve."""
 
 QUADRATIC_ORDERS = 8
 """The number of column orders to try in one attempt at a quadratic program."""
 
 LOG_FILE = "log_file"
-"""Key in the settings for the path of the file to which the log is appended. It is not passed on to HiGHS, whose own
+"""The settings key for the path of the file to which the log is appended. It is not passed on to HiGHS, whose own
 option of this name would overwrite the file in each solve."""
 
 _REDIRECTION_LOCK = threading.Lock()
@@ -51,7 +51,7 @@ _REDIRECTION_LOCK = threading.Lock()
 
 
 def highspy_module() -> ModuleType:
-    """Import highspy and return it, so that only processes that use HiGHS load it."""
+    """Import and return highspy. Importing it here means that only processes that use HiGHS load it."""
     import highspy
 
     return highspy
@@ -61,7 +61,8 @@ def highspy_module() -> ModuleType:
 def _native_output_dropped() -> Iterator[None]:
     """Discard what native code writes to standard output inside a ``with`` block, by redirecting file descriptor 1.
 
-    All threads share this descriptor, so the output of other threads is discarded too, and the block should be short.
+    All threads share this descriptor, so the output of other threads is discarded too. The block should therefore be
+    short.
     """
     # printf has a buffer of its own, which must be flushed before and after the redirection.
     c_library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
@@ -84,14 +85,14 @@ def _native_output_dropped() -> Iterator[None]:
 
 
 def create_solver() -> Highs:
-    """Create a HiGHS instance, suppressing the banner that HiGHS 1.16 prints before any option can be set."""
+    """Create a HiGHS instance, suppressing the banner that HiGHS 1.16 prints before options can be set."""
     highspy = highspy_module()
     with _native_output_dropped():
         return highspy.Highs()
 
 
 def check_status(status: HighsStatus, action: str) -> None:
-    """Raise a SolverError if a call to HiGHS returned an error. The message names the refused ``action``."""
+    """Raise a SolverError if a call to HiGHS returned an error. The message names the ``action`` that failed."""
     if status == highspy_module().HighsStatus.kError:
         raise SolverError(f"highs refused to {action}")
 
@@ -99,7 +100,7 @@ def check_status(status: HighsStatus, action: str) -> None:
 def settings_of(
     *, tolerance: float, threads: int, seed: int, method: str = "auto", gap: float | None = None, presolve: str = ""
 ) -> dict[str, Any]:
-    """Return HiGHS options by name, with an infinite time limit.
+    """Return a dict of HiGHS options with an infinite time limit.
 
     Args:
         tolerance: The tolerance on rows and reduced costs.
@@ -136,7 +137,7 @@ def new_solver(*, tolerance: float = ROW_TOLERANCE, method: str = "auto") -> Hig
 
 
 def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[str, Any]:
-    """Convert a scaled form to the arrays that :func:`load_arrays` takes, with the matrix stored by rows.
+    """Convert a scaled form to the arrays expected by :func:`load_arrays`, with the matrix stored by rows.
 
     Args:
         conditioned: The scaled form, with m rows and n columns.
@@ -296,7 +297,7 @@ class HighsBasis(Basis):
     def take_instance(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel | None:
         """Return the kept instance if it can be reused for a model (:meth:`LoadedModel.fits`), or None otherwise.
 
-        In either case, the basis no longer keeps the instance. It is removed atomically, so two solves never share it.
+        In either case, the instance is removed from the basis. This happens atomically, so two solves never share it.
         """
         try:
             instance = self._instances.pop()
@@ -350,10 +351,10 @@ def set_start(solver: Highs, start: Floats) -> None:
 
 
 def run_solver(solver: Highs) -> None:
-    """Run HiGHS in another thread, so that it can be stopped by an interrupt or when a time limit expires.
+    """Run HiGHS in another thread, so that an interrupt or an expired time limit can stop it.
 
-    HiGHS then stops at its next callback. highspy's own handling of interrupts is not used, because it prints to
-    standard output.
+    In these cases, HiGHS stops at its next callback. highspy's own handling of interrupts is not used, because it
+    prints to standard output.
     """
     stop = threading.Event()
 
@@ -429,7 +430,7 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
     Args:
         arrays: The model, as returned by :func:`problem_arrays`.
         settings: HiGHS's options by name, including ``time_limit``, which is infinite if there is no limit.
-        basis: The basis from which the simplex method starts. It is used only for LPs.
+        basis: The starting basis for the simplex method, used only for LPs.
 
     Raises:
         KeyboardInterrupt: The solve was interrupted and, in the case of an integer program, no feasible point is known.
@@ -589,7 +590,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """
 
     def report_point(event: HighsCallbackEvent) -> None:
-        """Send an improved point and the current bound to the parent process, in case it has to kill this one."""
+        """Send an improved point and the current bound to the parent process, in case it has to kill this process."""
         progress = event.data_out
         send_progress({"x": np.array(progress.mip_solution, dtype=np.float64), "bound": float(progress.mip_dual_bound)})
 

@@ -44,7 +44,7 @@ __all__ = [
 
 @frozen(kw_only=True)
 class Capabilities:
-    """The features that a backend's solver supports, which can be queried without loading the solver.
+    """The features supported by a backend's solver, which can be queried without loading it.
 
     Attributes:
         mip: Whether the solver supports integer columns.
@@ -95,7 +95,7 @@ class Backend(ABC):
         Args:
             form: The model. The bounds of its integer columns are rounded inwards first.
             options: The options ``time_limit``, ``gap``, ``method``, ``threads``, ``seed``, ``basis``, ``start`` and
-                ``log``, which :class:`Options` describes.
+                ``log``, described in :class:`Options`.
 
         Raises:
             SolverError: The solver crashed, rejected the form, or returned no point that satisfies the rows, bounds and
@@ -128,7 +128,7 @@ class Backend(ABC):
             return Search(self, form, evolve(search_options, log_file=log_file)).run()
 
     def prepare(self) -> None:  # noqa: B027 - a solver may have nothing to prepare
-        """Prepare for an upcoming solve without blocking. :meth:`Model.solve` calls this before it compiles."""
+        """Prepare for an upcoming solve without blocking. :meth:`Model.solve` calls this before compiling the model."""
 
     def _check_quadratic(self, form: StandardForm) -> None:
         """Raise a UsageError if this solver cannot handle the quadratic objective of a form.
@@ -177,7 +177,7 @@ class Backend(ABC):
         Args:
             form: The initial model.
             tolerance: The tolerance on rows and reduced costs.
-            options: Further options under the solver's own names.
+            options: Additional options, under the solver's own names.
 
         Raises:
             ModelError: The form has semicontinuous columns or a quadratic objective.

@@ -16,14 +16,14 @@ from privopt.backends.workers import ask, start_worker
 from privopt.dsl.condition import CoefficientRange, ScaledForm
 
 LIBRARY = "privopt.backends._cbc_library"
-"""The module that the worker process imports to call its function ``answer``."""
+"""The module that the worker process imports to call its ``answer`` function."""
 
 BEARING = CoefficientRange(smallest=1e-9, largest=1e12, log_cap=22.0)
-"""The range of coefficients that CBC can cope with, and its cap on privacy-row exponents (see ``condition``)."""
+"""The range of coefficients that CBC can handle, and its cap on privacy-row exponents (see ``condition``)."""
 TOLERANCE, TIGHT = 1e-9, 1e-12
 """Tolerances on rows: the usual one, and the one for models with privacy rows (see ``solver_options``)."""
 CBC_INFINITY = 1e18
-"""The magnitude at or above which a column value counts as infinite."""
+"""The magnitude at or above which a column value is considered infinite."""
 
 _OUTCOMES = {
     "OPTIMAL": Outcome.OPTIMAL,
@@ -34,7 +34,7 @@ _OUTCOMES = {
     "NO_SOLUTION_FOUND": Outcome.STOPPED,
     "TRUNCATED": Outcome.STOPPED,
 }
-"""The outcome for each of python-mip's statuses that counts as an answer. Any other status means that CBC gave up."""
+"""The outcomes for those of python-mip's statuses that count as an answer. Any other status means that CBC gave up."""
 
 
 @cache
@@ -88,7 +88,7 @@ def read_doubles(buffer: Any) -> Floats | None:
 
 
 class Cbc(Backend):
-    """The CBC backend, which solves in a worker process.
+    """The CBC backend, which runs in a worker process.
 
     If the worker dies, a ``SolverError`` is raised. If it is killed at the time limit, the outcome is "stopped".
     """

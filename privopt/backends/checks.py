@@ -17,7 +17,7 @@ from privopt.dsl.outcome import Outcome, Result
 from privopt.errors import SolverError
 
 ROW_TOLERANCE = 1e-6
-"""The largest accepted violation of a scaled row, or of a column bound relative to 1 plus the bound's magnitude."""
+"""The largest accepted violation of a scaled row, or of a column bound (relative to 1 plus the bound's magnitude)."""
 ROUNDING = 1e-11
 """The allowance for rounding errors in a row, relative to the absolute values of its terms and bounds."""
 INTEGER_TOLERANCE = 1e-5
@@ -32,7 +32,7 @@ MIP_RESOLUTION = 1e-5
 """The largest improvement in scaled costs that a search over integers can miss, however small the gap is."""
 WIDE_SPAN = 1e7
 """The ratio of a violated row's largest to smallest coefficient above which the message mentions this spread as a
-likely reason."""
+likely cause."""
 
 
 def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e-6) -> Result:
@@ -91,7 +91,7 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
     Args:
         conditioned: The scaled model that was solved.
         result: The answer with its checked point.
-        bound: The bound that the solver reports, in the form's sense and units, or None if it reports none.
+        bound: The bound reported by the solver, in the form's sense and units, or None if there is none.
         gap: The requested relative gap.
 
     Returns:
@@ -242,7 +242,7 @@ def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> Standard
 def can_be_unbounded(form: StandardForm) -> bool:
     """Return whether the column bounds alone allow the objective to improve without limit.
 
-    This is the case if some column is unbounded in the direction that improves the objective.
+    This is the case if any column is unbounded in the direction that improves the objective.
     """
     c = form.c if form.sense == "min" else -form.c
     return bool(((c < 0) & np.isposinf(form.col_upper) | (c > 0) & np.isneginf(form.col_lower)).any())
@@ -283,7 +283,7 @@ def recession_form(form: StandardForm) -> StandardForm:
 
 
 def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float]:
-    """Check a solver's vector against the bounds, the integrality and the rows of a model.
+    """Check a solver's vector against a model's bounds, integrality constraints and rows.
 
     Args:
         conditioned: The scaled model that the vector must satisfy.
@@ -294,7 +294,7 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
         less than the tolerance are moved onto it.
 
     Raises:
-        SolverError: The vector violates a bound, the integrality of a column or a row by more than the tolerance. The
+        SolverError: The vector violates a bound, a column's integrality or a row by more than the tolerance. The
             message names the worst row or column.
     """
     form = conditioned.form
@@ -333,7 +333,7 @@ def _check_rows(form: StandardForm, matrix: Any, lower: Floats, upper: Floats, x
         matrix: The rows to check, scaled or in their own units, as a CSR matrix of shape (rows, n).
         lower, upper: The bounds of these rows, as arrays of shape (rows,).
         x: The point, as an array of shape (n,).
-        numbers: The index in the form of each row to check. If None, all rows of the form are checked in order.
+        numbers: The index of each of these rows in the form. If None, all rows of the form are checked in order.
     """
     activity = matrix @ x
     violations = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)

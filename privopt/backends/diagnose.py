@@ -115,7 +115,7 @@ def _find_clash(form: StandardForm) -> Clash:
 
 
 class _Probe:
-    """The linear relaxation of a model without costs, solved repeatedly while some of its rows are disabled.
+    """The linear relaxation of a model without costs, solved repeatedly with different rows disabled.
 
     A row is disabled by setting its bounds to infinity.
 
@@ -161,7 +161,7 @@ class _IntegerProbe(_Probe):
         """Do nothing, because each solve loads the model again."""
 
     def set_row_bounds(self, rows: Indices, lower: Floats, upper: Floats) -> None:
-        """Set the bounds of some rows for the following solves. Infinite bounds disable a row."""
+        """Set the bounds of some rows for subsequent solves. Infinite bounds disable a row."""
         self.arrays["row_lower"][rows], self.arrays["row_upper"][rows] = lower, upper
 
     def find_outcome(self) -> Outcome | None:

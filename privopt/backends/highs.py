@@ -72,7 +72,7 @@ class Highs(Backend):
         Args:
             form: The initial model, without integer columns.
             tolerance: The tolerance on scaled rows and reduced costs.
-            options: Further HiGHS options by name.
+            options: Additional HiGHS options, by name.
         """
         return HighsSession(form, tolerance=tolerance, options=options)
 
@@ -161,7 +161,7 @@ def _highs_limit(seconds: float | None, started: float) -> float:
 class HighsSession(Session):
     """A model that stays loaded in HiGHS. Each solve starts from the last basis.
 
-    The initial rows are scaled; rows that are added later are not.
+    The initial rows are scaled; rows added later are not.
 
     >>> import numpy as np
     >>> form = StandardForm(c=[1.0, 1.0], A=[[1, 2]], row_lower=[2], row_upper=[np.inf], col_lower=[0, 0],
@@ -177,7 +177,7 @@ class HighsSession(Session):
         _form: The initial model, which provides the sense and the constant of the objective.
         _tolerance: The tolerance on scaled rows and reduced costs.
         _is_stale: Whether the model must be passed to HiGHS again before the next solve (see :meth:`_reload_model`).
-        _row_scale: The factor by which each row was multiplied. It is 1 for rows that were added later.
+        _row_scale: The factor by which each row was multiplied. It is 1 for rows added later.
         _flip: 1 if the form minimises, -1 if it maximises.
         _solver: The HiGHS instance.
     """
@@ -194,7 +194,7 @@ class HighsSession(Session):
         Args:
             form: The initial model.
             tolerance: The tolerance on scaled rows and reduced costs.
-            options: Further HiGHS options by name.
+            options: Additional HiGHS options, by name.
         """
         check_continuous(form, "a session")
         form.check_linear("a session")
@@ -279,7 +279,7 @@ class HighsSession(Session):
             check_status(status, "add columns")
 
     def delete_rows(self, rows: Ints) -> None:
-        """Delete rows and renumber the rows that remain, keeping their order."""
+        """Delete rows and renumber the remaining rows, keeping their order."""
         index = np.unique(np.asarray(rows, dtype=np.int32))
         if len(index):
             check_status(self._solver.deleteRows(len(index), index), "delete rows")
@@ -287,7 +287,7 @@ class HighsSession(Session):
             self._is_stale = True
 
     def delete_columns(self, columns: Ints) -> None:
-        """Delete columns and renumber the columns that remain, keeping their order."""
+        """Delete columns and renumber the remaining columns, keeping their order."""
         index = np.unique(np.asarray(columns, dtype=np.int32))
         if len(index):
             check_status(self._solver.deleteCols(len(index), index), "delete columns")
@@ -298,7 +298,7 @@ class HighsSession(Session):
         return read_basis(self._solver)
 
     def _start_from(self, basis: Basis) -> None:
-        """Load a basis and clear the rest of HiGHS's state, so that answers depend on nothing but the basis."""
+        """Load a basis and clear the rest of HiGHS's state, so that answers depend only on the basis."""
         check_status(self._solver.clearSolver(), "forget")
         set_basis(self._solver, basis)
 
@@ -407,7 +407,7 @@ def _sparse_arrays(matrix: Any) -> tuple[int, Any, Any, Floats]:
     """Return the arrays of a CSR or CSC matrix in the types that HiGHS expects.
 
     Returns:
-        The number of entries, the position of each row's first entry, the column of each entry, and the value of each
+        The number of entries, the offset of each row's first entry, the column of each entry, and the value of each
         entry. For a CSC matrix, the roles of rows and columns are swapped.
     """
     return (

@@ -17,7 +17,7 @@ from privopt.dsl.solution import BackendOptions
 from privopt.errors import UsageError
 
 METHODS = ("auto", "simplex", "ipm")
-"""The allowed values of the option ``method``. See :class:`Options`."""
+"""The allowed values of the ``method`` option. See :class:`Options`."""
 
 
 @frozen(kw_only=True)

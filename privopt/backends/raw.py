@@ -41,7 +41,7 @@ class Raw:
 
 
 class RejectedAnswerError(SolverError):
-    """Raised when a solver gave up or its answer is not valid. Another attempt may succeed."""
+    """Raised when a solver gives up or its answer is not valid. Another attempt may succeed."""
 
 
 class FailedCheckError(RejectedAnswerError):

@@ -37,11 +37,11 @@ MIN_GAP = 1e-7
 """The smallest relative gap for a search over integers. If a smaller gap is requested, this one is used when costs are
 scaled and bounds are compared."""
 LARGEST_COST = 2.0**40
-"""The largest size to which costs may be scaled up."""
+"""The largest magnitude to which costs may be scaled up."""
 
 
 class Backend(Protocol):
-    """The part of :class:`privopt.backends.Backend` that a search needs. See that class for the attributes."""
+    """The part of :class:`privopt.backends.Backend` needed by a search. See that class for the attributes."""
 
     name: str
     capabilities: Any
@@ -155,7 +155,7 @@ class Search:
 
     @property
     def remaining(self) -> float | None:
-        """The seconds left until the time limit, or None if there is no limit."""
+        """The number of seconds left until the time limit, or None if there is no limit."""
         limit = self.options.time_limit
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
@@ -391,7 +391,7 @@ class Search:
         """Return whether a bound is worse than an objective value, so that the two contradict each other.
 
         A lower bound contradicts a smaller objective value, and if the form maximises, an upper bound contradicts a
-        larger one. The result is False if either is None.
+        larger one. Returns False if either is None.
         """
         return bound is not None and objective is not None and self.flip * (bound - objective) > 0
 
@@ -532,7 +532,7 @@ class Search:
         """Return the best known feasible point, with the best known bound.
 
         Args:
-            failure: The reason why no answer passed its checks, which becomes the result's message.
+            failure: The reason why no answer passed its checks. It becomes the result's message.
         """
         best = min(self.points, key=self._cost_of)
         bounds = [point.bound for point in self.points if point.bound is not None]

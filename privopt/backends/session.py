@@ -18,7 +18,7 @@ from privopt.dsl.solution import Solver
 from privopt.errors import ModelError, SolverError
 
 MISS_TOLERANCE = 1e-7
-"""The largest total violation of a model's rows at which the model counts as feasible."""
+"""The largest total row violation at which a model counts as feasible."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -53,8 +53,8 @@ class Session(ABC):
     """A model that stays loaded in a solver, to be changed and solved repeatedly.
 
     Sessions are created by :meth:`privopt.backends.Backend.session`. Answers are not checked against the rows, so code
-    that uses a session must prove any bounds it relies on. The initial rows may be scaled, but rows that are added
-    later are not.
+    that uses a session must prove any bounds it relies on. The initial rows may be scaled, but rows added later are
+    not.
     """
 
     @abstractmethod
@@ -91,11 +91,11 @@ class Session(ABC):
 
     @abstractmethod
     def delete_rows(self, rows: Ints) -> None:
-        """Delete rows and renumber the rows that remain, keeping their order."""
+        """Delete rows and renumber the remaining rows, keeping their order."""
 
     @abstractmethod
     def delete_columns(self, columns: Ints) -> None:
-        """Delete columns and renumber the columns that remain, keeping their order."""
+        """Delete columns and renumber the remaining columns, keeping their order."""
 
     @property
     @abstractmethod
@@ -109,7 +109,7 @@ class Session(ABC):
         Args:
             time_limit: The time limit in seconds of wall time. An enclosing time limit may shorten it.
             basis: The basis to start from, so that the answer does not depend on earlier solves. If None, the solve
-                starts from the last basis if that fits the changed model, and otherwise from scratch.
+                starts from the last basis or, if that does not fit the changed model, from scratch.
         """
 
 
@@ -197,7 +197,7 @@ class ColdSession(Session):
         )
 
     def delete_rows(self, rows: Ints) -> None:
-        """Delete rows and renumber the rows that remain, keeping their order."""
+        """Delete rows and renumber the remaining rows, keeping their order."""
         form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[0]), rows)
         self.form = evolve(
             form,
@@ -208,7 +208,7 @@ class ColdSession(Session):
         )
 
     def delete_columns(self, columns: Ints) -> None:
-        """Delete columns and renumber the columns that remain, keeping their order."""
+        """Delete columns and renumber the remaining columns, keeping their order."""
         form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[1]), columns)
         self.form = evolve(
             form,
@@ -258,7 +258,8 @@ def check_continuous(form: StandardForm, subject: str) -> None:
 
     Args:
         form: The form to check.
-        subject: The feature that does not accept such columns, such as "a session". The error message begins with it.
+        subject: The feature that does not accept semicontinuous columns, such as "a session". The error message begins
+            with it.
     """
     columns = form.semicontinuous_columns
     if len(columns):
@@ -268,8 +269,8 @@ def check_continuous(form: StandardForm, subject: str) -> None:
 def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = None) -> Floats | None:
     """Return Farkas multipliers for the rows of an infeasible model, as an array of shape (m,).
 
-    The multipliers come from the elastic form, which minimises the sum of all row violations. The result is None if all
-    rows can be satisfied, or if the elastic form is not solved to optimality.
+    The multipliers come from the elastic form, which minimises the sum of all row violations. Returns None if all rows
+    can be satisfied, or if the elastic form is not solved to optimality.
 
     Args:
         form: The model, whose costs are ignored.

@@ -18,7 +18,7 @@ from pathlib import Path
 from privopt.execution.clock import DaemonCall
 
 SECONDS_BETWEEN_CHECKS = 0.2
-"""Seconds between checks for new text in the log file."""
+"""Number of seconds between checks for new text in the log file."""
 
 
 @contextmanager

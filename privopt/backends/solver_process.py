@@ -1,6 +1,6 @@
-"""The function that a solver's worker process runs.
+"""The function run by a solver's worker process.
 
-It has a module of its own so that workers can import it without loading NumPy and the other backend modules.
+It has its own module so that workers can import it without loading NumPy and the other backend modules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Solve a form whose costs are close to the smallest doubles by solving one with larger costs.
+"""Solve a form whose costs are close to the smallest double by solving one with larger costs.
 
 Doubles below 2**-1022 have fewer digits, so checks that compare costs in the form's own units could not tell the
 optimum from other points. The scaling factor is a power of two, so scaling up changes no digits.
@@ -32,7 +32,7 @@ def cost_exponent(form: StandardForm) -> int:
 
 
 def enlarge_costs(form: StandardForm, exponent: int) -> StandardForm:
-    """Return a form with its objective multiplied by 2**exponent. Positive exponents cause no rounding."""
+    """Return a copy of a form with its objective multiplied by 2**exponent. Positive exponents cause no rounding."""
     larger_q = None if form.Q is None else form.Q.copy()
     if larger_q is not None:
         larger_q.data = np.ldexp(larger_q.data, exponent)

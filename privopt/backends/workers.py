@@ -26,9 +26,10 @@ from privopt.execution.worker import DeadWorkerError, Worker, settle
 MAX_SOLVES_PER_WORKER: Final = 200
 """The number of solves after which a worker process is replaced by a new one."""
 MAX_IDLE_WORKERS: Final = 2
-"""The largest number of idle workers to keep for each solver. Further ones are closed."""
+"""The largest number of idle workers to keep for each solver. Any others are closed."""
 GRACE_SECONDS: Final = 2.0
-"""How long a solve may exceed its time limit, in seconds, for loading and cleaning up, before its worker is killed."""
+"""The number of seconds by which a solve may exceed its time limit, for loading and cleaning up, before its worker is
+killed."""
 
 
 @define
@@ -55,7 +56,7 @@ class _IdleWorkers:
     """
 
     def __init__(self) -> None:
-        """Create an empty pool. Workers are started as they are needed."""
+        """Create an empty pool. Workers are started as needed."""
         self.lock = threading.Lock()
         self.workers: dict[str, list[Worker]] = {}
 
@@ -78,7 +79,7 @@ class _IdleWorkers:
     def give_back(self, solver: str, worker: Worker) -> None:
         """Put a worker back into the pool for the solver's next problem.
 
-        The worker is closed instead if it is dead or has solved many problems, or if too many workers are idle.
+        The worker is closed instead if it is dead or has solved many problems, or if too many workers are already idle.
         """
         with self.lock:
             waiting = self.workers.setdefault(solver, [])
@@ -95,7 +96,7 @@ class _IdleWorkers:
             self.workers.clear()
 
     def forget(self) -> None:
-        """Empty the pool in a forked child without closing the workers, which belong to the parent process."""
+        """Empty the pool in a forked child process without closing the workers, which belong to the parent process."""
         # The old lock may be held by a thread that does not exist in the child.
         self.lock = threading.Lock()
         self.workers = {}

@@ -37,12 +37,12 @@ LETTERS = {
 """The format character of ``struct`` for each type of values, by NumPy's name for the type."""
 
 STORED, DEFLATED = 0, 8
-"""The compression methods that an archive may use, as ZIP numbers them."""
+"""The ZIP numbers of the compression methods that an archive may use."""
 
 MAX_UNPACKED_RATIO = 8
 """The largest accepted ratio of the arrays' total size to the size of their archive, if the caller permits extra bytes.
 
-The extra bytes are allowed on top of it. If the caller permits none, the ratio is 1. Archives with larger arrays are
+The extra bytes are allowed in addition. If the caller permits none, the ratio is 1. Archives with larger arrays are
 rejected before they are unpacked.
 """
 

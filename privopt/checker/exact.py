@@ -37,7 +37,7 @@ __all__ = [
 BITS = 256
 """The number of binary places used to store real numbers."""
 ONE = 1 << BITS
-"""The real number 1."""
+"""The real number 1, in units of 2**-256."""
 
 RADIUS_KM = 6371
 """The radius in km of the sphere used for positions in degrees."""
@@ -99,8 +99,8 @@ def rational(value: object) -> Fraction:
     """Convert a string that contains a decimal number to an exact rational number.
 
     Raises:
-        RefusedError: The string is not a decimal number, has more than 999 digits before or after the point, or has an
-            exponent of more than three digits.
+        RefusedError: The string is not a decimal number, has more than 999 digits before or after the decimal point, or
+            has an exponent of more than three digits.
     """
     # The limits keep Fraction from computing a number with millions of digits ("1e999999999").
     digits = r"(\d{1,999}\.?\d{0,999}|\.\d{1,999})"
@@ -165,7 +165,7 @@ def _arctangent_of_inverse(n: int, times: int) -> int:
 
 
 PI = (_arctangent_of_inverse(5, 16) + _arctangent_of_inverse(239, -4)) >> 64
-"""Pi by Machin's formula, 16 arctan(1/5) - 4 arctan(1/239)."""
+"""Pi, computed with Machin's formula 16 arctan(1/5) - 4 arctan(1/239)."""
 
 
 def radians(degrees: Fraction) -> int:

@@ -28,7 +28,7 @@ UNLISTED = {"SHA256SUMS", "SHA256SUMS.sig", "report.html"}
 """Files that SHA256SUMS does not list, apart from those in ``private/``."""
 
 PRIVATE = "private/"
-"""The folder with secrets that the publisher keeps, which has a SHA256SUMS of its own. Recipients do not have it."""
+"""The folder with the publisher's secrets, which has its own SHA256SUMS. Recipients do not have this folder."""
 
 PRIVATE_UNLISTED = {"SHA256SUMS", "report.html"}
 """Files in ``private/`` that its SHA256SUMS does not list."""
@@ -112,18 +112,18 @@ def _compare_sums(folder: Path, prefix: str, listed: list[str]) -> None:
 
 
 def _sha256(contents: bytes) -> str:
-    """Return the SHA-256 of the contents in hexadecimal digits."""
+    """Return the SHA-256 digest of the contents in hexadecimal."""
     return hashlib.sha256(contents).hexdigest()
 
 
 class Problem:
-    """The problem file in a release's folder ``problem/``, and the files that it names.
+    """The problem file in a release's ``problem/`` folder, and the files that it names.
 
     Attributes:
-        folder: The folder ``problem/``.
+        folder: The ``problem/`` folder.
         names: The names of all files in the release's folder.
         tables: The contents of the problem file, with decimals as :class:`~decimal.Decimal`.
-        used: The names of the files that have been read so far. In the end, the check fails if ``problem/`` contains
+        used: The names of the files that have been read so far. At the end, the check fails if ``problem/`` contains
             any other file.
         most_weights: The largest number of weights that the release's mechanism.npz can contain, given its size. Sizes
             stated in the problem are compared with this number before any array of that size is allocated.
@@ -134,7 +134,7 @@ class Problem:
 
         Args:
             folder: The release's folder.
-            stated: The table ``problem`` in result.json.
+            stated: The ``problem`` table in result.json.
             names: The names of all files in the folder.
 
         Raises:
@@ -151,8 +151,8 @@ class Problem:
     def allow(self, tables: set[str]) -> None:
         """Check that the problem contains no tables other than the given ones.
 
-        A table that the checker does not know could change the meaning of the claim. A title and a purpose are always
-        allowed if each is a single line.
+        A table unknown to the checker could change the meaning of the claim. A title and a purpose are always allowed
+        if each is a single line.
 
         Args:
             tables: The names of the allowed tables.
@@ -242,7 +242,7 @@ class Problem:
         """Return the columns of a CSV file, keyed by the names in its header.
 
         A column whose name occurs more than once is stored under (name, position), with positions counted from 0. Lines
-        of separators and blanks at the end of the file are left out.
+        at the end of the file that contain only separators and blanks are ignored.
 
         Raises:
             RefusedError: The file has no rows below the header, a row that is not as long as the header, or an empty

@@ -4,9 +4,9 @@ A part is the code that a plugin supplies to check releases with one kind of gua
 installed package) registers the part with an entry point. The entry point's name is a kind of guarantee, or
 ``KIND.MECHANISM`` for a mechanism that has its own part. Its value is ``module:Part``.
 
-If two entry points have the same name, neither is chosen. Otherwise, a part could be replaced by installing another
-distribution. A mechanism's own part takes precedence over the part for the kind, but only if the mechanism and its part
-come from the same distribution.
+If two entry points have the same name, neither is chosen. Otherwise, installing another distribution could replace a
+part. A mechanism's own part takes precedence over the part for the kind, but only if the mechanism and its part come
+from the same distribution.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def find_parts(points: Iterable[EntryPoint] | None = None) -> Claims:
 
 
 def describe(point: EntryPoint) -> str:
-    """Return a description of an entry point with its value and its distribution's name and version.
+    """Return a description of an entry point that contains its value and its distribution's name and version.
 
     It is used in messages and as a sort key.
     """
@@ -85,8 +85,8 @@ def choose_part(claims: Claims, kind: str, mechanism: str = "", plugin: object =
         plugin: The name of the distribution that supplies this mechanism, as stated in result.json.
 
     Raises:
-        RefusedError: No distribution or more than one registers a part for this kind, the entry point is malformed, or
-            the mechanism and the part for it belong to different distributions. The error has exit code 2, because
+        RefusedError: No distribution, or more than one, registers a part for this kind, the entry point is malformed,
+            or the mechanism and the part for it belong to different distributions. The error has exit code 2, because
             nothing can be checked.
     """
     is_own = kind != part_name(claims, kind, mechanism)

@@ -40,7 +40,7 @@ def check(
     write_line: Callable[[str], object] = print,
     parts: Mapping[str, str] | None = None,
 ) -> int:
-    """Check each claim that a release makes, and write a line about each.
+    """Check each of a release's claims, and write a line about it.
 
     Args:
         folder: A folder written by ``privopt solve``.
@@ -124,7 +124,7 @@ def _read_result(file: Path) -> dict[str, Any]:
         return dict(pairs)
 
     def parse_finite(text: str) -> float:
-        """Convert a JSON number that has a point or an exponent, and reject exponents of four or more digits."""
+        """Convert a JSON number with a decimal point or an exponent, and reject exponents of four or more digits."""
         return float(rational(text))
 
     result: dict[str, Any] = json.loads(

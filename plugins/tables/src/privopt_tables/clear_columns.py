@@ -1,4 +1,4 @@
-"""Handle the columns that remain in a protected table: hash them on request, and warn about unhashed ids of people."""
+"""Handle the columns that remain in a protected table: hash them on request, and warn about unhashed personal ids."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class ColumnHashes:
     def replace(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
         """Return a copy of ``frame`` in which the cells of the columns to hash are replaced by their hashes.
 
-        Cells that are missing or have no visible characters become missing values. Columns that ``frame`` does not have
-        are skipped.
+        Cells that are missing or have no visible characters become missing values. Columns missing from ``frame`` are
+        skipped.
         """
         backend = frame.implementation
         # A column is missing if it has already been dropped because it contains the secret.
@@ -86,7 +86,7 @@ def check_column_options(
 
     Raises:
         UsageError: A column to drop or hash is missing, a column to hash holds the secret, options contradict one
-            another, or columns are to be hashed without a key.
+            another, or columns are to be hashed but no key is given.
     """
     for option, columns in (("drop", options.drop), ("hash", options.hashed)):
         for name in columns:
@@ -142,11 +142,11 @@ def describe_hashes(columns: Sequence[str], dashes: str = "") -> tuple[str, ...]
 
 
 def describe_clear_ids(names: Sequence[str], options: ApplyOptions, dashes: str = "") -> tuple[str, ...]:
-    """Return a note on unhashed columns that look like ids of people, or an empty tuple if there are none.
+    """Return a note on unhashed columns that appear to identify people, or an empty tuple if there are none.
 
     Args:
         names: The names of the columns in the protected table.
-        options: How the release is applied. Its subject column counts as a column of ids, whatever its name.
+        options: How the release is applied. Its subject column always counts as one of these, whatever its name.
         dashes: The prefix of option names in messages, such as ``--``.
     """
     is_subject = {name for name in names if name == options.subject_column}

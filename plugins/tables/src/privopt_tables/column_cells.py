@@ -15,9 +15,8 @@ from privopt_tables.cell_numbers import CellNumbers, cell_texts, numbers_of_colu
 __all__ = ["MAX_CELLS", "ColumnPart", "spread_rows"]
 
 MAX_CELLS: Final = 30_000
-"""Maximum number of cells per column and part of a table that are searched for numbers, in addition to cells that
-consist of a single number. It is also the maximum number of rows whose numbers are compared with each form of the
-secret."""
+"""Maximum number of cells searched for numbers per column and part of a table, not counting cells that consist of a
+single number. It is also the maximum number of rows whose numbers are compared with each form of the secret."""
 
 
 def spread_rows(count: int, limit: int) -> Ints:
@@ -56,7 +55,8 @@ class ColumnPart:
         """Read a column's cells and extract the numbers they contain.
 
         All numbers in a numeric column are used. In a column of strings, every cell that consists of a single number is
-        used, along with an evenly spaced sample of the other cells. Columns of lists or structs are sampled evenly.
+        used, along with an evenly spaced sample of the other cells. The cells of columns of lists or structs are
+        sampled evenly.
         """
         # A column of numbers is not converted to text, and is read completely.
         if (numbers := numbers_of_column(column)) is not None:

@@ -1,6 +1,6 @@
-"""Find copies of the secret, and columns whose names or field names suggest that they reveal where somebody was.
+"""Find copies of the secret, and columns whose names or field names suggest that they reveal where someone was.
 
-Names are compared with the word lists in column_words.toml, a file next to this module that also explains each list.
+Names are compared with the word lists in column_words.toml, next to this module. That file also explains each list.
 :mod:`.find_positions` finds columns whose values contain the secret in another form.
 """
 
@@ -29,8 +29,8 @@ def _read_word_table() -> dict[str, Any]:
     """Read the word lists in column_words.toml and strip the accents from their words.
 
     Returns:
-        A dict keyed by list name. If the name ends in ``_pairs``, the value is a tuple of sets of two words each.
-        Otherwise, it is a set of lower-case words.
+        A dict keyed by list name. If the name ends in ``_pairs``, the value is a tuple of two-word sets. Otherwise, it
+        is a set of lower-case words.
     """
     table = tomllib.loads(files("privopt_tables").joinpath("column_words.toml").read_text("utf-8"))
     return {
@@ -61,7 +61,7 @@ _MARK_COLUMN: Final = re.compile(r"(?P<prefix>(?:.*_)?)(?:sticky|seeded|kept|fir
 
 
 def select_position_names(names: Sequence[str]) -> list[str]:
-    """Return the names that suggest a coordinate or position, excluding columns that an earlier run added.
+    """Return the names that suggest a coordinate or position, excluding columns added by an earlier run.
 
     >>> select_position_names(["trip", "end_lat", "endLng", "x", "dropoff_y", "platform", "report", "report_lat"])
     ['end_lat', 'endLng', 'x', 'dropoff_y']
@@ -94,7 +94,7 @@ def select_place_names(names: Sequence[str]) -> list[str]:
 
 
 def select_person_names(names: Sequence[str]) -> list[str]:
-    """Return the names that suggest an identifier of a person, a device or a household.
+    """Return the names that suggest an identifier of a person, device or household.
 
     >>> select_person_names(["rider_id", "userId", "riderid", "passenger_count", "user type", "trip", "e_mail"])
     ['rider_id', 'userId', 'riderid', 'e_mail']
@@ -109,7 +109,7 @@ def select_person_names(names: Sequence[str]) -> list[str]:
 
 
 def _split_words(name: str) -> frozenset[str]:
-    """Split a column name into a set of lower-case words. For example, ``PULocationID`` yields pu, location and id."""
+    """Split a column name into a set of lower-case words. For example, ``PULocationID`` becomes pu, location and id."""
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", _strip_accents(name)).lower()
     # In scripts without spaces, nothing separates the words, so they are searched for anywhere in the name.
     unspaced_words = {word for word in _UNSPACED_WORDS if word in separated}
@@ -126,7 +126,7 @@ def _names_position(words: frozenset[str]) -> bool:
 
 
 def is_of_report(name: str, names: Sequence[str]) -> bool:
-    """Return whether a column's name shows that it was added along with reports that are already in the table.
+    """Return whether a column's name shows that the column was added along with reports already in the table.
 
     For example, if the table has a column ``report``, then ``report_lat`` contains the reports' coordinates, and
     ``seeded`` marks reports that were drawn with a seed.
@@ -190,7 +190,7 @@ class LeakyColumns:
     def copies(self) -> list[str]:
         """The columns that equal a secret column in every row examined so far.
 
-        Constant columns are excluded, because two of them can be equal by chance.
+        Constant columns are excluded, because two such columns may be equal by chance.
         """
         return [name for name, values in (self._copies or {}).items() if len(values) > 1]
 

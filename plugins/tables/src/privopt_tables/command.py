@@ -1,4 +1,4 @@
-"""The ``privopt apply`` command, with its options and the checks that concern only options.
+"""The ``privopt apply`` command, its options, and the checks that involve only the options.
 
 The command is implemented in :mod:`.apply`. That module is imported only when the command runs, so that other commands
 start quickly.
@@ -32,7 +32,7 @@ __all__ = ["apply"]
 def parse_positions(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, list[str]]:
-    """Parse the values of a repeatable NAME=COL,COL option into a dict from position names to column names.
+    """Parse the values of a repeatable NAME=COL,COL option into a dict from position names to lists of columns.
 
     This is a click callback.
 
@@ -226,10 +226,10 @@ def apply(
     force: bool,
     **columns: str | None,
 ) -> None:
-    """Protect a table: a report in each row, drawn exactly as certified, in place of the secret's columns.
+    """Protect a table by replacing the secret's columns with a report in each row, drawn exactly as certified.
 
-    A position is reported as its nearest record, or as that very point where the release holds everywhere. Releases
-    without a matrix that can draw take --id.
+    Unless the release holds everywhere, a position is first replaced by its nearest record, and a release that draws
+    without a matrix requires --id.
     """
     from privopt.command.terminal import progress_display
     from privopt.declare.name_forms import check_distinct_columns

@@ -15,17 +15,17 @@ from privopt.arrays import Floats, Ints
 __all__ = ["MIN_ERROR", "ControlValues"]
 
 NEIGHBOURS: Final = 10
-"""Number of distinct coordinates on each side of a number from which the density of coordinates is estimated."""
+"""Number of distinct coordinates on each side of a number that are used to estimate the density of coordinates."""
 
 MIN_NEIGHBOURS: Final = 5
-"""Minimum number of distinct coordinates from which a density is estimated."""
+"""Minimum number of distinct coordinates needed to estimate a density."""
 
 MIN_ERROR: Final = 1e-5
-"""Maximum difference, in degrees or km, at which a number always matches a coordinate. It is about the precision of
-32-bit floats in degrees."""
+"""The difference, in degrees or km, up to which a number always matches a coordinate. It is roughly the precision of
+degrees stored as 32-bit floats."""
 
 CAUTION: Final = 1.5
-"""The factor by which estimated probabilities of chance matches are raised, because densities are only estimates."""
+"""The factor applied to estimated probabilities of chance matches, because densities are only estimates."""
 
 
 @frozen(eq=False)
@@ -66,7 +66,7 @@ class ControlValues:
             targets: (R,) The coordinate of the row that contains each number.
             width: The number of units of ``values`` in one degree or, for planar coordinates, in one km.
             single: Whether this coordinate is compared on its own, without the other one. If so, other rows with the
-                same coordinate can also count as chance matches, unless all rows share one coordinate.
+                same coordinate can also count as chance matches, unless all rows share the same coordinate.
 
         Returns:
             (R,) The estimated probabilities, capped at 1.
@@ -105,7 +105,7 @@ class ControlValues:
 
 
 def count_within(ordered: Floats, values: Floats, radii: Floats) -> Ints:
-    """Count, for each value, the numbers in a sorted array that differ from it by at most a given radius.
+    """For each value, count the numbers in a sorted array that differ from it by at most a given radius.
 
     Args:
         ordered: The numbers, in ascending order.

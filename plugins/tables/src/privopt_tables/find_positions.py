@@ -40,25 +40,25 @@ SAMPLE_ROWS: Final = 100
 like."""
 
 MAX_CODE_ROWS: Final = 500
-"""Maximum number of further rows per part that are searched for codes because their cells look like codes."""
+"""Maximum number of additional rows per part that are searched for codes because their cells look like codes."""
 
 CONTROL_ROWS: Final = 5_000
 """Maximum number of rows per part whose positions are used to estimate the probability of a chance match."""
 
 MIN_DROPPED_SHARE: Final = 0.5
-"""For columns whose names suggest a position or a place, the minimum fraction of rows that must contain the secret for
-the column to be dropped."""
+"""Minimum fraction of rows that must contain the secret for a column to be dropped if its name suggests a position or a
+place."""
 
 MIN_PATTERN_SHARE: Final = 0.8
-"""Minimum fraction of cells that must look like a three-word address, or like a cell id of a hexagonal grid, for a
-column to be dropped."""
+"""Minimum fraction of a column's cells that must look like three-word addresses, or like cell ids of a hexagonal grid,
+for the column to be dropped."""
 
 MAX_ERROR: Final = 0.25
 """Maximum error of a number that is compared with a coordinate, in degrees or, for planar coordinates, in km."""
 
 FINE_ERROR: Final = 0.005
 """Maximum error of a number that counts as fine, in degrees or, for planar coordinates, in km. A number's error is the
-place value of its last digit, so fine degrees have three or more decimals."""
+place value of its last digit, so a number in degrees is fine if it has three or more decimals."""
 
 _THREE_WORDS: Final = r"^/{0,3}[^\W\d_]{4,}\.[^\W\d_]{4,}\.[^\W\d_]{4,}$"
 _MARKED_WORDS: Final = r"(?:^|[^:/\w])///[^\W\d_]+\.[^\W\d_]+\.[^\W\d_]+"
@@ -72,7 +72,7 @@ class PositionColumn:
 
     Attributes:
         name: The name of the column.
-        form: A description of the form that the secret takes in the cells, such as "a geohash".
+        form: A description of the form of the secret in the cells, such as "a geohash".
         rows: The number of searched rows whose cell contains the secret.
         sampled: The number of rows that were searched.
     """
@@ -95,8 +95,8 @@ class RowSecrets:
             has no text of that kind.
         text_rows: (T,) The row index of each entry in a sequence of ``texts``. If None, each sequence has one entry per
             row.
-        text_chance: A lower limit for the estimated probability of a chance match. In a chance match, a cell that
-            contains the text of some row contains the text of its own row by coincidence.
+        text_chance: A lower limit on the estimated probability of a chance match. In a chance match, a cell that
+            contains some row's text contains that of its own row by coincidence.
     """
 
     positions: Floats | None
@@ -182,7 +182,7 @@ class ColumnSearch:
         ]
 
     def add_json(self, entries: Sequence[Sequence[Any]]) -> None:
-        """Add the evidence that another search found in other rows.
+        """Add evidence found by another search in other rows.
 
         Args:
             entries: The result of the other search's :meth:`to_json`. Entries for columns that are not in `names` are
@@ -217,7 +217,7 @@ class _SecretPart:
     """The secrets of B rows, prepared for searching.
 
     Attributes:
-        secret: The secrets as they were passed to :meth:`of`.
+        secret: The secrets as passed to :meth:`of`.
         positions: (B, 2) The positions of the rows, with longitudes from -180 to 180. The shape is (0, 2) if the
             secrets are not positions.
         has_position: (B,) Whether each row has a position.
@@ -270,8 +270,8 @@ class _SecretPart:
     def _search_numbers(self, numbers: CellNumbers, form: NumberForm) -> Iterator[tuple[str, Evidence]]:
         """Yield the evidence that the numbers in a column represent one or both coordinates of the rows' positions.
 
-        Each item is a pair of a label and the evidence. The label says which numbers were compared (all of them, or
-        only the precise ones) and with which coordinates.
+        Each item pairs a label with the evidence. The label says which numbers were compared (all of them, or only the
+        precise ones) and with which coordinates.
 
         Args:
             numbers: The numbers in the cells of a column.
@@ -326,7 +326,7 @@ class _SecretPart:
     def _search_codes(self, column: ColumnPart, rows: Ints) -> Iterator[tuple[str, Evidence]]:
         """Yield the evidence that a column contains positions as codes, such as geohashes, or as three-word addresses.
 
-        Each item is a pair of a form's key and the evidence for that form.
+        Each item pairs a form's key with the evidence for that form.
 
         Args:
             column: The column to search.
@@ -386,7 +386,7 @@ class _SecretPart:
         Args:
             values: (R,) The numbers.
             errors: (R,) The maximum error of each number.
-            cells: (R,) The index into ``targets`` of the cell that contains each number.
+            cells: (R,) The index in ``targets`` of the cell that contains each number.
             targets: (C, 2) The position of each cell's row, converted to the given form.
             form: The form in which the numbers may represent a position, such as degrees or a code.
             axis: The index of the coordinate, 0 or 1.
@@ -440,6 +440,6 @@ class _SecretPart:
 
 
 def _limit_readings(readings: list[Reading]) -> list[Reading]:
-    """Return a list of readings, reduced to `MAX_READINGS` by dropping those in the middle if there are more."""
+    """Limit a list to `MAX_READINGS` readings by dropping those in the middle if there are more."""
     half = MAX_READINGS // 2
     return readings if len(readings) <= MAX_READINGS else readings[:half] + readings[-half:]

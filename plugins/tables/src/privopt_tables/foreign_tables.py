@@ -1,4 +1,4 @@
-"""Read tables from GeoJSON, GPX, Google Timeline, tab-separated text and columns of positions.
+"""Read tables from GeoJSON, GPX, Google Timeline and tab-separated files, and split columns of positions.
 
 Each file becomes a table of string columns, like a table read from CSV. Cells may be secret, so no error message quotes
 them.
@@ -27,7 +27,7 @@ from privopt_tables.position_texts import read_position, read_positions
 __all__ = ["FOREIGN_ENDINGS", "find_position_column", "read_foreign_table", "split_positions"]
 
 FOREIGN_ENDINGS: Final = (".geojson", ".json", ".gpx", ".txt", ".tsv")
-"""The file name endings of the formats that this module reads."""
+"""File name extensions of the formats read by this module."""
 
 MIN_POSITION_SHARE: Final = Fraction(9, 10)
 """Minimum fraction of a column's cells that must be positions for ``init`` to treat it as a column of positions."""
@@ -51,7 +51,8 @@ def read_foreign_table(path: Path) -> pl.DataFrame | None:
         The table, or None if the file is in any other format, such as CSV or Parquet.
 
     Raises:
-        InputError: The file has one of these formats but is invalid, or its coordinate reference system is not WGS 84.
+        InputError: The file is in one of these formats but is invalid, or its coordinate reference system is not WGS
+            84.
     """
     file = File.read(path, str(path), expectation="a table")
     if file.contents.startswith(PARQUET):
@@ -77,7 +78,7 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
         name: The file's name, used in error messages.
 
     Raises:
-        InputError: The file has neither format, or contains features that are not points.
+        InputError: The file is in neither format, or contains features that are not points.
     """
     expectation = "GeoJSON: a FeatureCollection of points in longitude and latitude; or an export of Google Timeline"
     try:
@@ -129,7 +130,7 @@ def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterat
 def _read_feature(feature: Any) -> dict[str, str | None] | None:
     """Return a GeoJSON feature's cells, keyed by column, or None if its geometry is not a point.
 
-    If the feature has no geometry, its ``lat`` and ``lon`` cells are None.
+    The ``lat`` and ``lon`` cells of a feature without a geometry are None.
     """
     geometry = feature["geometry"]
     if geometry is not None and geometry["type"] != "Point":
@@ -157,7 +158,7 @@ def _to_cell(value: Any) -> str | None:
 
 
 def _read_gpx(file: File, name: str) -> pl.DataFrame:
-    """Read the waypoints, route points and track points of a GPX file, with elements such as names and times.
+    """Read the waypoints, route points and track points of a GPX file, along with details such as names and times.
 
     Args:
         file: The file to read.
@@ -235,7 +236,7 @@ def find_position_column(frame: pl.DataFrame) -> str | None:
 def _may_be_positions(cells: pl.Series) -> bool:
     """Return whether any of about ten evenly spaced non-empty cells is a position.
 
-    This is a quick filter, because reading all cells of many columns would take too long.
+    This is a quick pre-check, because reading all cells of many columns would take too long.
     """
     filled = [cell for cell in cells.to_list() if cell and cell.strip()]
     return any(read_position(cell) is not None for cell in filled[:: max(1, len(filled) // 10)])

@@ -62,7 +62,7 @@ _UNKNOWN, _EMPTY, _IMPOSSIBLE, _TOO_FAR, _NO_ROW = range(5)
 _COMMA: Final = len(REASONS) - 1
 
 MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
-"""The reasons that point to an error in a cell. A warning names the first row affected by each of them."""
+"""The reasons that point to an error in a cell. For each of them, a warning names the first row affected."""
 
 
 @define(kw_only=True)
@@ -237,7 +237,7 @@ class Snap:
     def _snapper_for(self, secret: Secret) -> Snapper:
         """Return the object that maps positions to the region's vertices.
 
-        If positions are in km, the returned copy has no projection.
+        If positions are in km, the result is a copy without a projection.
         """
         assert self.region is not None  # callers have checked
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
@@ -296,7 +296,7 @@ class Snap:
         tree_radius = 2.0 * EARTH_RADIUS_KM * math.sin(half_angle) if centres.kind == "geographic" else radius
 
         def find_neighbours(positions: Floats, reason: Ints) -> list[list[int]]:
-            """Return the indices of the cells near each position, or an empty list for a row whose reason is not -1."""
+            """Return, for each position, the indices of the cells near it, or an empty list if its reason is not -1."""
             neighbours: list[list[int]] = [[] for _ in reason]
             usable_rows = np.flatnonzero(reason < 0)
             points = _to_tree_points(positions[usable_rows], centres.kind)
@@ -424,7 +424,7 @@ def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> I
 
 
 def _to_tree_points(positions: Floats, kind: str) -> Floats:
-    """Convert positions to points whose Euclidean distances have the same order as the distances between the positions.
+    """Convert positions to points whose Euclidean distances are ordered like the distances between the positions.
 
     Latitudes and longitudes become three-dimensional points on a sphere, in km. Planar positions are returned
     unchanged.

@@ -31,11 +31,11 @@ __all__ = [
 
 
 BETWEEN_RECORDS: Final = "the guarantee is between records: a position is reported as if it were its nearest record"
-"""A note that explains what a guarantee between records means for other positions."""
+"""A note that explains what a guarantee between records means for positions that are not records."""
 
 
 def _normal_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Convert column names to the Unicode normal form in which tables are read, and remove duplicates.
+    """Convert column names to the Unicode normal form used when tables are read, and remove duplicates.
 
     Without this, a column that is named twice would be hashed twice.
     """
@@ -69,7 +69,7 @@ class ApplyOptions:
         drop: The columns to omit, such as personal ids.
         hashed: The columns whose cells are replaced by keyed hashes.
         hash_key: The file that contains the key for these hashes. If None, the key is derived from the ledger's key.
-        unknown: Whether words that match no record are removed ("drop") or replaced by a mask ("mask").
+        unknown: How to handle words that match no record: remove them ("drop") or replace them with a mask ("mask").
     """
 
     max_snap: float | None = None
@@ -95,7 +95,7 @@ class ApplyOptions:
 
 
 def format_counts(refused: Mapping[str, int]) -> str:
-    """Format the numbers of rows that got no report, by reason, as a comma-separated list.
+    """Format the numbers of rows without a report, grouped by reason, as a comma-separated list.
 
     >>> format_counts({"unknown id": 1200, "too far": 3})
     '1,200 unknown id, 3 too far'
@@ -133,8 +133,8 @@ def list_positions(
     Args:
         secret: The columns to use if a row has a single position.
         options: The options for applying the release.
-        data: The problem's data, used to determine whether positions are planar. None if the release has no records
-            with positions.
+        data: The problem's data, which determines whether positions are planar. None if the release has no records with
+            positions.
     """
     if not options.positions:
         return ((options.prefix, secret),)

@@ -1,4 +1,4 @@
-"""Keyed sums over each subject's rows, which show whether a second pass over a table reads the rows that were charged.
+"""Keyed sums over each subject's rows, used to check that a second pass over a table reads the rows that were charged.
 
 Source: docs/adr/0028-partitions.md.
 """
@@ -39,7 +39,7 @@ class RowSums:
     squares: int = 0
 
     def add(self, element: int) -> None:
-        """Add a row that is represented by the given element of the field."""
+        """Add a row represented by the given field element."""
         self.rows += 1
         self.total = (self.total + element) % FIELD
         self.squares = (self.squares + element * element) % FIELD
@@ -55,8 +55,8 @@ class RowSums:
             charged: The sums of the rows that were charged.
 
         Returns:
-            The new row's element, or 0 if a row was removed. The result is None if the totals are equal. If several
-            rows changed, the result is almost certainly not the element of any row.
+            The new row's element, 0 if a row was removed, or None if the totals are equal. If several rows changed, the
+            result is almost certainly not the element of any row.
         """
         # All computations are modulo p, where every number except 0 has an inverse, pow(number, -1, p).
         difference = (self.total - charged.total) % FIELD
@@ -70,7 +70,7 @@ class RowSums:
 class ChargedRows:
     """Keyed hashes of the charged rows of S subjects.
 
-    They take 24 bytes per subject, whereas a table of the subjects' names might not fit in each worker's memory.
+    The hashes take 24 bytes per subject, whereas a table of all subjects' names might not fit in a worker's memory.
 
     Attributes:
         marks: (S,) The keyed hashes of the subjects' names, in ascending order.
@@ -98,7 +98,7 @@ class ChargedRows:
         return cls(marks[order], *columns)
 
     def sums_of(self, key: bytes, subject: str) -> RowSums:
-        """Return the two sums over a subject's charged rows, both of which are 0 if the subject was not charged.
+        """Return the two sums over a subject's charged rows, or sums of 0 if the subject was not charged.
 
         The number of rows is not stored, so ``rows`` is always 0 in the result.
 

@@ -45,7 +45,7 @@ class PartitionedBatch:
     The first pass (:meth:`tally`) computes keyed sums over each subject's rows, and the second pass draws the reports.
 
     Attributes:
-        partitions: The object that the workers use in the first pass.
+        partitions: The object used by the workers in the first pass.
         batch: The batch, with its key and record.
         ledger: The ledger to charge.
         cost: The cost of one row.
@@ -84,7 +84,7 @@ class PartitionedBatch:
 
         Raises:
             UsageError: The release has no matrix, reports traces or cannot be charged, the batch has already ended or
-                is running in another process, the ledger has charges of a batch with this name but the batch's key is
+                is running in another process, the ledger has charges from a batch with this name but the batch's key is
                 gone, or the ledger has a calendar limit.
             InputError: The ledger's file, its key file or the batch's key file is invalid.
             DoesNotHoldError: The ledger was changed, the batch's record is invalid, or the key of a batch that has
@@ -127,8 +127,8 @@ class PartitionedBatch:
         """Durably charge every subject for its rows, with one ledger entry per subject.
 
         A :class:`PrivoptWarning` is issued for each column that contains the secret. Such a column is dropped unless it
-        is the column of row ids, is listed in :attr:`keep`, or has a name that suggests a position or a place and
-        contains the secret in fewer than half of the rows.
+        is listed in :attr:`keep` or is the column of row ids. A column whose name suggests a position or a place is
+        also kept if fewer than half of the rows contain the secret.
 
         Args:
             tallies: The results of the first pass over all partitions, combined into one table. It can be a data frame
@@ -139,8 +139,8 @@ class PartitionedBatch:
             does not cover all its rows, only its first rows in the order of their ids get reports.
 
         Raises:
-            UsageError: The tallies are not results of the first pass, a subject has rows in more than one partition, or
-                the batch was started with another table or other options.
+            UsageError: The tallies are not the results of the first pass, a subject has rows in more than one
+                partition, or the batch was started with another table or other options.
             DoesNotHoldError: The batch has charges, but its record is missing.
         """
         table = frame_of(tallies, "tallies")
@@ -212,7 +212,7 @@ class PartitionedBatch:
         return drop_columns(protector, search, names, ApplyOptions(keep=kept))
 
     def _charge_subjects(self, counts: Mapping[str, int], paid: Mapping[AccountKey, int]) -> dict[str, int]:
-        """Charge each subject for as many of its rows as the limit permits, unless an earlier run already charged it.
+        """Charge each subject for its rows, up to the limit, unless an earlier run has already charged it.
 
         Args:
             counts: The number of each subject's rows.

@@ -1,6 +1,6 @@
 """Draw reports for a table's partitions in Spark or Dask, with one report and one charge per row.
 
-Engines may repeat a task, run two copies of it concurrently, or lose it. Tasks therefore have no state: every report is
+Engines may repeat a task, run two copies of it concurrently, or lose it. Tasks are therefore stateless: every report is
 a function of the batch's key and of the row's subject, id and secret. Only the driver writes to the ledger, between two
 passes over the table. The first pass, the tally, adds up keyed hashes of each subject's rows. The second pass draws
 reports only if each subject's rows still have the same sums.
@@ -43,13 +43,13 @@ TALLY: Final = "subject string, rows long, total long, squares long, digest stri
 """The columns that the first pass returns, with their types in Spark's notation."""
 
 SEARCHED_ROWS: Final = 200_000
-"""Number of rows that are collected before they are searched together for columns that contain the secret."""
+"""Number of rows to collect before searching them together for columns that contain the secret."""
 
 MAX_NAMED_IDS: Final = 5
-"""Maximum number of row ids listed by an error when it is not known which of a subject's rows changed."""
+"""Maximum number of row ids listed in an error message if it is not known which of a subject's rows changed."""
 
 _TABLE, _ORDER = "table", "privopt order"
-"""The table's name in error messages, and the name of a temporary column with the order of the rows."""
+"""The table's name in error messages, and the name of a temporary column that stores the order of the rows."""
 _UNSTABLE_IDS = "ids that an engine makes, such as uuid() or monotonically_increasing_id(), must be stored first"
 
 
@@ -165,7 +165,7 @@ class Partitions:
     def _tally(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
         """Yield one table with the sums of each subject's rows.
 
-        One further row, which has no subject, contains a digest of all rows and the evidence that other columns contain
+        An additional row without a subject contains a digest of all rows and any evidence that other columns contain
         the secret.
 
         Args:
@@ -224,8 +224,8 @@ class Partitions:
     def _reports(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
         """Draw reports batch by batch.
 
-        If a subject does not get a report for every row, its rows are processed after all batches, because they must be
-        compared with one another first.
+        If a subject does not get a report for every row, its rows are processed last, because all of them are needed to
+        select those that get one.
 
         Args:
             batches: The Arrow batches of a partition.
@@ -375,8 +375,8 @@ def _to_arrow(frame: Any) -> Table:
     """Convert a pandas frame to an Arrow table.
 
     Raises:
-        InputError: A column cannot be converted, for example because it has values of several types. Unlike Arrow's
-            own error, this one never quotes a value.
+        InputError: A column cannot be converted, for example because it contains values of several types. Unlike
+            Arrow's own error, this one never quotes a value.
     """
     import pyarrow as pa
 

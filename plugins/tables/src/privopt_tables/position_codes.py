@@ -1,4 +1,4 @@
-"""Decode positions that a string contains in coded form, such as geohashes, map tiles, polylines and WKB.
+"""Decode positions that are encoded in strings, for example as geohashes, map tiles, polylines or WKB.
 
 Each reader yields every position that a string might encode. Whether a column's strings really encode positions is
 decided from many rows in :mod:`.find_positions`. docs/adr/0035-own-readers-of-positions.md explains why privopt does
@@ -19,8 +19,8 @@ from privopt.arrays import Floats
 __all__ = ["CODE_READERS", "MAX_READINGS", "STRICT_CODES", "Reading", "read_mgrs", "to_mercator", "to_utm"]
 
 MAX_READINGS: Final = 200
-"""Maximum number of readings that are used from one cell. If there are more, half are taken from the cell's start and
-half from its end."""
+"""Maximum number of readings used per cell. If there are more, half are taken from the start of the cell and half from
+its end."""
 
 # The lookahead requires either an even number of digits in one piece, or two pieces: first the digits of the easting,
 # then those of the northing.
@@ -46,8 +46,8 @@ class Reading(NamedTuple):
 def _box_reading(south: float, west: float, height: float, width: float) -> Reading:
     """Return a reading at the centre of a box.
 
-    The errors are 1.5 times the sides of the box, so that the reading also matches points up to one side length outside
-    the box.
+    The errors are 1.5 times the sides of the box, so the reading also matches points up to one side length outside the
+    box.
 
     Args:
         south, west: The smallest coordinates of the box.
@@ -69,7 +69,7 @@ def _read_geohash(text: str) -> Iterator[Reading]:
 
 
 def _decode_bits(bits: str, size: float) -> tuple[float, float]:
-    """Bisect the interval [-size / 2, size / 2) once per bit, and return the lower end and width of what remains."""
+    """Bisect the interval [-size / 2, size / 2) once per bit, and return the lower end and width of the rest."""
     width = size / 2 ** len(bits)
     return int(bits or "0", 2) * width - size / 2, width
 
@@ -120,7 +120,7 @@ def _read_quadkey(text: str) -> Iterator[Reading]:
 def _read_tile(text: str) -> Iterator[Reading]:
     """Yield the boxes of the map tiles in a string.
 
-    Tiles are read both as zoom/x/y and as zoom/y/x, because both orders are in use.
+    Each tile is read both as zoom/x/y and as zoom/y/x, because both orders are in use.
     """
     for zoom, x, y in re.findall(r"(?<!\d)(\d{1,2})[/,;:_\s-]+(\d{1,8})[/,;:_\s-]+(\d{1,8})(?!\d)", text):
         if 6 <= int(zoom) <= 24 and max(int(x), int(y)) < 2 ** int(zoom):
@@ -184,7 +184,7 @@ def _read_polyline(text: str) -> Iterator[Reading]:
 
 
 def _read_binary(text: str) -> Iterator[Reading]:
-    """Yield the absolute value of each double that a string contains in hexadecimal.
+    """Yield the absolute values of the doubles that are encoded in hexadecimal in a string.
 
     Well-known binary (WKB), a format for geometries, stores coordinates as doubles. Doubles are decoded at every byte
     offset and in both byte orders, and numbers that are too small or too large for coordinates are skipped. As it is
@@ -254,7 +254,7 @@ CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
     "binary coordinates": _read_binary,
 }
 """Readers of codes, keyed by the code's name in warnings. Each reader yields latitudes and longitudes in degrees,
-except that of binary coordinates, which yields absolute values that may belong to either axis."""
+except the one for binary coordinates, which yields absolute values that may belong to either axis."""
 
 
 def to_mercator(positions: Floats) -> Floats:

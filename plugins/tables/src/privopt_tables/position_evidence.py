@@ -1,4 +1,4 @@
-"""Weigh the evidence that a column's cells contain their rows' secrets, with a method called "testing by betting".
+"""Weigh the evidence that a column's cells contain their rows' secrets, using a method called "testing by betting".
 
 A column is dropped because of accumulated evidence, not because of a single match. A bet is placed on each row whose
 cell could contain the row's secret, for example if a number is within half a degree of a coordinate. Let c be the
@@ -6,8 +6,8 @@ probability that this cell matches the secret by chance. It is estimated from th
 the cell matches the secrets of other rows. If a fraction f of the stake is bet on each such row, the stake is
 multiplied by 1 - f + f * (match / c), where match is 1 or 0. In an unrelated column, the expectation of this factor is
 at most 1. By Markov's inequality, the probability that the product over all rows of the table reaches
-:data:`MIN_EVIDENCE` is therefore at most 1 / MIN_EVIDENCE. Several fractions f are tried. The small ones find a secret
-that only a few rows contain.
+:data:`MIN_EVIDENCE` is therefore at most 1 / MIN_EVIDENCE. Several fractions f are tried. Small ones detect secrets
+that appear in only a few rows.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from privopt.arrays import Bools, Floats
 __all__ = ["BETS", "MAX_MATCHES", "Evidence", "conclusive_evidence", "weigh_rows"]
 
 MAX_MATCHES: Final = 1_000
-"""Maximum number of matches per part of a table that are weighed. If there are more, evenly spaced rows are used."""
+"""Maximum number of matches weighed per part of a table. If there are more, evenly spaced rows are used."""
 
 MIN_EVIDENCE: Final = 1e4
-"""Minimum mean stake at which a column is considered to contain the secret."""
+"""Minimum mean stake for a column to be considered to contain the secret."""
 
 BETS: Final = np.array([1e-6, 1e-5, 1e-4, 1e-3, 0.005, 0.02, 0.1, 0.3, 0.9])
 """The fractions f of the stake that are bet on each row. Each fraction has its own stake, and the decision depends on
 the mean of these stakes."""
 
 MIN_CHANCE: Final = 1e-9
-"""Lower limit for the assumed probability of a chance match. It limits how much evidence a single row provides."""
+"""Lower limit on the assumed probability of a chance match. It limits how much evidence a single row provides."""
 
 
 @define
@@ -54,7 +54,7 @@ class Evidence:
     searched: float = 0.0
 
     def add(self, other: Evidence) -> None:
-        """Add the evidence that other rows provide for the same column and form, by multiplying the stakes."""
+        """Add evidence from other rows for the same column and form, by multiplying the stakes."""
         self.logs = self.logs + other.logs
         self.matches += other.matches
         self.searched += other.searched

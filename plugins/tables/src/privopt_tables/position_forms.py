@@ -72,7 +72,7 @@ class CodeForm(NumberForm):
 
 
 def normal_longitudes(positions: Floats) -> Floats:
-    """Return positions in degrees, of shape (N, 2), with their longitudes normalised to the range from -180 to 180."""
+    """Normalise the longitudes of (N, 2) positions in degrees to the range from -180 to 180."""
     longitudes = positions[:, 1]
     normal = np.where(np.abs(longitudes) <= 180.0, longitudes, (longitudes + 180.0) % 360.0 - 180.0)
     return np.column_stack([positions[:, 0], normal])
@@ -168,8 +168,8 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
     """Return a function that converts positions to numbers comparable with those yielded by a code's reader.
 
-    Short plus codes lack whole degrees, so whole degrees are dropped for them. Binary coordinates are read as absolute
-    values, so signs are dropped for them. For all other codes, positions are returned unchanged.
+    For short plus codes, which lack whole degrees, the function drops whole degrees. For binary coordinates, which are
+    read as absolute values, it drops signs. For all other codes, it returns positions unchanged.
     """
     if name == "a short plus code":
         return lambda positions: positions % 1.0

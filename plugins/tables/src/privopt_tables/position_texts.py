@@ -1,6 +1,6 @@
-"""Parse cells that consist of a position: "lat, lon", a geo: URI, a WKT or GeoJSON point, or a track as a JSON list.
+"""Parse cells that contain only a position: "lat, lon", a geo: URI, a WKT or GeoJSON point, or a track as a JSON list.
 
-The whole cell must be a position, whereas :mod:`.position_codes` also searches inside longer strings.
+Unlike :mod:`.position_codes`, this module does not search for positions inside longer strings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EMPTY: Final = (math.nan, math.nan)
 
 
 def read_position(text: str) -> tuple[float, float] | None:
-    """Parse a text as a position, and return its latitude and longitude in degrees, or None if it is not a position.
+    """Parse a position and return its latitude and longitude in degrees, or None if the text is not a position.
 
     For a track (a JSON list of [longitude, latitude] pairs), the first position is returned, or two NaNs if the track
     is empty.
@@ -64,7 +64,7 @@ def _read_json(value: Any) -> tuple[float, float] | None:
     """Return the latitude and longitude in a GeoJSON point, a JSON object with lat and lon, or a track.
 
     A track is a list of [longitude, latitude] pairs, each optionally followed by an altitude. Its first position is
-    returned, or two NaNs if it is empty. For any other value, the result is None.
+    returned, or two NaNs if it is empty. Returns None for any other value.
     """
     if isinstance(value, list):
         if not value:
@@ -109,7 +109,7 @@ def read_positions(texts: pl.Series) -> tuple[Floats, Floats]:
     Returns:
         Two arrays. The first, of shape (B, 2), contains latitudes and longitudes in degrees, with NaN for cells without
         a position. The second, of shape (B,), is 1.0 for each cell that cannot be parsed and 0.0 otherwise. Empty cells
-        and markers for missing values, such as NA, do not count as unparsable.
+        and markers for missing values, such as NA, are not marked as unparsable.
     """
     # NULL, NA and similar words count as empty cells rather than wrong ones.
     is_empty = (texts.is_null() | is_null_word(texts)).to_list()

@@ -1,4 +1,4 @@
-"""Detect positions that are in a different unit from the records, such as metres or degrees times 1e7."""
+"""Detect positions in a different unit from that of the records, such as metres or degrees times 1e7."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _KILOMETRES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
 """Functions that convert x and y in km to other units, keyed by the unit's name."""
 
 _MAX_DEGREES: Final = np.array([[85.0, 180.0], [-85.0, -180.0]])
-"""Two opposite corners of the box in which positions on the Earth are assumed to be, in degrees. Its latitudes end at
+"""Two opposite corners, in degrees, of the box that positions on the Earth are assumed to lie in. Its latitudes end at
 85 degrees, near the edge of Web Mercator maps."""
 
 
@@ -65,7 +65,7 @@ class UnitSearch:
         columns: The names of the columns of a position.
         records: (N, 2) The positions of the records, in degrees or km.
         is_geographic: Whether the records' positions are in degrees.
-        position_count: The number of rows so far in which both coordinates are numbers.
+        position_count: The number of rows so far with two numeric coordinates.
         fitting_counts: The number of these rows whose position would be among the records, keyed by the assumed unit.
             The key for the records' own unit is "".
         possible_counts: The number of these rows whose numbers would be a position on the Earth, with the same keys as
@@ -98,7 +98,7 @@ class UnitSearch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A one-element tuple with a note that tells the table's owner which units the positions are probably in.
+        """A one-element tuple with a note for the table's owner on which units the positions are probably in.
 
         The tuple is empty if at least half of the positions fit the records' unit, or if no other unit fits.
         """
@@ -127,7 +127,7 @@ def _count_inside(numbers: Floats, corners: Floats, margin: float) -> int:
     Args:
         numbers: (B, 2) The positions.
         corners: (N, 2) The points.
-        margin: How much to widen the box on each side, as a multiple of its size.
+        margin: The amount by which to widen the box on each side, as a multiple of its size.
     """
     low, high = corners.min(axis=0), corners.max(axis=0)
     # If all points are on a line, or there is only one, the box may have no extent along an axis. Its size along each

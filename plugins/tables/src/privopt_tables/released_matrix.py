@@ -53,7 +53,7 @@ _SQL_TYPES: Final = {pl.Float64: "DOUBLE", pl.String: "VARCHAR"}
 def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -> None:
     """Register a DuckDB function that draws a report for each row.
 
-    DuckDB passes rows to the function in Arrow batches. The function is registered as having side effects, so that the
+    DuckDB passes rows to the function in Arrow batches. The function is registered as having side effects, so the
     optimiser neither repeats calls nor shares their results.
 
     Args:
@@ -319,7 +319,7 @@ class ReleasedMatrix(ReleasedRows):
         max_snap: float | None = None,
         keep: Sequence[str] = (),
     ) -> Iterator[PartitionedBatch]:
-        """Open a batch over a partitioned table, in the driver of Spark or Dask.
+        """Open a batch over a partitioned table in the Spark or Dask driver.
 
         In the first pass, apply the batch's ``tally`` to each partition, and pass all the results to the batch's
         ``charge``, which returns a plan. In the second pass, apply :meth:`map_arrow` to each partition with this plan.
@@ -338,9 +338,9 @@ class ReleasedMatrix(ReleasedRows):
             max_snap: The maximum distance in km between a position and its nearest record. Positions that are farther
                 away get no report. If None, there is no limit.
             keep: The columns to keep even if they reveal the secret. The first pass searches all columns for the
-                position or record of each row. ``charge`` warns of each column that contains it. The second pass drops
-                such a column unless it is listed here, is the column ``row``, or has a name that suggests a position or
-                a place and contains the secret in fewer than half of the rows.
+                position or record of each row. ``charge`` warns about each column that contains it. The second pass
+                drops such a column unless it is listed here or is the ``row`` column. A column whose name suggests a
+                position or a place is also kept if fewer than half of the rows contain the secret.
 
         Raises:
             UsageError: The release reports traces, the batch has ended or is running in another process, or the ledger
@@ -378,7 +378,7 @@ class ReleasedMatrix(ReleasedRows):
     ) -> Draw:
         """Return a function that draws a given number of reports for a position.
 
-        The position is replaced by its nearest record. If the guarantee covers every point of a region, it is replaced
+        The position is replaced by its nearest record. If the guarantee covers every point in a region, it is replaced
         by a vertex instead, and a new vertex is drawn for each report.
 
         Args:

@@ -1,7 +1,7 @@
 """Read each row's subject and time, in commonly used formats.
 
 Subjects' names are normalised, so that all rows of a subject are charged to one account. A time in an unexpected format
-is an error. Its meaning is never guessed.
+is an error: its meaning is never guessed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from privopt.errors import UsageError, cut
 __all__ = ["NULL_WORDS", "RowForms", "is_null_word"]
 
 NULL_WORDS: Final = frozenset({"null", "na", "n/a", "#n/a", "none", "nan", "nil", "<na>", "nat", "\\n", "(null)"})
-"""Words, in lower case, that programs write in place of a missing value."""
+"""Lower-case words that programs write in place of missing values."""
 
 UNIX_UNITS: Final = {"unix": 0, "unix-ms": 3, "unix-us": 6, "unix-ns": 9}
-"""Formats of times that count units since the start of 1970. The value for each format is the p for which its unit is
+"""Time formats that count units since the start of 1970. Each format is mapped to the number p such that its unit is
 10**-p seconds."""
 
 # MM is not in this table, because it means the month or, after the hour, minutes.
@@ -57,18 +57,17 @@ def _time_pattern(time_format: str) -> str:
 
 
 def _check_time_format(instance: object, attribute: object, value: str | None) -> None:
-    """Reject a time format that loses part of a date when the date is written and read back.
+    """Reject a time format if part of a date is lost when the date is written in this format and read back.
 
     This is an attrs validator.
 
     Args:
-        instance, attribute: The object and its attribute, which attrs passes to every validator. They are not used
-            here.
+        instance, attribute: The object and its attribute, as passed by attrs. They are not used.
         value: The format to check.
 
     Raises:
-        UsageError: A date that is written and read back in this format differs, for example because the format lacks
-            the year.
+        UsageError: A date changes when written and read back in this format, for example because the format lacks the
+            year.
     """
     if value is None or value in UNIX_UNITS:
         return
@@ -92,7 +91,8 @@ class RowForms:
     Attributes:
         time_format: A format such as ``DD/MM/YYYY HH:MM``, a strptime pattern, or a name in :data:`UNIX_UNITS`. If
             None, times are in ISO 8601.
-        null_names: Whether words such as NULL, NA and None are names of subjects rather than missing values.
+        null_names: Whether words such as NULL, NA and None are treated as names of subjects rather than as missing
+            values.
     """
 
     time_format: str | None = field(default=None, validator=_check_time_format)

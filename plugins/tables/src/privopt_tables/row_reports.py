@@ -1,6 +1,6 @@
-"""Draw reports for rows that DuckDB or Polars passes in batches from any of its threads (ADR 27).
+"""Draw reports for rows passed in batches by DuckDB or Polars, from any of their threads (ADR 27).
 
-The ledger is opened in a thread of its own, and that thread makes all charges.
+The ledger is opened in its own thread, which also makes all charges.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _InOneThread(RowCharger):
     Polars' own threads may be waiting for that thread.
 
     Attributes:
-        thread: An executor with a single thread, the one that opened the ledger.
+        thread: An executor whose only thread is the one that opened the ledger.
     """
 
     thread: Executor
@@ -75,11 +75,11 @@ class RowReports:
 
     @classmethod
     def of(cls, opened: OpenedFolder, purpose: str, ledger: Ledger | Path | str | None = None) -> RowReports:
-        """Create the object for a release. If there is a ledger, open it in a thread of its own.
+        """Create an instance for a release. If there is a ledger, open it in its own thread.
 
         Args:
             opened: The verified release.
-            purpose: The purpose of the charges in words, which the ledger records.
+            purpose: A description of what the charges are for, which is recorded in the ledger.
             ledger: The ledger to which each row is charged, whatever its position. If None, nothing is charged. A
                 ledger that is already open is opened a second time, in the new thread.
 
@@ -137,13 +137,13 @@ class RowReports:
 
     @property
     def draws_only(self) -> bool:
-        """Whether :meth:`draw_outputs` can be called directly, i.e. whether nothing is charged."""
+        """Whether :meth:`draw_outputs` can be called directly because nothing is charged."""
         return self.protector.charger is None
 
     def draw_outputs(self, rows: pl.DataFrame) -> Ints:
         """Draw a report for each row without charging anything.
 
-        This method is called with a few thousand rows at a time, so it computes only what depends on the rows.
+        This method is called for a few thousand rows at a time, so it computes only what depends on the rows.
 
         Args:
             rows: B rows with the columns of :attr:`arguments`.
@@ -156,7 +156,7 @@ class RowReports:
 
     @cached_property
     def report_of_output(self) -> pl.Series:
-        """A series with the report for each of the K outputs, followed by a null that stands for "no report".
+        """A series with the report for each of the K outputs, followed by a null for rows without a report.
 
         Each report is a struct with the fields given by :attr:`fields`.
         """

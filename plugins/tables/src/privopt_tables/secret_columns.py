@@ -1,6 +1,6 @@
 """The columns of a table that hold the secret (a record's id or a position), and other columns that reveal it.
 
-:class:`Secret` contains the names of these columns. :class:`GeoSource` is a table together with what is known about its
+:class:`Secret` contains the names of these columns. :class:`GeoSource` is a table together with metadata about its
 geometry columns, which may hold or reveal the secret.
 """
 
@@ -33,7 +33,7 @@ __all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
 Kind = Literal["id", "geographic", "planar"]
 
 DECIMAL_COMMA: Final = 2.0
-"""The value in an array of faults that marks a position containing a number with a decimal comma."""
+"""The value that marks, in an array of faults, a position containing a number with a decimal comma."""
 
 # GeoParquet 1.1 stores a geometry's bounding box in a structure with these fields.
 _BOX_FIELDS: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
@@ -80,8 +80,8 @@ class Secret:
             geometry: The column of points, either strings or geometries.
 
         Raises:
-            UsageError: None of these is given, more than one is given, only one coordinate of a pair is given, or both
-                coordinates are the same column.
+            UsageError: None or more than one of these is given, only one coordinate of a pair is given, or the same
+                column is given for both coordinates.
         """
         choices: list[tuple[Kind, tuple[str | None, ...]]] = [
             ("id", (id,)),
@@ -115,7 +115,7 @@ class Secret:
             planar: Whether two columns are x and y rather than latitude and longitude.
 
         Raises:
-            UsageError: There are no columns or more than two, or a column is named twice.
+            UsageError: No columns or more than two are given, or a column is named twice.
         """
         if len(columns) == 1:
             return cls.of(id=columns[0])
@@ -164,8 +164,8 @@ class Secret:
         """Return a frame without the unwanted columns and without those that hold or reveal the secret.
 
         Raises:
-            InputError: A column of bounding boxes would remain. This happens if no metadata say which geometry it
-                belongs to.
+            InputError: A column of bounding boxes would remain. This happens if the metadata do not say which geometry
+                it belongs to.
         """
         public_frame = frame.drop([name for name in frame.columns if name in self.columns or name in self.omitted])
         # The bounding box of a point is the point itself. Without metadata, it is not known to which geometry a box
@@ -185,7 +185,7 @@ class Secret:
             table: The table's name, used in error messages.
 
         Raises:
-            InputError: A column of the secret is missing, or several columns have the same name. The error has one
+            InputError: A column of the secret is missing, or several columns have the same name. The error contains one
                 fault per column.
         """
         available_columns = list_columns(names)
@@ -208,13 +208,13 @@ class Secret:
             raise InputError(faults)
 
     def bytes_of(self, frame: nw.DataFrame[Any]) -> list[bytes]:
-        """Return each row's secret (an id or a pair of doubles) as canonical bytes to be hashed with a key."""
+        """Return each row's secret (an id or a pair of doubles) as canonical bytes, for use in a keyed hash."""
         if self.kind == "id":
             return secrets_of([texts_of(frame[name]).to_list() for name in self.columns])
         return secrets_of(positions_of(frame, self)[0].T.tolist())
 
     def check_other_columns(self, meanings: Mapping[str, str], names: list[str], table: str) -> None:
-        """Check that further required columns exist, and that none of them holds or reveals the secret.
+        """Check that other required columns exist, and that none of them holds or reveals the secret.
 
         Args:
             meanings: A description of each of these columns for error messages, such as "when each row was", keyed by
@@ -223,8 +223,8 @@ class Secret:
             table: The table's name, used in error messages.
 
         Raises:
-            InputError: One of these columns is missing, or holds or reveals the secret. The error has one fault per
-                column.
+            InputError: One of these columns is missing, or holds or reveals the secret. The error contains one fault
+                per column.
         """
         faults = [
             Fault(
@@ -241,7 +241,7 @@ class Secret:
 
 
 def is_box(column: nw.Series[Any]) -> bool:
-    """Return whether a column contains bounding boxes of geometries in the format of GeoParquet.
+    """Return whether a column contains bounding boxes of geometries in GeoParquet format.
 
     Such boxes are structs with the fields xmin, ymin, xmax and ymax or, in pandas, dicts with these keys.
     """
@@ -322,7 +322,7 @@ class GeoSource(TableSource):
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Open the table in a CSV, Parquet, GeoJSON, GPX or tab-separated file.
+        """Open a table stored in a CSV, Parquet, GeoJSON, GPX or tab-separated file.
 
         Args:
             path: The file to open.

@@ -19,14 +19,14 @@ from privopt_tables.position_evidence import MAX_MATCHES, Evidence, weigh_rows
 __all__ = ["MAX_TEXT_ROWS", "RowTexts"]
 
 MAX_TEXT_ROWS: Final = 10_000
-"""Maximum number of rows per part of a table that are searched for their ids, names and sentences."""
+"""Maximum number of rows per part of a table whose ids, names and sentences are searched for."""
 
 MAX_CONTROL_TEXTS: Final = 1_000
-"""Maximum number of texts that are searched for in all cells, to estimate how likely chance matches are. The most
+"""Maximum number of texts that are searched for in all cells to estimate how likely chance matches are. The most
 frequent texts are used."""
 
 TEXT_CAUTION: Final = 1.2
-"""The factor by which the estimated probabilities of chance matches between texts are raised as a precaution."""
+"""The factor applied, as a precaution, to the estimated probabilities of chance matches between texts."""
 
 
 @frozen(eq=False)
@@ -37,7 +37,7 @@ class RowTexts:
         rows: (T,) The indices of the rows.
         texts: The text of each of these rows, normalised and case-folded.
         counts: The number of rows with each text.
-        common: The most frequent texts, from which the probability of chance matches is estimated.
+        common: The most frequent texts, used to estimate the probability of chance matches.
     """
 
     rows: Ints
@@ -70,8 +70,8 @@ class RowTexts:
 
         Args:
             column: The column to search.
-            chance: A lower limit for the estimated probability of a chance match. In a chance match, a cell that
-                contains the text of some row contains the text of its own row by coincidence.
+            chance: A lower limit on the estimated probability of a chance match. In a chance match, a cell that
+                contains some row's text contains that of its own row by coincidence.
 
         Returns:
             The evidence that the column contains the texts, or None if no row has both a text and a non-empty cell.

@@ -18,8 +18,8 @@ from privopt.errors import StoppedError, UsageError
 class TableWriter:
     """A writer that appends batches of rows to a CSV or Parquet file.
 
-    The batches of a Parquet file are first written as separate files to a folder next to it, so that only one batch is
-    in memory at a time.
+    For a Parquet file, batches are first written to separate files in a folder next to it, so that only one batch is in
+    memory at a time.
 
     Attributes:
         path: The file to write.

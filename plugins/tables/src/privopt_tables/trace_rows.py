@@ -36,7 +36,7 @@ __all__ = ["Tracer", "check_subject", "rank_times"]
 
 _EXPECTED_TIMES: Final = "whole numbers, or ISO 8601 dates and times (2026-05-01T09:00:00.5Z), all of one form"
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,60}", re.ASCII)
-"""A pattern for a time that is a whole number in any unit, counted from 1970 or any other moment."""
+"""A pattern for a time given as a whole number in any unit, counted from 1970 or any other moment."""
 
 _NO_PERIOD: Final = -2
 """The trace number of a row that has no usable time and therefore belongs to no calendar period."""
@@ -92,7 +92,7 @@ def _row_error(column: nw.Series[Any], row: int, actual: str, expectation: str) 
 
     Args:
         column: The column that contains the cell.
-        row: The row's index. In the message, the header counts as row 1.
+        row: The row's index. The message counts the header as row 1.
         actual: A description of the cell without its value, which may be secret.
         expectation: A description of valid cells.
     """
@@ -118,7 +118,7 @@ _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no s
 
 
 def check_subject(walker: Walker | None, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
-    """Check that the subject and time columns are given if they are needed, and that any given column is used.
+    """Check that the subject and time columns are given if needed, and that any given column is used.
 
     These columns are used only by ledgers and by releases that report traces. Traces require a subject column.
 
@@ -155,7 +155,7 @@ class Tracer:
     although only one was charged for it.
 
     Attributes:
-        walker: The object that draws the release's reports, and decides by a private test whether to repeat one.
+        walker: The object that draws the release's reports, and uses a private test to decide whether to repeat one.
         subject: The subject column.
         time: The column of times, which determines the order of a subject's rows. If None, they are already in order.
         source: The source of random bytes.
@@ -166,8 +166,7 @@ class Tracer:
         forms: The formats of subjects and times.
         limit: An in-memory account of the epsilon that each subject has spent in this table, with the applicable limit.
         _state: The last report and the current segment of each trace, in the order of the trace numbers.
-        _trace_numbers: The number of each trace, keyed by subject and period, in the order in which the traces first
-            occurred.
+        _trace_numbers: The number of each trace, keyed by subject and period, in order of first occurrence.
     """
 
     walker: Walker
@@ -200,7 +199,7 @@ class Tracer:
         """Return a tracer, or None if the release reports no traces or ``subject`` is None.
 
         Args:
-            release: The release whose reports are drawn.
+            release: The release to draw reports from.
             data: The data of the release's problem.
             subject: The subject column.
             time: The column of times, which determines the order of a subject's rows. If None, they are already in
@@ -313,11 +312,11 @@ class Tracer:
         return steps
 
     def _number_traces(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Return the number of each row's trace, as an array of shape (B,).
+        """Return a (B,) array with the number of each row's trace.
 
         A subject has one trace or, if the ledger has a calendar limit, one trace per calendar period. Traces are
-        numbered from 0 in the order in which they first occur in the table. A row without a subject gets -1, and a row
-        without a usable time gets :data:`_NO_PERIOD` if periods are charged.
+        numbered from 0 in order of first occurrence in the table. A row without a subject gets -1, and a row without a
+        usable time gets :data:`_NO_PERIOD` if periods are charged.
         """
         names = self.forms.subjects(frame[self.subject]).to_list()
         # Without a calendar, all rows of a subject form one trace, whose period is None.

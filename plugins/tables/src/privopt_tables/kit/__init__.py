@@ -1,1 +1,1 @@
-"""Conformance checks of whether a release that reports traces charges enough for what its reports reveal."""
+"""The conformance check for releases that report traces: whether charges cover what their reports reveal."""

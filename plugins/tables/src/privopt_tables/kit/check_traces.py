@@ -2,7 +2,7 @@
 
 The kit computes the distribution from the numbers in the release, independently of the code under test
 (:mod:`privopt_tables.kit.trace_law`). All positions in the checked traces are records. Problems with a region are
-skipped, because their traces could go through any point of the region.
+skipped, because their traces could go through any point in the region.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["draws_traces", "traces"]
 
 TRACE_LENGTH: Final = 4
-"""Number of rows in a trace. If that would give too many sequences of reports, traces have three rows."""
+"""Number of rows in a trace. If this would lead to too many sequences of reports, traces have three rows instead."""
 
 TRACE_DRAWS: Final = 20_000
 """Number of subjects for whom reports are drawn, all along the same trace."""
@@ -49,14 +49,14 @@ TRACE_PAIRS: Final = 8
 """Number of pairs of traces that are compared."""
 
 MAX_SEQUENCES: Final = 600
-"""Maximum number of report sequences whose probabilities are computed for one trace."""
+"""Maximum number of report sequences for which probabilities are computed per trace."""
 
 MIN_CHANCE: Final = 1e-8
-"""The p-value below which a deviation counts as a fault rather than chance."""
+"""The p-value below which a deviation is attributed to a fault rather than to chance."""
 
 MIN_EXPECTED_DRAWS: Final = 50.0
-"""Minimum expected number of draws for a sequence to form a category of its own in the chi-square test. For rarer
-sequences, the chi-square distribution is a poor approximation."""
+"""Minimum expected number of draws for a sequence to form its own category in the chi-square test. For rarer sequences,
+the chi-square distribution is a poor approximation."""
 
 RELATIVE_TOLERANCE: Final = 1e-9
 """Relative tolerance of comparisons, which allows for rounding of doubles."""
@@ -64,7 +64,7 @@ RELATIVE_TOLERANCE: Final = 1e-9
 
 @frozen(kw_only=True, eq=False)
 class _TraceSetting:
-    """A set of P places, and the distribution of the reports along traces that visit them.
+    """A set of P places, and the distribution of reports along traces that visit them.
 
     Attributes:
         law: The probability distribution of reports along traces through these places.
@@ -98,7 +98,7 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     Args:
         trial: The current trial, used to report failures.
         problem: The generated problem that was solved.
-        run: The run in which the problem was solved.
+        run: The run that solved the problem.
     """
     walker, data = getattr(run.release, "walker", None), run.problem.data
     if not isinstance(walker, Walker):
@@ -187,7 +187,7 @@ def _compare_traces(
         walker: The part of the release that draws reports along traces.
         setting: The places that the traces visit.
         length: The number of rows in a trace.
-        random: The random generator used to choose the traces.
+        random: The random number generator used to choose the traces.
     """
     place_count = len(setting.names)
     for number in range(TRACE_PAIRS):
@@ -219,7 +219,7 @@ def _compare_traces(
 
 
 def _neighbouring_place(place_number: int, count: int) -> int:
-    """Return the index of the place that is paired with a given place, or the given index if there is no such place.
+    """Return the index of the place paired with a given place, or the given index if the place has no partner.
 
     Places 2k and 2k + 1 form a pair.
     """
@@ -254,7 +254,7 @@ def _compare_draws(
         data: The data of the problem that the release was made for.
         setting: The places that the trace visits.
         length: The number of rows in the trace.
-        random: The random generator used to choose the trace.
+        random: The random number generator used to choose the trace.
     """
     trace = [random.randrange(len(setting.names)) for _ in range(length)]
     # Half of the traces stay at one place, because a fault that reveals a little in each row becomes visible there.
@@ -288,7 +288,7 @@ def _compare_draws(
 def _count_draws(
     release: Any, data: MetricData, setting: _TraceSetting, trace: list[int], seed: int
 ) -> tuple[Counter[Reports], dict[Reports, Fraction]]:
-    """Draw reports along the same trace for `TRACE_DRAWS` subjects, and count each sequence of reports.
+    """Draw reports along the same trace for `TRACE_DRAWS` subjects, and count how often each sequence occurs.
 
     Args:
         release: The release to draw reports from.
@@ -298,8 +298,8 @@ def _count_draws(
         seed: The seed of the draws.
 
     Returns:
-        Two mappings keyed by sequence of reports. The first gives the number of times each sequence was drawn, and the
-        second the smallest amount that any subject was charged for it.
+        Two mappings keyed by sequence of reports. The first gives the number of times each sequence was drawn. The
+        second gives the smallest amount charged to any subject for it.
     """
     secret = Secret.of(**{name: name for name in setting.columns})
     protector = PositionProtector.of(release, data, secret, ApplyOptions(seed=seed, subject="who"))

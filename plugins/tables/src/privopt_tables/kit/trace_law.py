@@ -27,7 +27,7 @@ Reports = tuple[tuple[bool, int], ...]
 output."""
 
 MIN_PROBABILITY: Final = 1e-280
-"""Probability below which computed values may have a large relative error."""
+"""Probability below which computed probabilities may have a large relative error."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -185,7 +185,7 @@ def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction
     Args:
         terms: The epsilons of a report, the threshold and a test.
         reports: The sequence of reports.
-        distances: (T,) The distance between the two traces at each row, in the unit that the epsilons refer to.
+        distances: (T,) The distance between the two traces at each row, in the units that the epsilons refer to.
     """
     segment_epsilon = terms.report + terms.threshold + 2 * terms.test
     log_ratio, segment_start = terms.report * Fraction(float(distances[0])), 1

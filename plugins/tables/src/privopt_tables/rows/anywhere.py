@@ -55,8 +55,8 @@ class AnywhereProtector(RowProtector):
                 nothing is charged.
 
         Raises:
-            UsageError: The secret is an id or a position in km, or the options include one that requires records (a
-                batch, stored reports or a maximum distance).
+            UsageError: The secret is an id or a position in km, or an option is set that requires records (a batch,
+                stored reports or a maximum distance).
         """
         positions = list_positions(secret, options, None)
         if any(columns.kind != "geographic" for _, columns in positions):

@@ -1,4 +1,4 @@
-"""Protect rows of ids with a release that uses a sampler instead of a matrix to draw reports."""
+"""Protect rows of ids with a release that draws its reports from a sampler rather than a matrix."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ class IdProtector(RowProtector):
     """A protector that draws a report for each id by calling :meth:`privopt.interfaces.release.Release.sample`.
 
     Attributes:
-        release: The release to draw reports from. It overrides ``sample``, and draws with the operating system's
-            entropy.
+        release: The release to draw reports from. It overrides ``sample``, and uses the operating system's entropy.
     """
 
     release: Release
@@ -49,8 +48,8 @@ class IdProtector(RowProtector):
                 nothing is charged.
 
         Raises:
-            UsageError: The secret is a position, or the options include one that requires a matrix (a seed, a batch,
-                stored reports or a maximum distance).
+            UsageError: The secret is a position, or an option is set that requires a matrix (a seed, a batch, stored
+                reports or a maximum distance).
         """
         positions = list_positions(secret, options, None)
         if any(columns.kind != "id" for _, columns in positions):

@@ -59,7 +59,7 @@ _EVERYWHERE_NOTES: Final = {
         "the region; a position outside is reported as the nearest point of its boundary"
     ),
 }
-"""Notes on a guarantee that covers every point of a region, keyed by the number of corners of the region's simplices (2
+"""Notes on a guarantee that covers every point in a region, keyed by the number of corners of the region's simplices (2
 for street segments, 3 for triangles in an area)."""
 
 
@@ -68,7 +68,7 @@ class PositionProtector(RowProtector):
     """A protector that draws a report for each position or id from a matrix, with exactly the certified probabilities.
 
     Attributes:
-        release: The matrix from whose rows reports are drawn.
+        release: The matrix to draw reports from.
         snap: The rule that finds each row's record: the one nearest to its position, or the one with its id.
         outputs: The outputs with their coordinates, or None if they have no coordinates.
         tracer: The object that draws reports along traces. None if the release reports each row independently.
@@ -79,10 +79,10 @@ class PositionProtector(RowProtector):
         ways: The object that measures path lengths from any point to the outputs, which is needed for traces in a
             region. None if there are no traces, or if positions are replaced by records.
         strays: A count of the positions that are far from every record.
-        unit_searches: Searches for the unit that the table's numbers may be in, one for each position that has two
-            columns. Empty if the records have no coordinates.
-        look_alike_counts: The number of rows so far whose id looks like a record's id without being equal to it, keyed
-            by column.
+        unit_searches: Searches for the unit of the table's numbers, one for each position that has two columns. Empty
+            if the records have no coordinates.
+        look_alike_counts: The number of rows so far whose id looks like a record's id but differs from it, keyed by
+            column.
     """
 
     release: MatrixRelease
@@ -170,7 +170,7 @@ class PositionProtector(RowProtector):
         return self.positions[0][1]
 
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
-        """Add the prefix of the position to the names of columns that apply to the whole row.
+        """Add the position's prefix to the names of columns that apply to the whole row.
 
         If rows have several positions, or a single position without a prefix, the names are returned unchanged.
         """
@@ -180,7 +180,7 @@ class PositionProtector(RowProtector):
     def coordinate_columns(self, report: str) -> tuple[str, ...]:
         """Return the names of the coordinate columns that belong to the report column ``report``.
 
-        The result is empty if the outputs have no coordinates.
+        The tuple is empty if the outputs have no coordinates.
         """
         axes = () if self.outputs is None else COORDINATES[self.outputs.kind]
         return tuple(f"{report}_{axis}" for axis in axes)
@@ -278,8 +278,8 @@ class PositionProtector(RowProtector):
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
         """Return the secrets to search for in other columns: positions, and the ids and names of records.
 
-        Positions are taken from all rows, but ids and names only from an evenly spaced sample of the rows. If the table
-        contains positions, the ids and names are those of the records found by :meth:`_record_ids`.
+        Positions are taken from all rows, whereas ids and names are taken from an evenly spaced sample of the rows. If
+        the table contains positions, the ids and names are those of the records found by :meth:`_record_ids`.
         """
         text_rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         places, secrets = self.snap.places, []
@@ -329,7 +329,7 @@ class PositionProtector(RowProtector):
             search.add_positions(positions_of(sample, Secret(kind="planar", columns=search.columns))[0])
 
     def _count_look_alikes(self, texts: pl.Series) -> None:
-        """Count the ids in a column that look like a record's id without being equal to it.
+        """Count the ids in a column that look like a record's id but differ from it.
 
         Args:
             texts: The ids to examine.
@@ -362,7 +362,7 @@ class PositionProtector(RowProtector):
     def no_report_error(self, table: str) -> UsageError:
         """Return the error to raise if no row of a table got a report.
 
-        If positions in another unit or ids that only look like those of records were found, its message hints at them.
+        The message mentions any positions that may be in another unit, and any ids that only look like records' ids.
         """
         return UsageError("; ".join((str(super().no_report_error(table)), *self._spelling_notes)))
 
@@ -484,7 +484,7 @@ class PositionProtector(RowProtector):
     def sequence(self) -> str | None:
         """A sentence that states the guarantee for all reports about a subject together.
 
-        None if nothing is charged and the release does not report traces.
+        It is None if nothing is charged and the release does not report traces.
         """
         # Traces add up the epsilon that each subject spends, even if there is no ledger.
         counter = self.tracer or self.charger
@@ -497,7 +497,7 @@ class PositionProtector(RowProtector):
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """Return the base class's notes, followed by one on positions that are not records.
 
-        The additional note explains what the guarantee means for such positions. It is left out if the secret is an id
+        The additional note explains what the guarantee means for such positions. It is omitted if the secret is an id
         or the release has no guarantee.
         """
         base_notes = super().notes(guarantee)
@@ -519,7 +519,7 @@ class PositionProtector(RowProtector):
 
 
 def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: Space | None) -> tuple[UnitSearch, ...]:
-    """Return one search for each position that consists of two columns, to detect numbers in an unexpected unit.
+    """Return one search for each position that consists of two columns, used to detect numbers in an unexpected unit.
 
     Args:
         positions: The prefix and the columns of each position.
@@ -540,8 +540,8 @@ def _make_neighbour_finder(
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
     """Return a function that finds the places near each position. Their stored reports may be repeated at the position.
 
-    The result is None if ``charge.within`` is not set. In this case, only the report stored for a position's own place
-    may be repeated.
+    Returns None if ``charge.within`` is not set. In this case, only the report stored for a position's own place may be
+    repeated.
 
     Args:
         options: The options for applying the release. ``charge.within`` is the maximum distance to nearby places in km,

@@ -38,7 +38,7 @@ _APOSTROPHES: Final = dict.fromkeys(map(ord, "\u2019\u02bc\uff07"), "'")
 
 
 class _Separators(dict[int, str]):
-    """A table for ``str.translate`` that replaces every character that cannot be part of a word with a space."""
+    """A table for ``str.translate`` that maps every character that cannot be part of a word to a space."""
 
     def __missing__(self, code: int) -> str:
         """Return the character with the given code point if it can be part of a word, or a space otherwise.
@@ -56,7 +56,7 @@ _SEPARATORS: Final = _Separators(_APOSTROPHES)
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text in any script, in order.
+    """Return the words of a text in order, whatever its script.
 
     A word is a maximal run of letters, marks and digits (Unicode categories L, M, N) in the text's normal form C. It
     may contain apostrophes, which are converted to plain ones, and the joiners used in some scripts. All other
@@ -74,8 +74,8 @@ def vocabulary(ids: Iterable[str]) -> dict[str, int]:
     """Return a mapping from words to the indices of their records.
 
     The words are the ids in Unicode normal form C, with plain apostrophes, and their case-folded forms. If a
-    case-folded form is also the id of another record, it is mapped to that record. If several ids share a form, it is
-    mapped to the first of their records.
+    case-folded form is also the id of another record, it is mapped to that record. If several ids share a form, the
+    form is mapped to the first of their records.
 
     Args:
         ids: The records' ids, in order.
@@ -111,15 +111,15 @@ class WordProtector(RowProtector):
     """A protector that draws a report for each known word in a sentence.
 
     If there is a ledger, a row is charged once for each of its known words. This does not reveal anything new, because
-    the protected table shows the number of known words in any case. If unknown words are masked, the table also reveals
+    the protected table shows the number of known words anyway. If unknown words are masked, the table also reveals
     where they are in the sentence.
 
     Attributes:
         release: The matrix to draw from, whose records are words.
         record_numbers: The records' indices, keyed by word.
         is_masking: Whether unknown words are masked rather than dropped.
-        word_counts: The numbers of words so far that were reported, dropped and masked, under the keys ``words``,
-            ``dropped`` and ``masked``.
+        word_counts: The numbers of words reported, dropped and masked so far, under the keys ``words``, ``dropped`` and
+            ``masked``.
     """
 
     release: MatrixRelease
@@ -191,19 +191,19 @@ class WordProtector(RowProtector):
 
     @property
     def sequence(self) -> str | None:
-        """A sentence that states the guarantee for all words of a subject together, or None if nothing is charged."""
+        """A sentence that states the guarantee for all of a subject's words together, or None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence_of_words
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers of words so far that were reported, dropped and masked.
+        """The numbers of words reported, dropped and masked so far.
 
         The keys are ``words``, ``dropped`` and, if unknown words are masked, ``masked``.
         """
         return {name: count for name, count in self.word_counts.items() if name != "masked" or self.is_masking}
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Return the rows with protected sentences, and count the rows that get none.
+        """Return the rows with protected sentences, and count the rows that do not get one.
 
         With a ledger, reports are drawn only for rows that were charged.
 
@@ -257,7 +257,7 @@ class WordProtector(RowProtector):
             coins, secrets = self.coins, secrets_of([self.release.records[records].tolist()])
 
             def read(number: int, start: int, count: int) -> bytes:
-                """Return random bytes that are derived from a known word, its row and its place in the sentence."""
+                """Return random bytes derived from a known word, its row and its position in the sentence."""
                 row, index = known_words[number]
                 row_name, position = (first + row).to_bytes(8, "big"), f"word {index}"
                 return coins.stream("output", row_name, position, secrets[number], start, count)

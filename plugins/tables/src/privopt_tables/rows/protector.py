@@ -50,7 +50,7 @@ class RowProtector(ABC):
 
     Attributes:
         secret: The columns that hold or reveal the secret, which are dropped.
-        positions: The prefix of the report columns and the columns of the secret, for each position in a row. The
+        positions: For each position in a row, the prefix of the report columns and the columns of the secret. The
             prefix is None if the report columns have none.
         source: The source of random bytes.
         is_seeded: Whether the source is a seeded generator. Reports drawn with a seed are not private.
@@ -62,7 +62,7 @@ class RowProtector(ABC):
             :data:`.nearest_record.MALFORMED` are recorded.
         leaks: The columns in which the secret was found. Those listed in ``secret.also`` are dropped, and all others
             remain.
-        leaky_columns: A search for remaining columns that reveal the secret by their values or field names.
+        leaky_columns: A search for remaining columns that reveal the secret through their values or field names.
         column_hashes: The objects that replace cells with keyed hashes. The list is filled after the ledger has been
             opened, because the ledger's key is not known until then.
     """
@@ -140,7 +140,7 @@ class RowProtector(ABC):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Additional counts that ``apply --json`` prints, keyed by name."""
+        """Additional counts printed by ``apply --json``, keyed by name."""
         return {}
 
     def check(self, names: list[str], table: str) -> None:
@@ -152,7 +152,7 @@ class RowProtector(ABC):
 
         Raises:
             InputError: A required column is missing or is a column of the secret, two columns have the same name, or a
-                column to be added already exists. The error has one fault per column.
+                column to be added already exists. The error contains one fault per column.
         """
         self.secret.check(names, table)
         if self.charger is not None:
@@ -231,7 +231,7 @@ class RowProtector(ABC):
 
     @property
     def malformed_rows(self) -> tuple[str, ...]:
-        """Notes on the first row with each kind of malformed cell. They quote no cells, because these may be secret."""
+        """Notes on the first row with each kind of malformed cell. They do not quote cells, which may be secret."""
         noun = "column" if len(self.secret.columns) == 1 else "columns"
         columns = f"{noun} {', '.join(map(cut, self.secret.columns))}"
         # Indices count from 0 and the header is row 1, so the first row of data is row 2.
@@ -334,7 +334,7 @@ def _exposed_columns_warning(names: Sequence[str], reason: str) -> tuple[str, ..
 
     Args:
         names: The names of the columns. The warning lists at most ten of them.
-        reason: The reason why the columns may reveal the secret, phrased to follow "is" or "are".
+        reason: The reason why the columns may reveal the secret, worded to follow "is" or "are".
     """
     if not names:
         return ()

@@ -1,7 +1,7 @@
 """The commands that prepare a release: init, curve and explore.
 
-This module only defines the options and rejects those that exclude one another. Other modules of the package implement
-the commands, and are imported only when a command runs.
+This module only defines the options and rejects incompatible ones. The commands are implemented in other modules of the
+package, which are imported only when a command runs.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def curve(
     jobs: int | None,
     time_limit: float | None,
 ) -> int:
-    """Compare mechanisms: loss and proved bound over epsilon."""
+    """Compare mechanisms by their loss and proved bound over a range of epsilons."""
     from privopt.run.task import Options
     from privopt_tables.studies.curve_page import write_curves
 
@@ -250,7 +250,7 @@ def explore(
     quiet: bool,
     force: bool,
 ) -> int:
-    """Write one page to choose epsilon on: sliders for whom to hide, how well, and what a release may lose."""
+    """Write a single-page tool for choosing epsilon: sliders for who is protected, how strongly, and at what loss."""
     from privopt.run.task import Options
     from privopt_tables.studies.curve_page import write_curves
 
@@ -270,7 +270,7 @@ def explore(
 
 
 def _describe_stop(curves: Curves) -> str:
-    """Return a clause that states how many points are missing or unfinished because of a limit or an interrupt."""
+    """Return a clause that states how many points are missing or unfinished because of a limit or an interruption."""
     return f"stopped early, {curves.stopped_count} of {number_of(len(curves.points), 'point')} missing or unfinished"
 
 

@@ -1,9 +1,9 @@
 """Compare mechanisms by their loss and proved bound as functions of epsilon.
 
-A release that is certified at one epsilon is private at every larger epsilon, and a lower bound that is proved for one
-epsilon is valid at every smaller epsilon. Both the loss and the bound of a mechanism that minimises the loss therefore
-decrease as epsilon increases. A bound is valid for all mechanisms with the same guarantee and loss. :func:`draw_curves`
-solves every point, and then improves each point with the releases and bounds of other points.
+A release certified at one epsilon is private at every larger epsilon, and a lower bound proved for one epsilon is valid
+at every smaller one. Both the loss and the bound of a mechanism that minimises the loss therefore decrease as epsilon
+increases. A bound is valid for all mechanisms with the same guarantee and loss. :func:`draw_curves` solves every point,
+and then improves each point with the releases and bounds of other points.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Curves:
         unit: The unit of losses and bounds.
         distance_unit: The unit of distances between records and reports. Epsilon is given per this unit.
         setting: What an attacker knows before seeing any report, computed from the first mechanism's problem.
-        per_km: The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not specify it.
+        per_km: The cost of 1 km of loss in a familiar unit, such as minutes. None if the problem does not specify it.
     """
 
     points: tuple[Point, ...]
@@ -68,7 +68,7 @@ class Curves:
 
     @property
     def stopped_count(self) -> int:
-        """The number of points that were left unfinished, or never started, because of a limit or an interrupt."""
+        """The number of points that were left unfinished, or never started, because of a limit or an interruption."""
         return sum(point.status == "stopped" for point in self.points)
 
     def table(self) -> CurveTable:
@@ -111,14 +111,14 @@ def draw_curves(
 ) -> Curves:
     """Solve a problem with each mechanism at each epsilon, and certify the releases.
 
-    If a mechanism cannot solve the problem at some epsilon, that point gets the status "refused".
+    If a mechanism cannot solve the problem at some epsilon, the point gets the status "refused".
 
     Args:
         source: The problem file.
         mechanisms: The names of mechanisms over places.
         epsilons: The epsilons, in ascending order.
         options: The options. Only gap, solver, jobs, progress and time_limit are used. If the gap is None, each method
-            uses its default. Points that are not solved within the time limit, or before an interrupt, get the status
+            uses its default. Points that are not solved within the time limit or before an interruption get the status
             "stopped".
         announce: A function that is called with each note in :attr:`Curves.refused`. Refusals that are known in advance
             are announced before anything is solved. If a mechanism checks the problem only while solving it, its
@@ -129,7 +129,7 @@ def draw_curves(
     Raises:
         InputError: No mechanism can solve the problem.
         UsageError: A mechanism is unknown, or no mechanism protects places.
-        StoppedError: No point was found within the time limit, or before an interrupt.
+        StoppedError: No point was found within the time limit or before an interruption.
     """
     options = options or Options()
     # A mechanism that is named twice gets only one line.
@@ -188,7 +188,7 @@ def _hash_inputs(source: File, lines: Sequence[Line], options: Options) -> str:
 
     Args:
         source: The problem file.
-        lines: One line per mechanism. The problem of each may refer to further files.
+        lines: One line per mechanism. The problem of each may refer to other files.
         options: The options. Only gap and solver are used.
     """
     files = {file.name: file.contents for line in lines for file in files_of(line.problem.declared) if not file.absent}
@@ -207,9 +207,9 @@ def _solve_points(
     points: dict[Key, Point],
     stored: PointsFile | None,
 ) -> None:
-    """Solve all points that are still missing, until an interrupt arrives.
+    """Solve all missing points until interrupted by a signal.
 
-    Points without an earlier result are solved before those that were stopped in an earlier run.
+    Points that were stopped in an earlier run are solved last.
 
     Args:
         lines: One line for each mechanism, with the problem that it solves.
@@ -302,7 +302,7 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
 
 
 def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Point]]) -> list[str]:
-    """Improve each point with lower bounds from larger epsilons and with releases from smaller epsilons.
+    """Improve each point with lower bounds from larger epsilons and releases from smaller ones.
 
     Args:
         lines: The lines, one per mechanism.
@@ -351,7 +351,7 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
 
 
 def _loses_less(point: Point, compared: Point | None) -> bool:
-    """Return whether a point has a smaller loss than another. A missing point or loss counts as an infinite loss."""
+    """Return whether a point has a smaller loss than another, where a missing point or loss counts as infinite."""
     return point.loss is not None and (compared is None or compared.loss is None or point.loss < compared.loss)
 
 

@@ -1,4 +1,4 @@
-"""The table of a curve's points, as a data frame that can be plotted and as a file to which points are appended.
+"""The table of a curve's points, both as a plottable data frame and as a file to which points are appended.
 
 An interrupted run can be continued from the file. Each point is written durably as soon as it is found, so an
 interruption can only affect the line that is being written.
@@ -37,7 +37,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
     """A polars DataFrame of points, with the attributes of :class:`Point` as columns.
 
     Epsilons are stored exactly, as strings. Operations on the table may return a plain polars DataFrame, which has no
-    units and no ``plot``.
+    units and no ``plot`` method.
 
     Attributes:
         unit: The unit of losses, bounds and the attacker's errors.
@@ -88,10 +88,10 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
 @define(kw_only=True, eq=False)
 class PointsFile:
-    """A CSV file to which each point is appended as soon as it is found, so that an interruption loses no points.
+    """A CSV file to which each point is appended as soon as it is found, so that an interrupted run loses none.
 
-    A hidden file next to the CSV file contains a digest of the inputs that determine the points. If the same command is
-    repeated, it continues the CSV file. A command with other inputs raises an error.
+    A hidden file next to the CSV file contains a digest of the inputs that determine the points. If the command is
+    repeated with the same inputs, it resumes where the CSV file ends. Running it with different inputs raises an error.
 
     Attributes:
         path: The CSV file.
@@ -111,7 +111,7 @@ class PointsFile:
 
     @property
     def is_begun(self) -> bool:
-        """Whether this run continues a file that an earlier run started. Always False if ``force`` is set."""
+        """Whether this run continues a file started by an earlier run. Always False if ``force`` is set."""
         return not self.force and self.path.is_file() and self.mark_path.is_file()
 
     def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:
@@ -126,8 +126,8 @@ class PointsFile:
             epsilons: The epsilons of the curves.
 
         Raises:
-            UsageError: The file was started with another problem or other options, or contains points that were not
-                requested.
+            UsageError: The file was started for another problem or with other options, or it contains points that were
+                not requested.
             InputError: The file does not contain a table of points.
         """
         refusal = f"--out {self.path}: exists already; --force replaces it: it was begun with"
@@ -174,7 +174,7 @@ class PointsFile:
     def replace_old_file(self) -> None:
         """Remove an old CSV file and write the new digest, unless the CSV file is being continued.
 
-        This is called only when there is something to write, so the old file is kept if a command finds no point.
+        This is called only when there is something to write, so the old file is kept if the command finds no points.
         """
         if self._digest is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)

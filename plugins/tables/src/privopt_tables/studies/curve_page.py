@@ -1,7 +1,7 @@
 """Write the results of ``privopt curve`` and ``privopt explore`` as an offline page with sliders, figures and tables.
 
-The page's script, curve_page.js, responds to the sliders. It takes the results for the chosen epsilon from data in the
-page.
+The page's script, curve_page.js, responds to the sliders. It takes the results for the chosen epsilon from data
+embedded in the page.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from privopt_tables.studies.epsilon_range import parse_epsilons
 __all__ = ["curve_page", "write_curves"]
 
 SLIDER_STEPS: Final = 200
-"""The number of steps of each slider over real numbers."""
+"""The number of steps in each slider over real numbers."""
 
 SLIDER_FACTORS: Final = (1.1, 20.0)
-"""The smallest and largest value of the slider for factors. A report that changes odds by less than the smallest value
-reveals almost nothing. With the largest value, even odds can become a probability of 95 %."""
+"""The smallest and largest value of the slider for factors. A report that changes odds by less than the smallest factor
+reveals almost nothing. The largest factor can turn even odds into a probability of 95 %."""
 
 SLIDERS: Final = {
     "radius": "Hide me within",
@@ -47,7 +47,7 @@ SLIDERS: Final = {
 
 EPSILONS_EXPLORED: Final = 9
 """The number of epsilons that ``explore`` solves by default. They range from a quarter of the problem's epsilon to four
-times that epsilon."""
+times its value."""
 
 
 def _range_around_problem(source: File, mechanisms: Sequence[str]) -> tuple[str, str, int]:
@@ -87,7 +87,7 @@ def write_curves(
         epsilon: The range as LO:HI:N. If None, a range around the problem's epsilon is used.
         out: The CSV file for the table. An existing file is continued if it was started by the same command. If None,
             no table is written.
-        report: The file for the HTML page that helps to choose epsilon. If None, no page is written.
+        report: The file for the HTML page used to choose epsilon. If None, no page is written.
         options: The options. Only gap, solver, jobs, progress and time_limit are used for solving. With ``force``,
             existing files are replaced.
         announce: A function to call with each note on a mechanism that cannot solve the problem.
@@ -135,7 +135,7 @@ def write_curves(
 
 
 def curve_page(curves: Curves, problem: str) -> str:
-    """Return a self-contained HTML page that helps to choose epsilon.
+    """Return a self-contained HTML page for choosing epsilon.
 
     Args:
         curves: The curves to show. Every mechanism must have a point at each epsilon, in the same ascending order.
@@ -203,7 +203,7 @@ def curve_page(curves: Curves, problem: str) -> str:
 
 
 def _epsilon_positions(figure: Figure, values: Sequence[float]) -> list[float]:
-    """Return the horizontal position of each epsilon in a drawn figure, in points (1/72 inch) from the left edge.
+    """Return each epsilon's horizontal position in a drawn figure, in points (1/72 inch) from the left edge.
 
     The page's script uses these positions to move a line in the figure's SVG.
     """

@@ -23,7 +23,7 @@ LINE_STYLES: Final = ("-", ":", "-.")
 bounds."""
 
 MAX_LABEL_CHARACTERS: Final = 48
-"""Maximum number of characters of a mechanism's name in a figure. Longer names are shortened."""
+"""Maximum number of characters in a mechanism's name in a figure. Longer names are shortened."""
 
 
 LATEX_ESCAPES: Final = str.maketrans(
@@ -34,7 +34,7 @@ LATEX_ESCAPES: Final = str.maketrans(
 
 
 def group_by_mechanism(points: Sequence[Point]) -> dict[str, list[Point]]:
-    """Group points by mechanism, in the order in which the mechanisms occur."""
+    """Group points by mechanism, in order of first occurrence."""
     groups: dict[str, list[Point]] = {}
     for point in points:
         groups.setdefault(point.mechanism, []).append(point)
@@ -117,7 +117,7 @@ def _shorten_name(name: str) -> str:
 
 
 def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
-    """Return the epsilons and the values of the points that have a nonzero value, as two lists.
+    """Return two lists with the epsilons and the values of all points that have a nonzero value.
 
     Points without a value, or with a value of 0, are left out, because the axes are logarithmic.
 

@@ -1,8 +1,8 @@
 """The lines and points of a figure that compares mechanisms over a range of epsilons.
 
-Each line shows one mechanism, and each point is the result of one mechanism at one epsilon. :func:`read_lines` reads
-the problem and creates a :class:`Line` for each mechanism that can read it. :class:`Refusals` records the points that
-mechanisms cannot solve, and why.
+Each line shows one mechanism, and each point shows its result at one epsilon. :func:`read_lines` reads the problem and
+creates a :class:`Line` for each mechanism that can read it. :class:`Refusals` records the points that mechanisms cannot
+solve, and why.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ __all__ = [
 ]
 
 OF_RELEASE: Final = ("bayes_error", "error_p50", "error_p95", "epsilon_achieved", "adversary_error")
-"""The attributes of a :class:`Point` that depend on its release alone, and not on its epsilon."""
+"""The attributes of a :class:`Point` that depend only on its release, not on its epsilon."""
 
 BLOCK: Final = 1 << 24
-"""Maximum number of entries in a block of expected losses. It limits how much memory is used."""
+"""Maximum number of entries in a block of expected losses. It limits memory use."""
 
 Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
 """The status of a point, explained in :class:`Point`."""
@@ -72,8 +72,8 @@ class Point:
             prior.
         seconds: The time taken to solve the point, in seconds.
         status: "optimal" if there is a release within the requested gap, "feasible" for any other release, "infeasible"
-            if no release exists, "stopped" if a limit or an interrupt ended the search, or "refused" if the mechanism
-            cannot solve the problem.
+            if no release exists, "stopped" if a limit or an interruption ended the search, or "refused" if the
+            mechanism cannot solve the problem.
         epsilon_achieved: The smallest epsilon that the release satisfies for all required pairs, computed exactly and
             rounded up.
         adversary_error: The expected loss of the best guess by an attacker who knows the prior and sees one report, in
@@ -184,7 +184,7 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
 
 @frozen(kw_only=True)
 class Setting:
-    """An attacker's errors before seeing any report, together with the words that the page uses to describe records.
+    """An attacker's errors before seeing any report, together with the words used on the page to describe records.
 
     The page compares these errors with those of an attacker who sees a report.
 
@@ -217,8 +217,7 @@ class Line:
         method: The name of the method used to solve the problem.
         gap: The requested relative gap.
         problem: The problem with the epsilon given in the problem file.
-        guarantee: A key that represents the guarantee and the loss. Mechanisms with equal keys share their lower
-            bounds.
+        guarantee: A key that represents the guarantee and the loss. Mechanisms with equal keys share lower bounds.
         is_metric: Whether the guarantee is metric DP.
     """
 
@@ -231,7 +230,7 @@ class Line:
     is_metric: bool = False
 
     def declare_at(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem with another epsilon, for checking it without solving it.
+        """Return the problem with a different epsilon, for use in checks that do not solve it.
 
         If the problem has a region, its edges are still those for the original epsilon.
         """
@@ -242,7 +241,7 @@ class Line:
         return evolve(self.problem, declared=declared, data=evolve(self.problem.whole, epsilon=epsilon))
 
     def problem_at(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem to be solved at another epsilon.
+        """Return the problem to be solved at a different epsilon.
 
         If there is a region, it is divided again for this epsilon.
         """
@@ -255,7 +254,7 @@ class Line:
 
     @property
     def setting(self) -> Setting:
-        """An attacker's errors before seeing any report, and the words for records.
+        """An attacker's errors before seeing any report, and the words used to describe records.
 
         Both are computed from this mechanism's problem.
         """
@@ -293,7 +292,7 @@ class Line:
 
     @property
     def per_km(self) -> PerKm | None:
-        """The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not specify it."""
+        """The cost of 1 km of loss in a familiar unit, such as minutes. None if the problem does not specify it."""
         return self.problem.data.per_km
 
     def make_point(
@@ -322,7 +321,7 @@ class LawLine(Line):
     problem: Any
 
     def declare_at(self, epsilon: Fraction) -> Any:
-        """Return the problem with another epsilon.
+        """Return the problem with a different epsilon.
 
         Raises:
             InputError: The mechanism does not accept this epsilon.
@@ -335,7 +334,7 @@ class LawLine(Line):
 
     @property
     def setting(self) -> Setting:
-        """An attacker's errors before seeing any report, and the words for records.
+        """An attacker's errors before seeing any report, and the words used to describe records.
 
         The errors are given only if the mechanism provides a channel (a matrix of output probabilities over finitely
         many inputs).
@@ -364,7 +363,7 @@ class LawLine(Line):
 
     @property
     def per_km(self) -> PerKm | None:
-        """Always None, because these problems do not specify the cost of one km of loss."""
+        """Always None, because these problems do not specify the cost of 1 km of loss."""
         return None
 
     def make_point(
@@ -475,7 +474,7 @@ class Refusals:
 
     @property
     def error(self) -> PrivoptError:
-        """The error to raise for all refusals together.
+        """The error to raise for the refusals as a whole.
 
         This is the first error that is not an InputError or, if there is none, a single InputError that combines all
         faults.

@@ -1,8 +1,8 @@
 """Recognise the columns of a table for ``privopt init``, such as ids, coordinates and columns that identify people.
 
-For privacy, it matters whether the rows are public places, or belong to people or trips. If they are places, the
-problem file refers to the table, and ``solve`` publishes their positions. If they belong to people, or have no ids of
-places, the problem file describes a grid instead.
+For privacy, it matters whether the rows are public places or belong to people or trips. If they are places, the problem
+file refers to the table, and ``solve`` publishes their positions. If they belong to people or have no place ids, the
+problem file describes a grid instead.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zon
 """Lower-case names of columns with ids that only places have."""
 IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
-"""Lower-case names of columns with ids (IDS), and of columns with names that can be used as ids (NAMES). The likeliest
-come first."""
+"""Lower-case names of columns with ids (IDS), and of columns with names that can be used as ids (NAMES). The most
+likely come first."""
 
 EARTH_CIRCUMFERENCE_KM: Final = 40_075
 
 MAX_PLACES: Final = 5_000
-"""Maximum number of rows in a table of latitudes and longitudes that are taken to be places. If there are more rows,
-they are assumed to be positions of people."""
+"""Number of rows up to which a table of latitudes and longitudes is assumed to list places. If there are more rows,
+they are assumed to be people's positions."""
 
 
 @frozen(kw_only=True, eq=False)
 class RecognisedTable:
-    """The parts of a problem file that follow from the recognised columns of a table, with notes on them.
+    """The parts of a problem file that are derived from a table's recognised columns, with notes on them.
 
     Attributes:
         records: The keys and values of the TOML table ``[records]``.
@@ -92,7 +92,7 @@ class RecognisedTable:
 
 @frozen(kw_only=True)
 class ColumnChoice:
-    """The columns that the table's owner named in options. Where no column is named, one is recognised automatically.
+    """The columns named by the table's owner in options. All other columns are recognised automatically.
 
     Attributes:
         lat, lon: The columns of latitudes and longitudes.
@@ -133,13 +133,13 @@ class ColumnChoice:
 
 
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
-    """Convert a table in a foreign format, or with a single column of positions, to one with the columns lat and lon.
+    """Convert a table in a foreign format, or with a single position column, to a table with the columns lat and lon.
 
     The foreign formats are those that :mod:`privopt_tables.foreign_tables` reads, such as GeoJSON and GPX.
 
     Args:
         points: The table's file.
-        choice: The columns that the table's owner named.
+        choice: The columns named by the table's owner.
 
     Returns:
         The converted table, or None if the table needs no conversion.
@@ -175,7 +175,7 @@ def recognize_table(
         points: The table's file.
         folder: The folder of the problem file.
         ids_alone: Whether places may have ids without coordinates.
-        choice: The columns that the table's owner named. All other columns are recognised by name.
+        choice: The columns named by the table's owner. All other columns are recognised by name.
 
     Returns:
         The parts of the problem file that describe the table. They either refer to the table as a list of public
@@ -299,7 +299,7 @@ def _check_kilometres(frame: pl.DataFrame, columns: tuple[str, str], file: str) 
 
     Args:
         frame: The table, whose cells may be strings or numbers.
-        columns: The names of the columns of x and y.
+        columns: The names of the x and y columns.
         file: The name of the table, used in the error message. The message does not quote any coordinate.
 
     Raises:
@@ -322,8 +322,8 @@ def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
     """Read a table from CSV, Parquet or GeoParquet.
 
     Returns:
-        The table, the name of its geometry column, and the names of the columns that cannot be read. The geometry
-        column is None unless the file is GeoParquet.
+        The table, the name of its geometry column, and the names of the columns that cannot be read. The name of the
+        geometry column is None unless the file is GeoParquet.
 
     Raises:
         InputError: The file is not a table, or its metadata cannot be read.
@@ -383,8 +383,8 @@ def _find_id_columns(
 def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
     """Return the first column that contains repeated ids although its name suggests ids of places.
 
-    A column is considered only if the number of its distinct values is more than half the number of rows. If there is
-    no such column, the result is None.
+    A column is considered only if the number of its distinct values is more than half the number of rows. Returns None
+    if there is no such column.
 
     Args:
         frame: The table to search.
@@ -429,9 +429,9 @@ def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
 
 
 def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
-    """Return the name of a column that shows rows to belong to people or trips, or None if there is no such column.
+    """Return the name of a column that shows that rows belong to people or trips, or None if there is no such column.
 
-    Contact details count as such a column only if there are no ids of places, because shops have telephones too.
+    Contact details count as such a column only if there are no place ids, because shops have telephones too.
 
     Args:
         names: The names of the table's columns.

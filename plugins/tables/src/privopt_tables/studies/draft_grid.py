@@ -1,4 +1,4 @@
-"""Compute the grid of places that ``init`` proposes for a table of people's positions.
+"""Compute the grid of places proposed by ``init`` for a table of people's positions.
 
 The problem file is public, but the positions may be secret. The grid therefore depends only on the extent of the
 central 98 % of the positions, rounded to a coarse lattice, and reveals no more than this rounded extent.
@@ -28,10 +28,10 @@ MIN_POSITIONS: Final = 200
 """Number of positions below which a note warns that their extent may reveal too much about each of them."""
 
 MARGIN_SHARE: Final = 0.01
-"""Fraction of the positions that the grid need not cover at each end of each axis."""
+"""Fraction of positions that the grid may leave out at each end of each axis."""
 
 WIDE_GRID_KM: Final = 1_000.0
-"""Width or height of the grid, in km, above which a note asks whether some positions are wrong."""
+"""Width or height of the grid, in km, above which a note asks whether any positions are wrong."""
 
 LATTICE_DEGREES: Final = 0.05
 """Spacing, in degrees, of the lattice to which the grid's extent is rounded outwards."""
@@ -148,7 +148,7 @@ def _rounded_extent(values: Floats) -> tuple[float, float]:
 
 
 def _finite_numbers(column: pl.Series) -> Floats:
-    """Return the finite numbers in a column, leaving out cells that are not numbers."""
+    """Return the finite numbers in a column, ignoring all other cells."""
     values: Floats = column.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
     finite: Floats = values[np.isfinite(values)]
     return finite

@@ -55,11 +55,11 @@ HIDING_ADDRESSES: Final = 500
 this many addresses."""
 
 HIDDEN_SHARE: Final = 0.9
-"""The fraction of the places that must have `HIDING_ADDRESSES` addresses within the default radius for a street map."""
+"""The fraction of places that must have `HIDING_ADDRESSES` addresses within the default radius for a street map."""
 
 MAX_RADIUS_RECORDS: Final = 500
-"""Maximum number of places from which the default radius for a street map is computed. If there are more, evenly spaced
-places are used."""
+"""Maximum number of places used to compute the default radius for a street map. If there are more, evenly spaced places
+are used."""
 
 MIN_EPSILON: Final = 1e-300
 """The smallest epsilon that a draft can have, given the range of doubles. The largest one is its reciprocal."""
@@ -96,7 +96,7 @@ class Roads:
     Attributes:
         table: A CSV or Parquet table with the columns from, to and km.
         one_way: Whether the loss is the error in travel distance along the directed roads. The distances used for
-            privacy treat every road as two-way in any case.
+            privacy always treat roads as two-way.
     """
 
     table: Path
@@ -204,7 +204,7 @@ def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bo
 
 @contextmanager
 def _rename_faults(table: str, name: str) -> Iterator[None]:
-    """Make faults raised in the ``with`` block refer to the user's table instead of the converted one.
+    """Make faults raised in the ``with`` block name the user's table instead of the converted one.
 
     Args:
         table: The name of the converted table.
@@ -371,7 +371,7 @@ def draft(
 
 
 def _describe_assumptions(mechanism: str, place_count: int) -> Iterator[str]:
-    """Yield notes on the assumptions of a drafted problem and a warning if solving may take long."""
+    """Yield notes on the assumptions of a drafted problem and a warning if solving may take a long time."""
     yield f"all {place_count:,} places are assumed to be equally likely: give a prior if they are not"
     if mechanism == "optimal-lp" and place_count > QUICK_PLACES:
         cure = "--gap 0.05 or --time-limit 60 gives a first look"
@@ -466,7 +466,7 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
 
 
 def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[str, object]]:
-    """Suggest the TOML tables that a problem file needs for one mechanism, beyond those that all problems have.
+    """Suggest the TOML tables that a problem file for one mechanism needs, beyond those common to all problems.
 
     Only required keys are included.
 

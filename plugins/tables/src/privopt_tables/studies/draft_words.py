@@ -77,8 +77,8 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
 
     Args:
         mechanism: The name of the mechanism to draft a problem for.
-        vectors: A ``.npy`` file of shape (N, dim) with one row per word, or a text file in the format of GloVe or
-            word2vec. A text file is converted to NAME-vectors.npy and NAME-words.txt.
+        vectors: A ``.npy`` file of shape (N, dim) with one row per word, or a text file in GloVe or word2vec format. A
+            text file is converted to NAME-vectors.npy and NAME-words.txt.
         ids: A text file with one word per line. If None, the row indices of a ``.npy`` file are used as its words.
         out: The problem file to write.
         force: Whether to replace existing files.
@@ -87,7 +87,7 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
         InputError: ``solve`` would reject the vectors or words, there are fewer than 12 words, or too many vectors are
             equal.
         UsageError: The mechanism does not protect places or words, ``ids`` is given although the text file contains the
-            words, a file already exists, or a file to write is also read.
+            words, a file already exists, or an output file is also an input file.
     """
     # Check this before doing any work. It is checked again when the file is written.
     read = [vectors, ids]
@@ -196,7 +196,7 @@ def _draft_words(
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
-    """Return notes that explain the proposed epsilon, and that state epsilons for hiding words among more other words.
+    """Return notes that explain the proposed epsilon, and give epsilons for hiding each word among more others.
 
     Args:
         distances_by_rank: The distances returned by :func:`neighbour_distances`.

@@ -1,8 +1,8 @@
 """Read streets from OpenStreetMap (.osm, .osm.pbf) as a problem's places and roads (``privopt init --osm``).
 
-Nodes of ways that are tagged ``highway`` become places, and the stretches of street between neighbouring places become
-roads. Only the largest connected component is kept. The result depends only on the map, not on the order of the
-elements in the file.
+Nodes of ways tagged ``highway`` become places, and the stretches of street between neighbouring places become roads.
+Only the largest connected component is kept. The result depends only on the map, not on the order of the elements in
+the file.
 """
 
 from __future__ import annotations
@@ -28,29 +28,28 @@ LINKED: Final = ("motorway", "trunk", "primary", "secondary", "tertiary")
 DRIVEN: Final = frozenset(
     (*LINKED, *(f"{kind}_link" for kind in LINKED), "unclassified", "residential", "living_street", "service", "road")
 )
-"""Values of the tag ``highway`` for ways that cars may use."""
+"""Values of the ``highway`` tag for ways that cars may use."""
 WALKED: Final = DRIVEN | frozenset(("pedestrian", "footway", "path", "steps", "cycleway", "track", "corridor"))
-"""Values of the tag ``highway`` for ways that pedestrians may use, including those that cars may use."""
+"""Values of the ``highway`` tag for ways that pedestrians may use, including those that cars may use."""
 CAR_ACCESS: Final = ("motorcar", "motor_vehicle", "vehicle")
 FOOT_ACCESS: Final = ("foot",)
 """Tags that say whether a ferry takes cars (CAR_ACCESS) or people on foot (FOOT_ACCESS), the most specific first. A
 ferry without these tags takes both."""
 FORWARD: Final = frozenset(("yes", "true", "1"))
-"""Values of ``oneway`` for ways that may be used only in the order of their nodes."""
+"""Values of the ``oneway`` tag for ways that may be used only in the order of their nodes."""
 ENDINGS: Final = (".osm.pbf", ".pbf", ".osm", ".osm.gz", ".osm.bz2")
 
 KM_PER_ADDRESS: Final = 0.025
-"""Length of street per address, in km, that is assumed if a map has too few addresses. Lots are about 20 m wide and lie
-on one or both sides of the street."""
+"""Assumed length of street per address, in km, for maps with too few addresses. Lots are about 20 m wide and lie on one
+or both sides of the street."""
 MIN_MAPPED_SHARE: Final = 0.25
 """Minimum number of addresses on a map, as a fraction of the number estimated from its streets. A map with fewer
-addresses has too few."""
+addresses is considered to have too few."""
 
 Position = tuple[float, float]
 """A latitude and a longitude in degrees."""
 Area = Callable[[Floats], Bools]
-"""A function that takes positions in degrees, of shape (N, 2), and returns a mask of shape (N,) of those inside an
-area."""
+"""A function that takes an (N, 2) array of positions in degrees and returns an (N,) mask of those inside an area."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -156,7 +155,7 @@ def read_streets(
     Args:
         file: The file of OpenStreetMap data. Its format is determined by its extension.
         area: The area in which nodes are kept. If None, all nodes are kept.
-        walk: Whether to include footways and use every way in both directions.
+        walk: Whether to include footways and treat every way as two-way.
         bends: Whether to keep nodes at which a street merely bends.
         ferries: Whether to include ferry lines.
         one_way: Whether to respect one-way streets when determining connected components. If so, every place in the
@@ -220,7 +219,7 @@ class _Way:
 
 @frozen(kw_only=True, eq=False)
 class _Extract:
-    """The parts of a map file that :func:`read_streets` uses.
+    """The parts of a map file used by :func:`read_streets`.
 
     Attributes:
         ways: The streets and ferry lines to use, in the order of the file.
@@ -242,7 +241,7 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
     Args:
         file: The file of OpenStreetMap data.
         walk: Whether to read the ways that pedestrians may use instead of those that cars may use.
-        ferries: Whether to read ferry lines too.
+        ferries: Whether to also read ferry lines.
 
     Raises:
         UsageError: osmium is not installed.
@@ -299,7 +298,7 @@ def _read_addresses(osmium: Any, file: Path) -> list[Position]:
     position.
 
     Args:
-        osmium: The module osmium, which the caller imports only when needed.
+        osmium: The osmium module, which the caller imports only when needed.
         file: The map file.
     """
     reader: Any = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
@@ -362,7 +361,7 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
 
 
 def _select_largest_part(streets: StreetMap) -> StreetMap:
-    """Return the largest connected component of the map or, for a one-way map, the largest strongly connected one.
+    """Return the map's largest connected component or, for a one-way map, its largest strongly connected component.
 
     In a strongly connected component, every place can be reached from every other place.
     """
@@ -380,7 +379,7 @@ def _contract_bends(streets: StreetMap) -> StreetMap:
     """Replace each chain of bends (see :func:`_is_bend`) with a single road between its ends.
 
     Bends are determined before any node is removed, so a junction remains a place even if the contraction merges some
-    of its streets. A street that returns to the junction at which it begins keeps its middle node.
+    of its streets. A street that returns to the junction where it begins keeps its middle node.
     """
     neighbours = _neighbours(streets)
     bends = {name for name in streets.places if _is_bend(name, neighbours, streets)}
@@ -452,7 +451,7 @@ def _follow_chain(start: str, first: str, neighbours: Mapping[str, Sequence[str]
 
 
 def _loop_middles(streets: StreetMap, neighbours: Mapping[str, Sequence[str]], bends: Collection[str]) -> set[str]:
-    """Return the middle node of each street that returns to the junction at which it begins.
+    """Return the middle node of each street that returns to the junction where it begins.
 
     Without its middle node, such a street would become a road from a place to itself, which would have no effect.
 

@@ -1,7 +1,7 @@
-"""Read word vectors from text files in the format of GloVe or word2vec.
+"""Read word vectors from text files in GloVe or word2vec format.
 
-A word2vec file begins with a header line that contains two counts. A word is kept only if :func:`.by_word.split_words`
-could find it in a sentence, because any other word would never be matched.
+A word2vec file begins with a header line that contains two counts. Words that :func:`.by_word.split_words` could never
+find in a sentence are left out, because they would never be matched.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read_word_vectors(path: Path) -> WordVectors:
     as are words that :func:`.by_word.split_words` would never find in a sentence.
 
     Args:
-        path: The file, in the format of GloVe or word2vec.
+        path: The file, in GloVe or word2vec format.
 
     Raises:
         InputError: The file contains no vectors, a line has no numbers, a number is not finite, or vectors have
