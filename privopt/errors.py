@@ -1,4 +1,4 @@
-"""The errors that privopt raises, with their exit codes.
+"""The errors raised by privopt, with their exit codes.
 
 ::
 
@@ -67,7 +67,7 @@ __all__ = [
 
 
 class PrivoptError(Exception):
-    """The base class of every error that privopt raises on purpose."""
+    """The base class of all errors that privopt raises deliberately."""
 
     exit_code = 5
 
@@ -79,7 +79,7 @@ _PLURAL_ENDINGS: Final = (
     (r"([^aeiou])y", r"\1ies"),  # facility, entry
     ("(s|x|ch|sh)", r"\1es"),  # class, box, batch
 )
-"""Regular expressions for nouns whose plural needs more than an s, with replacements. The first match is used."""
+"""Regular expressions, with replacements, for nouns with irregular plurals. The first match is used."""
 
 NO_SUCH_FILE: Final = "no such file"
 """The value of ``Fault.actual`` for a missing file."""
@@ -93,7 +93,7 @@ class Fault:
     problem.toml: privacy.epsilon: expected a number above 0, got -1
 
     Attributes:
-        file: The name of the faulty file, as the user gave it.
+        file: The name of the faulty file, as given by the user.
         where: The key, or the row and column, inside the file, or "" for the file as a whole.
         actual: The actual value or a description of it.
         expectation: A description of the expected value.
@@ -128,9 +128,9 @@ def conceal(faults: Iterable[Fault]) -> list[Fault]:
 
 
 _MAX_SHOWN_CHARACTERS = 300
-"""The largest number of characters of a single string to show in a message."""
+"""The maximum number of characters of a single string shown in a message."""
 _MAX_LISTED_NAMES = 20
-"""The largest number of names to list in a message if none is similar to the unknown name. The rest are counted."""
+"""The maximum number of names listed in a message if none is similar to the unknown name. The rest are counted."""
 
 
 def cut(text: str) -> str:
@@ -156,7 +156,7 @@ def _plural_of(noun: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return text as a single line for a terminal, with white space collapsed and unprintable characters escaped."""
+    """Return text as a single line for a terminal, with whitespace collapsed and unprintable characters escaped."""
     return printable(" ".join(text.split()))
 
 
@@ -172,7 +172,8 @@ def printable(text: str) -> str:
 
 
 _ADDRESS = re.compile(r"\s*<[^<>]* at 0x[0-9a-fA-F]+>")
-"""Matches Python's default text for an object, which shows its address: ``<_io.BytesIO object at 0x7f2389810b30>``."""
+"""Matches Python's default representation of an object, which includes its address: ``<_io.BytesIO object at
+0x7f2389810b30>``."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -217,7 +218,7 @@ class InputError(PrivoptError):
 
 
 MOST_FAULTS: Final = 20
-"""The largest number of faults in a file to list. The rest are counted."""
+"""The maximum number of faults listed for a file. The rest are counted."""
 
 
 class Faults:
@@ -257,7 +258,8 @@ class Faults:
         Args:
             file: The name of the file.
             column: The name of the column.
-            rows: The indices of the faulty rows, numbered from 0 below the header. In messages, the header is row 1.
+            rows: The indices of the faulty rows, counted from 0, starting below the header. In messages, the header is
+                row 1.
             actual_of: A function that returns a row's value. It is called only for rows that are listed.
             expectation: The expected value, in words.
         """
@@ -327,10 +329,10 @@ def check_number(name: str, value: object, expectation: str, *, minimum: float =
     privopt.errors.UsageError: gap must be a number, got '1e-6'
 
     Args:
-        name: The argument's name, for the message.
+        name: The argument's name, used in the message.
         value: The argument's value.
-        expectation: A description of the valid values, for the message.
-        minimum: The smallest allowed number.
+        expectation: A description of the valid values, used in the message.
+        minimum: The minimum value allowed.
         whole: Whether only integers are allowed.
 
     Raises:
@@ -414,7 +416,7 @@ class UnboundedError(PrivoptError):
 
 
 class StoppedError(PrivoptError):
-    """Raised if the work was stopped before it had a result, for example by a limit, an interrupt or a full disk."""
+    """Raised if the work was stopped before it produced a result, such as by a limit, an interrupt or a full disk."""
 
 
 class SolverError(PrivoptError):

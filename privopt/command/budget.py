@@ -170,7 +170,7 @@ def budget(
 
 
 def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[Account]:
-    """Return a subject's accounts that are kept in the given unit.
+    """Return a subject's accounts in the given unit.
 
     If the limit applies per calendar period, there is one account for each period with charges. Otherwise, there is a
     single account.
@@ -178,7 +178,8 @@ def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> 
     Args:
         book: The ledger to read.
         subject: The subject's id.
-        hours: The length in hours, as a string, of the window whose charges count as spent. If None, all charges count.
+        hours: The length of the window in hours, as a string. Only charges within the window count as spent. If None,
+            all charges count.
         unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
     """
     account = book.account(subject, hours=hours, unit=unit)
@@ -220,7 +221,7 @@ def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
 
 
 def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
-    """Print the outcome of ``--rotate``, which has archived the ledger's open period.
+    """Print the outcome of ``--rotate``, which archives the ledger's open period.
 
     Args:
         book: The ledger, which now begins with the charges that still count.
@@ -252,8 +253,8 @@ def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
 def _forget_batch(book: Ledger, name: str) -> None:
     """Delete the key of an unfinished batch (``--forget-batch``), so that the batch can no longer be resumed.
 
-    A batch is a named run of ``apply``. As long as its key exists, an interrupted batch can be run again and yields the
-    same reports.
+    A batch is a named run of ``apply``. While its key exists, an interrupted batch can be rerun and yields the same
+    reports.
     """
     from privopt.ledger.batches import Batch
 

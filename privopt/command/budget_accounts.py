@@ -19,18 +19,18 @@ from privopt.ledger.total_epsilon import total_epsilon
 from privopt.numbers.distances import amount_text
 
 ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
-"""The privacy notions with amounts that can be converted to (epsilon, delta). "" stands for manual charges without a
+"""The privacy notions for which amounts can be converted to (epsilon, delta). "" stands for manual charges without a
 notion.
 """
 
 MAX_AMOUNT_DIGITS: Final = 40
-"""The largest number of digits that an amount can have on either side of its decimal point (``cost.amount_of``)."""
+"""The maximum number of digits that an amount can have on either side of its decimal point (``cost.amount_of``)."""
 
 SPENT_AT_DELTA: Final = (
     "an epsilon at a delta always holds for a limit; for what was spent, it holds only if amounts were fixed "
     "beforehand and not chosen from results"
 )
-"""A caution printed with conversions at a delta. They may be wrong if amounts were chosen based on earlier results."""
+"""A caution printed with conversions at a delta, which may be wrong if amounts were chosen based on earlier results."""
 
 
 def parse_delta(text: str | None) -> Fraction | None:
@@ -86,10 +86,12 @@ def show_accounts(
     """Print accounts to stdout, and the ledger's head to stderr so that users can keep a copy of it elsewhere.
 
     Args:
-        book: The ledger. Its head consists of the number and the hash of the last entry.
+        book: The ledger. Its head consists of the number and hash of the last entry.
         units: The accounts to print, by unit (:data:`privopt.interfaces.cost.UNITS`).
-        hours: The length in hours, as a string, of the window whose charges count as spent. If None, all charges count.
-        delta: The delta at which all accounts of a subject are converted to one epsilon, or None for no conversion.
+        hours: The length of the window in hours, as a string. Only charges within the window count as spent. If None,
+            all charges count.
+        delta: The delta at which all accounts of a subject are converted to a single epsilon, or None for no
+            conversion.
         as_json: Whether to print a JSON document instead of text.
 
     Raises:
@@ -132,9 +134,9 @@ def show_accounts(
 
 
 def _by_distance(charge: Charge) -> str:
-    """Return a charge's notion and unit if it cannot be converted to (epsilon, delta), or "" if it can.
+    """Return the notion and unit of a charge that cannot be converted to (epsilon, delta), or "" if it can.
 
-    Charges per unit of distance cannot be converted. If a charge does not name a notion, its unit decides.
+    Charges per unit of distance cannot be converted. If a charge does not name a notion, its unit is used to decide.
     """
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):
@@ -158,10 +160,11 @@ def _say_unit(
         book: The ledger that contains the accounts.
         unit: The unit of the accounts.
         accounts: The accounts to print.
-        hours: The length in hours, as a string, of the window whose charges count as spent. If None, all charges count.
-        totals: Each subject's epsilon at ``delta`` over all accounts.
+        hours: The length of the window in hours, as a string. Only charges within the window count as spent. If None,
+            all charges count.
+        totals: Each subject's total epsilon at ``delta`` across all accounts.
         delta: The delta at which amounts are converted to an epsilon, or None for no conversion.
-        is_only_unit: Whether this is the ledger's only unit, so that it need not be named.
+        is_only_unit: Whether this is the ledger's only unit, in which case it need not be named.
     """
     # ``book.unit`` is the neighbouring relation to which the amounts refer, such as "per km". It is empty before the
     # first charge.
@@ -196,13 +199,13 @@ def _in_json(
 ) -> dict[str, Any]:
     """Return the JSON object for the accounts in one unit.
 
-    Amounts are strings, because a JSON number would be read as a double and lose digits.
+    Amounts are strings, because JSON numbers would be read as doubles and lose digits.
 
     Args:
         book: The ledger that contains the accounts.
         unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
         accounts: The accounts to include.
-        totals: Each subject's epsilon at ``delta`` over all accounts.
+        totals: Each subject's total epsilon at ``delta`` across all accounts.
         delta: The delta at which amounts are converted to an epsilon, or None for no conversion.
         is_only_unit: Whether this is the ledger's only unit.
     """
@@ -225,7 +228,7 @@ def _in_json(
 
 
 def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
-    """Return the JSON members for the combined limit of all units: an epsilon at ``delta`` and the period.
+    """Return the JSON members for the combined limit across all units: an epsilon at ``delta`` and the period.
 
     The epsilon is null if a unit has no limit or if the limits apply to different periods.
     """
@@ -253,7 +256,7 @@ def _period_of(limit: Limit | None) -> dict[str, Any]:
 
 
 def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fraction) -> dict[str, Fraction | None]:
-    """Return each subject's total epsilon at ``delta`` over the given accounts, in all units and periods.
+    """Return each subject's total epsilon at ``delta`` across the given accounts, in all units and periods.
 
     Args:
         book: The ledger that contains the accounts.

@@ -2,7 +2,7 @@
 
 The archive contains the sources of the checker and of every installed part. A part is a plugin's code that checks one
 kind of guarantee (``privopt/checker/parts.py``). It is registered as ``package.module:Part``, and its whole package is
-copied. If the module does not belong to a package, it is copied alone.
+copied. If the module is not in a package, only the module is copied.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ CORE: Final = "privopt.checker"
 """The package that contains the checker."""
 
 GROUP: Final = "privopt.checkers"
-"""The entry-point group for parts. ``privopt.checker.parts`` repeats it because core and checker do not import each
-other."""
+"""The entry-point group for parts. It is repeated in ``privopt.checker.parts``, because the core and the checker do not
+import each other."""
 
 TARGET: Final = re.compile(r"(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\w+)*)\s*(\[.*\])?")
 """The pattern of an entry point's value: ``module:attribute``, optionally followed by extras in brackets."""
 
 MEMBER_TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""The time stored for each member, which is the earliest that zip allows. It is fixed, so that equal sources give equal
-archives."""
+"""The time stored for each member, which is the earliest that zip allows. It is fixed so that identical sources yield
+identical archives."""
 
 MAIN: Final = '''"""Checks a folder of privopt: ``python -I {name} DIR``; its sources are in this archive."""
 
@@ -48,7 +48,7 @@ PARTS = {parts!r}
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], PARTS))
 '''
-"""The template of the archive's ``__main__.py``. ``name`` is the archive's name, and ``parts`` a dictionary keyed by
+"""The template of the archive's ``__main__.py``. ``name`` is the archive's name, and ``parts`` is a dictionary keyed by
 kind."""
 
 
@@ -58,7 +58,7 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
     A part is the code that a plugin supplies to check one kind of guarantee.
 
     Args:
-        name: The file's name, which is mentioned in the help text inside the archive.
+        name: The file's name, which is shown in the help text inside the archive.
 
     Returns:
         The contents of the archive, which are reproducible, and a mapping from each kind of guarantee to the
@@ -66,7 +66,7 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
 
     Raises:
         RegistryError: Two entry points claim the same kind of guarantee, an entry point is malformed, a part checks a
-            mechanism or notion of another distribution, or a part has no readable source.
+            mechanism or notion that belongs to another distribution, or a part has no readable source.
     """
     points = choose_points(entry_points(group=GROUP))
     for point in points.values():
@@ -142,13 +142,13 @@ def _match_target(point: EntryPoint) -> re.Match[str]:
 
 
 def _describe_point(point: EntryPoint) -> str:
-    """Return a description of an entry point with its value and its distribution's name and version, for messages."""
+    """Describe an entry point for messages: its value, and the name and version of its distribution."""
     owner = "an unknown distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
     return f"{owner} ({point.value})"
 
 
 def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
-    """Yield each file that a module needs, as its path in the archive and its source.
+    """Yield the archive path and the source of each file that a module needs.
 
     These are all Python files in the module's package, or just the module's own file if it is not part of a package.
 
@@ -170,7 +170,7 @@ def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _iter_folder(path: str, folder: Traversable) -> Iterator[tuple[str, bytes]]:
-    """Yield each Python file in a package's folder and its subfolders, as its path in the archive and its source.
+    """Yield the archive path and the source of each Python file in a package's folder and its subfolders.
 
     Args:
         path: The folder's path in the archive.
@@ -184,6 +184,6 @@ def _iter_folder(path: str, folder: Traversable) -> Iterator[tuple[str, bytes]]:
 
 
 def _folders_above(member: str) -> Iterator[str]:
-    """Yield all folders above a member of the archive, such as ``a`` and ``a/b`` for ``a/b/c.py``."""
+    """Yield all parent folders of an archive member, such as ``a`` and ``a/b`` for ``a/b/c.py``."""
     parts = member.split("/")[:-1]
     return ("/".join(parts[: count + 1]) for count in range(len(parts)))

@@ -1,8 +1,8 @@
 """Arguments that the shell can complete: names of mechanisms and methods, and folders.
 
 The shell requests completions with ``_PRIVOPT_COMPLETE=bash_source privopt`` (or ``zsh_source``, ``fish_source``), as
-described in docs/reference/command-line.md. Values are not checked here. An unknown name raises an error where it is
-used, with a message that suggests similar names.
+described in docs/reference/command-line.md. Values are not checked here. An unknown name causes an error where it is
+used, and the message suggests similar names.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ class _MethodName(click.ParamType[str]):
 
 
 class _FolderPath(click.Path):
-    """A path for which the shell suggests only folders. Whether it is a folder is checked only when it is opened."""
+    """A path for which the shell suggests only folders. The path itself is not checked until it is opened."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return an item that tells the shell to complete the text typed so far with names of folders."""
+        """Return an item that tells the shell to complete the text typed so far with folder names."""
         return [CompletionItem(incomplete, type="dir")]
 
 
 MECHANISM: Final = _MechanismName()
-"""The type of an argument that is the name of a mechanism."""
+"""The type of an argument that names a mechanism."""
 
 METHOD: Final = _MethodName()
-"""The type of an argument that is the name of a method."""
+"""The type of an argument that names a method."""
 
 FOLDER: Final = _FolderPath(path_type=Path)
-"""The type of an argument that is the path of a folder."""
+"""The type of an argument that gives the path of a folder."""

@@ -158,13 +158,13 @@ def estimate(
 def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required: str, line: str | None) -> None:
     """Print an estimate's notes to standard error, followed by a line that says what was written.
 
-    This should be called after the table has been written.
+    Call this function after the table has been written.
 
     Args:
         folder: The release's folder.
         reports: The table of reports.
         result: The estimate whose notes are printed.
-        required: What was missing from the rows that were skipped: "a report" or "both reports".
+        required: What the skipped rows lacked: "a report" or "both reports".
         line: The line that says what was written, or None to print no such line.
     """
     warn_of_no_privacy(folder)

@@ -1,4 +1,4 @@
-"""Exit codes, the conversion of errors to messages and exit codes, and options that several commands share.
+"""Exit codes, the conversion of errors to messages and exit codes, and options shared by several commands.
 
 The codes are listed in docs/reference/files.md. Code 1 is reserved for a claim that does not hold.
 """
@@ -88,7 +88,7 @@ QUIET: Final = click.option(
 def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Click callback that accepts only finite numbers above 0.
 
-    A valid value is returned unchanged, and so is None, which means that the option was omitted.
+    A valid value is returned unchanged, as is None, which means that the option was omitted.
     """
     # NaN fails both comparisons and is therefore rejected, too.
     if value is not None and not (0 < value < float("inf")):
@@ -99,8 +99,8 @@ def positive(context: click.Context, parameter: click.Parameter, value: float | 
 def check_fraction(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Click callback for ``--gap`` that accepts only numbers above 0 and below 1.
 
-    A valid value is returned unchanged, and so is None, which means that the option was omitted. A gap of 1 is
-    rejected, because every release would then count as optimal.
+    A valid value is returned unchanged, as is None, which means that the option was omitted. A gap of 1 is rejected,
+    because every release would then count as optimal.
     """
     if value is not None and not 0 < value < 1:
         raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")
@@ -169,7 +169,7 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
 
 
 def _end(message: str, code: int) -> NoReturn:
-    """Print a message to standard error if possible, and end the process with an exit code in any case."""
+    """Print a message to standard error if possible, and in any case end the process with an exit code."""
     try:
         complain(message)
     except OSError:
@@ -186,10 +186,11 @@ def _read_notes(error: BaseException) -> list[str]:
 
 
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Click callback that decodes an argument as UTF-8 in any locale, because ids and columns in files are UTF-8.
+    """Click callback that decodes an argument as UTF-8 regardless of the locale.
 
-    Python decodes arguments with the locale's encoding, and maps bytes that it cannot decode to lone surrogates. An
-    argument with such surrogates is converted back to bytes and decoded again.
+    Ids and column names in files are in UTF-8. Python decodes arguments with the locale's encoding, and maps bytes that
+    it cannot decode to lone surrogates. An argument with such surrogates is converted back to bytes and decoded
+    again.
     """
     if value is None:
         return None

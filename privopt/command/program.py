@@ -23,10 +23,10 @@ JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON doc
 
 
 class SecretCommand(click.Command):
-    """A command with secret arguments, whose error messages never repeat an argument.
+    """A command that takes secret arguments and never repeats an argument in its error messages.
 
-    Error messages can end up in the logs of terminals and jobs. Even unexpected arguments may be secret: a secret that
-    contains a space or follows a misspelt option is parsed as an extra argument.
+    Error messages can end up in terminal and job logs. Even unexpected arguments may be secret: a secret that contains
+    a space or follows a misspelt option is parsed as an extra argument.
     """
 
     allow_extra_args = True  # parse_args() rejects them itself, because click would quote them
@@ -35,7 +35,7 @@ class SecretCommand(click.Command):
         """Parse arguments as :meth:`click.Command.parse_args` does, but without quoting them in error messages.
 
         Returns:
-            The arguments that remain after parsing, which is always an empty list.
+            The arguments that remain after parsing. This list is always empty.
         """
         try:
             remaining_arguments = super().parse_args(ctx, args)
@@ -56,7 +56,7 @@ class SecretCommand(click.Command):
 
 
 def _describe_type(kind: click.ParamType[Any]) -> str:
-    """Describe the values that a parameter type accepts, for error messages that must not quote the value."""
+    """Describe the values accepted by a parameter type, for error messages that must not quote the value."""
     if isinstance(kind, click.Choice):
         return f"one of {', '.join(map(str, kind.choices))}"
     minimum = kind.min if isinstance(kind, click.IntRange) else None
@@ -64,10 +64,10 @@ def _describe_type(kind: click.ParamType[Any]) -> str:
 
 
 class Program(click.Group):
-    """The command group of a plugin's program, which handles errors as ``privopt`` does.
+    """The command group of a plugin's program, which handles errors in the same way as ``privopt``.
 
     A command returns its exit code, or None for 0. privopt's own errors are turned into messages and exit codes, such
-    as 2 for faults in the input, 3 for infeasible problems, and 5 if the run stopped without a result. Interrupts and
+    as 2 for errors in the input, 3 for infeasible problems, and 5 if the run ended without a result. Interrupts and
     nearly all other exceptions also lead to code 5, and most of these exceptions print a traceback. Code 1 always means
     that a claim does not hold.
     """

@@ -106,7 +106,7 @@ def sample(
 def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> Iterator[list[str]]:
     """Charge as many draws as the ledger's limit allows, and return an iterator over the reports in blocks.
 
-    Notes are printed to standard error, and so is a message if the limit does not allow all draws.
+    Notes are printed to standard error, along with a message if the limit does not allow all draws.
 
     Args:
         draw: A function that draws a given number of reports.

@@ -53,22 +53,22 @@ __all__ = [
 ]
 
 SECONDS_BEFORE_PROGRESS: Final = 2.0
-"""How long work must take, in seconds, before any progress is shown."""
+"""The time, in seconds, that work must take before any progress is shown."""
 
 MOST_NAMED_FILES: Final = 6
-"""The largest number of published files named in a summary."""
+"""The maximum number of published files named in a summary."""
 
 MIN_BYTES_NAMED: Final = 20_000_000
-"""The smallest size of a file, in bytes, at which a summary states the size."""
+"""The minimum file size, in bytes, at which a summary states the size."""
 
 ATOMIC_PIPE_BYTES: Final = 4_096
-"""The largest number of bytes that Linux writes to a pipe in one piece (PIPE_BUF)."""
+"""The maximum number of bytes that Linux writes to a pipe atomically (PIPE_BUF)."""
 
 SECONDS_BETWEEN_LINES: Final = 5.0
-"""The number of seconds between lines of progress when standard error is not a terminal."""
+"""The number of seconds between progress lines when standard error is not a terminal."""
 
 MIN_TEXT_COLUMNS: Final = 24
-"""The smallest width, in characters, to which the last column of a table is wrapped."""
+"""The minimum width, in characters, to which the last column of a table is wrapped."""
 
 QUIET_KEY: Final = "privopt.quiet"
 """The key in the ``meta`` of a command's click context under which ``--quiet`` is recorded."""
@@ -94,13 +94,13 @@ def reserve_standard_output() -> None:
 
 
 _result_streams: Final[list[IO[str]]] = []
-"""A list with the real standard output while :func:`divert_prints` redirects ``sys.stdout``. Otherwise, the list is
-empty."""
+"""A list that contains the real standard output while :func:`divert_prints` redirects ``sys.stdout``, and is empty
+otherwise."""
 
 
 @contextmanager
 def divert_prints() -> Iterator[None]:
-    """Redirect everything that plugins and libraries print inside a ``with`` block to standard error.
+    """Redirect to standard error everything that plugins and libraries print inside a ``with`` block.
 
     This applies to all threads. Only :func:`print_result`, :func:`say_json` and :func:`say_ids` still write to standard
     output.
@@ -130,7 +130,7 @@ def print_result(text: object) -> None:
 
 
 def complain(text: object) -> None:
-    """Print a message that ``--quiet`` must not suppress, such as an error, to standard error."""
+    """Print to standard error a message that ``--quiet`` must not suppress, such as an error."""
     click.echo(printable(str(text)), err=True)
 
 
@@ -153,8 +153,8 @@ def is_quiet() -> bool:
 def line_width() -> int | None:
     """Return the width, in characters, at which text is wrapped.
 
-    This is the environment variable COLUMNS if it is set, and the width of the terminal otherwise. If COLUMNS is not
-    set and the output does not go to a terminal, the result is None and text is not wrapped.
+    This is the value of the environment variable COLUMNS if that is set, and the width of the terminal otherwise. If
+    COLUMNS is not set and the output does not go to a terminal, the result is None and text is not wrapped.
     """
     if "COLUMNS" in os.environ or _result_stream().isatty():
         return shutil.get_terminal_size().columns
@@ -201,7 +201,7 @@ def say_ids(ids: Sequence[str]) -> None:
     """Print ids to standard output, one per line. Control characters are escaped only on a terminal.
 
     A line break inside an id is always escaped, so that one id never looks like two. Lines are written in batches small
-    enough that an interrupt does not cut off a line in the middle.
+    enough that an interrupt never cuts a line short.
     """
     stream = _result_stream()
     # As many lines are written at a time as fit into one atomic write to a pipe, assuming that all are as long as the
@@ -314,8 +314,8 @@ class _Display:
     def _animate(self, console: Console) -> None:
         """Redraw the display on a terminal until :attr:`ended` is set.
 
-        It shows a spinner, the current step and, if there is a time limit, a bar. The best release so far is shown on a
-        separate line, so that nothing is cut off at 80 columns.
+        It shows a spinner, the current step and, if there is a time limit, a progress bar. The best release so far is
+        shown on a separate line, so that nothing is cut off at 80 columns.
         """
         from rich.console import Group
         from rich.live import Live
@@ -331,7 +331,7 @@ class _Display:
         task = bars.add_task("", total=self.limit)
 
         def frame() -> Group:
-            """Return the lines that the display should show at the moment."""
+            """Return the lines that the display should currently show."""
             report, seconds = self.last, time.monotonic() - self.start
             completed = min(seconds, self.limit or math.inf)
             bars.update(task, description=escape(self._step(report, seconds)), completed=completed)
@@ -386,7 +386,7 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
 
 
 def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tuple[str, str]:
-    """Return the row of the summary that says which of the problem's files are published.
+    """Return the summary row that says which of the problem's files are published.
 
     Args:
         solved: The outcome of the solve.
@@ -408,7 +408,7 @@ def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tup
 
 
 def summary(solved: SolveOutcome) -> None:
-    """Print a short table about a solve and its release to standard error, and suggest the next commands."""
+    """Print a short table about a solve and its release to standard error, and suggest commands to run next."""
     from rich import markup
     from rich.console import Console
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""Problem files. Each format is declared once, as a class, and all faults in a file are reported together."""
+"""Problem files. Each format is declared once, as a class, and all errors in a file are reported together."""
 
 from privopt.declare.describe import describe_keys
 from privopt.declare.schema import (

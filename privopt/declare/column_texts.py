@@ -49,8 +49,8 @@ def prefix_name(prefix: str | None, name: str) -> str:
 def naming(file: str) -> Iterator[None]:
     """Insert a file name into the faults of errors raised inside a ``with`` block.
 
-    Code that only has access to a table's columns uses the placeholder :data:`TABLE` in its faults, which is replaced
-    here by the name of the file.
+    Code that only has access to a table's columns uses the placeholder :data:`TABLE` in its faults. The placeholder is
+    replaced here with the name of the file.
     """
     try:
         yield
@@ -122,7 +122,7 @@ def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
 
 
 def subjects_of(column: nw.Series[Any]) -> Series:
-    """Convert a column to names of subjects in normal form (:func:`fold_subject_name`). Missing names become null.
+    """Convert a column to subjects' names in normal form (:func:`fold_subject_name`). Missing names become null.
 
     Raises:
         InputError: Some names are too long or contain forbidden characters. The message does not quote them.

@@ -21,8 +21,8 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
 
     Args:
         path: The path of the file to create.
-        columns: The values of each column by name, in arrays or lists of equal length. They may be strings, whole
-            numbers or doubles. None becomes an empty cell.
+        columns: The values of each column, keyed by name, as arrays or lists of equal length. They may be strings,
+            whole numbers or doubles. None becomes an empty cell.
     """
     import polars as pl
 
@@ -41,8 +41,8 @@ def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
         A frame with the columns that the file contains, in order, as strings, doubles or int64.
 
     Raises:
-        InputError: The file is missing, or is not a table with these columns. The error gives the rows and columns of
-            the first faults.
+        InputError: The file is missing, or is not a table with these columns. The error gives the row and column of
+            each of the first few faults.
     """
     import polars as pl
 

@@ -18,7 +18,7 @@ from privopt.registry import registry
 
 @frozen(kw_only=True)
 class KeyRow:
-    """A line of ``privopt describe``, which describes one key of a problem file.
+    """A line printed by ``privopt describe``, which describes one key of a problem file.
 
     Attributes:
         key: The key, preceded by the tables that contain it, such as ``privacy.epsilon``.
@@ -110,8 +110,8 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
 def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
     """Return the rows for a table whose ``kind`` key determines which other keys it has.
 
-    The row for ``kind`` comes first, followed by the keys of all kinds. If only some of the kinds have a key, the key's
-    help names them.
+    The row for ``kind`` comes first, followed by the keys of all kinds. If only some kinds have a key, the key's help
+    lists those kinds.
 
     Args:
         declared: The declaration of the table.

@@ -1,4 +1,4 @@
-"""Read CSV and Parquet files as polars frames, and write CSV. The first bytes of a file show its format."""
+"""Read CSV and Parquet files as polars frames, and write CSV. A file's format is detected from its first bytes."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ PARQUET: Final = b"PAR1"
 """The first bytes of a Parquet file."""
 
 MAX_NAME: Final = 100
-"""The longest column name, in characters, that messages quote. A longer one may be data in a file without a header."""
+"""The maximum length, in characters, of column names quoted in messages. A longer name may be data from a file without
+a header."""
 
 MAX_HEADER: Final = 1 << 20
-"""The largest number of bytes at the start of a file to search for the end of the header."""
+"""The maximum number of bytes at the start of a file that are searched for the end of the header."""
 
 NO_HEADER: Final = "a first row that looks like data, not like a header"
 """The text shown instead of column names in messages if the names may be secret data."""
 
 MAX_DAYS: Final = 70_000_000
-"""The largest number of days (about 190,000 years) before or after 1970 for which dates can be written."""
+"""The maximum distance from 1970, in days (about 190,000 years), at which dates can be written."""
 FAR_DATE: Final = "a date beyond all calendars"
 """The text shown instead of a date that polars cannot write."""
 
 MAX_DECIMAL_DIGITS: Final = 38
-"""The largest number of digits in a polars decimal."""
+"""The maximum number of digits in a polars decimal."""
 
 MAX_SCANNED_TEXTS: Final = 256
-"""The largest number of texts to examine one by one in Python."""
+"""The maximum number of texts to examine individually in Python."""
 MAX_KEPT: Final = 1 << 16
-"""The largest size, in bytes, of a public CSV table whose parsed cells are cached. Solving, publishing and verifying a
+"""The maximum size, in bytes, of a public CSV table whose parsed cells are cached. Solving, publishing and verifying a
 problem read the same cells, and polars needs 1.3 ms for the 49 rows of the embedded city (2 cores, mean of 400)."""
 
 
@@ -67,7 +68,7 @@ _BINARY_FORMATS: Final = {
 come before any shorter prefix that it begins with."""
 
 _OTHER_TEXT: Final = re.compile(rb"\s*(\{\s*\"|\[\s*[\[{]|<[!?a-zA-Z])")
-"""Matches the beginning of JSON, XML and HTML texts. No table header begins like this."""
+"""Matches the beginning of JSON, XML and HTML documents. No table header begins like this."""
 
 _QUOTED: Final = re.compile(rb'"[^"]*"')
 """Matches a name in quotes."""
@@ -93,7 +94,7 @@ def find_header_fault(head: bytes, file: str) -> Fault | None:
     The fault does not quote the line, because it may be a row of secrets.
 
     Args:
-        head: The first bytes of the file, without a BOM. They must include the whole first line.
+        head: The first bytes of the file, without a BOM, including the whole first line.
         file: The name of the file.
     """
     if _OTHER_TEXT.match(head):
@@ -113,7 +114,7 @@ def find_header_fault(head: bytes, file: str) -> Fault | None:
 
 
 def type_name(dtype: object) -> str:
-    """Return the name of a column's type, leaving out fields and categories, which are part of the data."""
+    """Return the name of a column's type, omitting fields and categories, which are part of the data."""
     return dtype.__name__ if isinstance(dtype, type) else type(dtype).__name__
 
 
@@ -149,7 +150,7 @@ def is_parquet(file: File) -> bool:
 
 
 def table_text(file: File) -> bytes:
-    """Return a CSV file's text without its byte order mark and without blank rows at its end.
+    """Return a CSV file's text without its byte order mark or any blank rows at the end.
 
     The header and the end of the file are checked.
 
@@ -170,9 +171,9 @@ def table_text(file: File) -> bytes:
 
 
 def _without_blank_rows(text: bytes) -> bytes:
-    """Remove lines of separators and blanks from the end of a CSV text. Spreadsheets write such lines below a table.
+    """Remove lines of separators and blanks from the end of CSV text. Spreadsheets write such lines below a table.
 
-    The header is kept. A line without a separator is an empty line, not a row, and is left to the caller.
+    The header is kept. A line without a separator is an empty line, not a row, and is left for the caller to handle.
     """
     end = len(text)
     while True:
@@ -188,8 +189,8 @@ def table_of(file: File) -> DataFrame:
     """Read a whole table from a CSV or Parquet file.
 
     The cells of a CSV file are returned as strings, whereas those of a Parquet file keep their types. Column names and
-    text cells are converted to :func:`normal_form`, and column names are stripped of surrounding blanks. Lines of
-    separators and blanks at the end of a CSV file are dropped.
+    text cells are converted to :func:`normal_form`, and column names are stripped of surrounding blanks. Lines that
+    consist of separators and blanks are dropped from the end of a CSV file.
 
     Raises:
         InputError: The file is not a table, or a row has more or fewer fields than the header.
@@ -220,7 +221,7 @@ def table_of(file: File) -> DataFrame:
 def normalize_texts(texts: Series) -> Series:
     """Return a column of strings in :func:`normal_form`.
 
-    A column of ASCII text is already in normal form and is returned unchanged. Such a column is recognised quickly,
+    A column of ASCII text is already in normal form and is returned unchanged. Such a column is quick to recognise,
     because it has as many bytes as characters.
     """
     # Looking at a few texts is faster than calling polars.
@@ -271,7 +272,7 @@ def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
 
     Args:
         file: The Parquet file to read.
-        expectation: A description of the expected kind of file, for the fault.
+        expectation: A description of the expected kind of file, used in the fault.
 
     Raises:
         InputError: The file is not Parquet, or none of its columns can be read.
@@ -288,7 +289,7 @@ def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
 
 
 def find_unreadable_columns(lazy: LazyFrame) -> tuple[str, ...]:
-    """Return the columns of a Parquet file whose types polars cannot read, such as decimals of 76 digits.
+    """Return the columns of a Parquet file whose types polars cannot read, such as decimals with 76 digits.
 
     Raises:
         pl.exceptions.PolarsError: No column can be read, so the file itself is invalid.
@@ -348,7 +349,7 @@ def as_csv(file: File) -> bytes | None:
 def csv_bytes(frame: DataFrame) -> bytes:
     """Write a table as CSV text that all readers interpret in the same way and that survives a round trip unchanged.
 
-    Text is in normal form, and each number has the fewest digits from which its double can be recovered
+    Text is in normal form, and each number is written with the fewest digits from which its double can be recovered
     (:func:`plain_texts`). Columns that cannot be written as text are omitted.
     """
     import polars as pl
@@ -391,7 +392,7 @@ def plain_texts(series: Series) -> Series:
 
 
 def without_far_dates(series: Series) -> Series:
-    """Replace dates that polars cannot write, because they are too far in the past or future, by null."""
+    """Replace with null any dates that are too far in the past or future for polars to write."""
     import polars as pl
 
     if series.dtype not in (pl.Date, pl.Datetime):
@@ -416,7 +417,7 @@ def _date_texts(series: Series) -> Series:
 
 
 def _uneven_row(file: File) -> Fault | None:
-    """Return a fault for the first row of a CSV file with too few or too many fields, or None if there is none."""
+    """Return a fault for a CSV file's first row with too few or too many fields, or None if there is no such row."""
     # As in polars, only a line feed ends a row. A carriage return inside a name is part of the name.
     rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline="\n"))
     with suppress(csv.Error):  # a cell that is too long, or a carriage return outside quotes
@@ -438,7 +439,7 @@ def find_ragged_row(file: File) -> Fault:
 def list_columns(names: Sequence[str]) -> str:
     """List the first few column names of a header for error messages, unless one of the names looks like data.
 
-    A file without a header begins with a row of data, which may be secret. In this case, :data:`NO_HEADER` is returned
+    A file without a header begins with a row of data, which may be secret. In that case, :data:`NO_HEADER` is returned
     instead.
 
     >>> list_columns(["id", "lat"]), list_columns(["ann", "45.01"])

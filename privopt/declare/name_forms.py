@@ -13,7 +13,7 @@ from typing import Any, Final
 from privopt.errors import UsageError, number_of
 
 MAX_TEXT_CHARACTERS: Final = 1_000
-"""The largest number of characters in a subject's name, or in a text such as a unit."""
+"""The maximum number of characters in a subject's name, or in other text such as a unit."""
 
 _UNSEEN: Final = frozenset(
     map(
@@ -31,12 +31,13 @@ All except the last one have the property Default_Ignorable_Code_Point.
 """
 
 MAX_WARNINGS: Final = 5
-"""The largest number of groups of names to quote in warnings."""
+"""The maximum number of groups of names quoted in warnings."""
 
 _NUMBER: Final = re.compile(r"([+-]?\d+)(?:\.(\d*))?")
 """Matches a subject's name that is a number, with or without decimals."""
 _REFUSED: Final = {"Cc": "a control character", "Cs": "half a character", "Co": "private use", "Cn": "unassigned"}
-"""The Unicode categories of characters that are forbidden in subjects' names, and the words for them in messages."""
+"""The Unicode categories of characters that are forbidden in subjects' names, and the words used for them in
+messages."""
 
 
 def normal_form(text: str) -> str:
@@ -99,7 +100,7 @@ def fold_subject_name(name: str) -> str:
 
 
 def fault_of(name: str) -> str | None:
-    """Return the reason why a name is not allowed for a subject, or None if it is allowed.
+    """Return the reason why a subject's name is not allowed, or None if it is allowed.
 
     Args:
         name: The name, in the form returned by :func:`fold_subject_name`.
@@ -113,7 +114,7 @@ def fault_of(name: str) -> str | None:
 def find_look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
     r"""Return groups of names that differ only in invisible characters or blanks, each in the order of ``names``.
 
-    Such names look the same to a reader: zero-width characters, direction marks and soft hyphens are invisible, and
+    Such names look alike to a reader: zero-width characters, direction marks and soft hyphens are invisible, and
     different kinds and numbers of blanks are hard to tell apart.
 
     >>> find_look_alikes(["Bern", "Zug\u200b", "Zug", "St Gallen", "St\u00a0Gallen"])

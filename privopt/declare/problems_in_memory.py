@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 NAME: Final = "problem.toml"
-"""The name of the problem file of a problem in memory, and of any problem that is written to a folder."""
+"""The name of the problem file for a problem in memory, and for any problem written to a folder."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -240,7 +240,7 @@ def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
 
 
 def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
-    """Add a file with the contents ``raw`` to ``files``, and return its name, to be used in the problem file."""
+    """Add a file with the contents ``raw`` to ``files``, and return its name for use in the problem file."""
     files[name] = raw
     return name
 

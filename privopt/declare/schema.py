@@ -1,4 +1,4 @@
-"""Tools to declare problem classes with attrs. Parsing, faults and ``describe`` are derived from them.
+"""Tools for declaring problem classes with attrs. Parsing, faults and ``describe`` are derived from these classes.
 
 A problem is a frozen attrs class whose fields are declared with :func:`key`. A table in the file is a field whose type
 is another such class::
@@ -13,8 +13,8 @@ is another such class::
         privacy: Privacy = key(help="how much may leak")
 
 Field types: ``float``, ``int``, ``bool``, ``str``, ``Fraction`` (a decimal, read exactly), ``File``, ``Folder``,
-``Literal[...]``, ``tuple[T, ...]``, ``Mapping[str, T]`` (a table whose keys the user names), attrs classes, and any of
-them ``| None``.
+``Literal[...]``, ``tuple[T, ...]``, ``Mapping[str, T]`` (a table whose keys are chosen by the user), attrs classes, and
+any of these combined with ``| None``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from privopt.errors import Fault, InputError
 from privopt.files.regular import Unreadable, read_bytes
 
 Check = Callable[[Any], str | None]
-"""A function that returns None if a value is valid, and otherwise a phrase that says what was expected."""
+"""A function that returns None if a value is valid, or a phrase that says what was expected if it is not."""
 
 T = TypeVar("T")
 KEY: Final = "privopt.key"
@@ -77,7 +77,7 @@ class FileUse:
         columns: The columns that were read from a table, as named in its header. Empty for files of other kinds.
         instead: The contents to publish in place of the file, for example because the reader converted the file. If
             None, the file itself is published or, for a table, the columns that were read.
-        unreadable: The columns of a Parquet file whose types cannot be read, such as decimals of 76 digits.
+        unreadable: The columns of a Parquet file whose types cannot be read, such as decimals with 76 digits.
     """
 
     columns: set[str] = field(factory=set)
@@ -96,8 +96,8 @@ class File:
         secret: Whether the file is secret. A secret file is written only to ``private/``.
         kept: The contents of the file when the problem was read, or None if they were not read. All later steps use
             these contents, even if the file is edited in the meantime.
-        in_memory: The contents of further files to which this file may refer, keyed by their names. They take
-            precedence over files on disk.
+        in_memory: The contents of other files to which this file may refer, keyed by their names. They take precedence
+            over files on disk.
         seen: The parts of the file that have been read so far.
     """
 
@@ -115,7 +115,7 @@ class File:
         Args:
             path: The path of the file.
             name: The name of the file in faults. By default, it is the last part of the path.
-            expectation: A description of the expected kind of file, for faults.
+            expectation: A description of the expected kind of file, used in faults.
 
         Raises:
             InputError: The file cannot be read.
@@ -192,7 +192,8 @@ def key(
         unit: The unit of the value, shown by ``describe`` and in faults.
         secret: Whether the file named by the key is secret. A secret file is written only to ``private/``.
         name: The key as written in files, if it is not a valid Python name (``"lr-geo"``).
-        check: A further condition that the value must meet, such as :func:`positive` or another check in this module.
+        check: An additional condition that the value must meet, such as :func:`positive` or another check in this
+            module.
         factory: A function that creates the default. It is called for each new instance.
         kinds: For a table with a ``kind`` key, the role (:class:`privopt.specs.RoleSpec`) under which the possible
             kinds are registered. The kind determines the table's other keys.
@@ -256,11 +257,11 @@ def one_of(values: Collection[object]) -> Check:
 
 
 share: Final = between(0, 1)
-"""The check that a number is above 0 and below 1."""
+"""A check that accepts numbers above 0 and below 1."""
 
 
 MAX_LINE: Final = 200
-"""The largest number of characters in a title, purpose or unit."""
+"""The maximum number of characters in a title, purpose or unit."""
 
 
 def one_line(value: str) -> str | None:

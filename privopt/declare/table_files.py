@@ -1,7 +1,7 @@
 """Tables from any source. CSV and Parquet files are read in batches that fit in memory.
 
-The cells of a CSV file are kept as text, so that the id 007 stays different from 7, and 1.10 from 1.1. An empty line is
-not a row, but a line of commas is. Messages never quote cells, because cells may be secret.
+The cells of a CSV file are kept as text, so that the id 007 remains distinct from 7, and 1.10 from 1.1. An empty line
+is not a row, but a line of commas is. Messages never quote cells, because cells may be secret.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ ENDINGS: Final = (".csv", ".parquet")
 """The extensions of table files, in lower case."""
 
 LARGEST: Final = 1 << 50
-"""The largest size of a table file, in bytes."""
+"""The maximum size of a table file, in bytes."""
 
 BATCH_BYTES: Final = 64 * 2**20
 """The approximate size of a batch in memory, in bytes."""
 
 BATCH_ROWS: Final = 500_000
-"""The largest number of rows in a batch."""
+"""The maximum number of rows in a batch."""
 
 WHOLE: Final = 4 * 2**20
-"""The largest size, in bytes, of a CSV file that is read in one piece. Larger files are read in batches."""
+"""The maximum size, in bytes, of a CSV file that is read in one piece. Larger files are read in batches."""
 
 HEADER: Final = 1 << 20
-"""The largest size of a header, in bytes."""
+"""The maximum size of a header, in bytes."""
 
 SAMPLE_ROWS: Final = 1_000
-"""The number of rows from which the size of a row is estimated."""
+"""The number of rows used to estimate the size of a row."""
 
 
 def ending_of(path: Path, option: str) -> str:
@@ -52,10 +52,10 @@ def ending_of(path: Path, option: str) -> str:
 
     Args:
         path: The path of the file.
-        option: The option or argument that names the file, for the error message.
+        option: The option or argument that names the file, used in the error message.
 
     Raises:
-        UsageError: The file has another extension.
+        UsageError: The file has a different extension.
     """
     ending = path.suffix.lower()
     if ending not in ENDINGS:
@@ -157,7 +157,7 @@ def _iter_batches(
 def _is_small(path: Path, ending: str) -> bool:
     """Return whether a table is small enough to be read in one piece.
 
-    A Parquet file is never considered small, because a few bytes may represent a billion equal rows.
+    A Parquet file is never considered small, because a few bytes may represent a billion identical rows.
     """
     return ending == ".csv" and path.stat().st_size <= WHOLE
 
@@ -204,7 +204,7 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
     be classified are kept as rows.
 
     Raises:
-        InputError: A row has fewer fields than the header. (polars would fill up the row with empty cells.)
+        InputError: A row has fewer fields than the header. (polars would pad the row with empty cells.)
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
         lines: Iterator[list[str]] = islice(csv.reader(text), 1, None)
@@ -238,7 +238,7 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
 
 
 def refuse_table(path: Path, got: str, expectation: str) -> NoReturn:
-    """Raise an InputError about a whole file, which contains ``got`` instead of ``expectation``."""
+    """Raise an InputError for a file that contains ``got`` instead of ``expectation``."""
     raise InputError([Fault(path.name, "", got, expectation)])
 
 
@@ -274,7 +274,7 @@ def _read_header(path: Path, head: bytes) -> tuple[str, ...]:
 
 
 def _csv_fault(path: Path) -> Fault:
-    """Return a fault for the first invalid row of a CSV file, which is read again with a slower parser.
+    """Return a fault for the first invalid row of a CSV file, after reading the file again with a slower parser.
 
     The function first looks for bytes that are not UTF-8, then for a column name that occurs twice, and finally for the
     first row that has too many fields or unclosed quotes.

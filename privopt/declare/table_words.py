@@ -1,4 +1,4 @@
-"""Recognise names of totals, counts and ids in the tables of statistical offices, in many languages."""
+"""Recognise names of totals, counts and ids, in many languages, in tables from statistical offices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_total_name(name: str) -> bool:
 
 
 def may_be_totals(names: Series) -> Series:
-    """Return a mask of the names that may denote totals and have to be examined with :func:`is_total_name`.
+    """Return a mask of the names that may denote totals and must be examined with :func:`is_total_name`.
 
     This fast test excludes most names: those with digits, and ASCII names that contain no word for a total.
     """

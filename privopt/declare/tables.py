@@ -1,4 +1,4 @@
-"""Read the tables and arrays that a problem file names. Faults give the row and the column.
+"""Read the tables and arrays named in a problem file. Faults give the row and column.
 
 Rows are numbered like lines in an editor: the header is row 1, even in a Parquet file.
 """
@@ -81,13 +81,13 @@ class Column:
         kind: ``"id"`` (text, not empty, without surrounding spaces), ``"text"`` (unchanged, possibly empty),
             ``"number"`` (finite double) or ``"count"`` (whole number, int64).
         optional: Whether the column may be missing from the header.
-        least: The smallest allowed number.
-        most: The largest allowed number.
+        least: The smallest number allowed.
+        most: The largest number allowed.
         one_of: The allowed strings or numbers, if only certain ones are allowed.
         whole: Whether numbers must be whole and are returned as int64. By default, this is the case for ``"count"``.
         unit: The unit to show in faults.
-        rests: For numbers, whether to return two further columns. ``NAME written`` contains the decimals as text, and
-            ``NAME rest`` contains each decimal minus its nearest double, rounded to a double.
+        rests: For numbers, whether to return two additional columns. ``NAME written`` contains the decimals as text,
+            and ``NAME rest`` contains each decimal minus its nearest double, rounded to a double.
         label: The name in the header, if it differs from ``name``.
         blank: The value to use for an empty cell, or None if an empty cell is a fault.
     """
@@ -118,11 +118,11 @@ class Column:
 
 
 Table = dict[str, NDArray[Any]]
-"""The columns of a table by name: ``<U`` arrays of ids or texts, and float64 or int64 arrays of numbers."""
+"""The columns of a table, keyed by name: ``<U`` arrays of ids or texts, and float64 or int64 arrays of numbers."""
 
 
 def _describe_absence(file: File, label: str) -> str:
-    """Explain why a required column was not read, either because it is missing or because its type cannot be read.
+    """Explain whether a required column was not read because it is missing or because its type cannot be read.
 
     Args:
         file: The file that was read.
@@ -142,14 +142,14 @@ def read_table(
         columns: The columns to read. Other columns in the file are ignored and not published by ``solve``.
         any_of: Sets of optional columns, such as ``[("lat", "lon"), ("x", "y")]``. The table must contain all columns
             of exactly one set.
-        min_rows: The smallest number of rows. Use 0 for secret tables, because an error about an empty table would
+        min_rows: The minimum number of rows. Use 0 for secret tables, because an error about an empty table would
             reveal that nobody is in it.
 
     Returns:
         The columns by name, each as an array of shape (rows,).
 
     Raises:
-        InputError: The file has faults. The error lists up to twenty of them.
+        InputError: The file contains errors. The exception lists up to twenty of them.
     """
     frame = table_of(file)
     header = frame.columns
@@ -201,7 +201,7 @@ def read_table(
 
 
 def _check_faults(file: File, faults: Faults) -> None:
-    """Raise the faults collected for a file, if there are any. Values from a secret file are not quoted."""
+    """Raise the faults collected for a file, if any. Values from a secret file are not quoted."""
     (Faults(conceal(faults.listed), faults.count) if file.secret else faults).check()
 
 
@@ -216,10 +216,10 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
     """Convert the cells of a column to strings, doubles or int64, and add a fault for each invalid cell.
 
     Args:
-        name: The name of the file, for faults.
+        name: The name of the file, used in faults.
         series: The cells as they were read.
         column: The declaration of the column.
-        faults: The collection to add faults to. The caller checks it after all columns have been read.
+        faults: The collection to which faults are added. The caller checks it after all columns have been read.
 
     Returns:
         The values, one per row. Those of invalid cells are meaningless.
@@ -276,7 +276,7 @@ def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str
     Args:
         name: The name of the file.
         column: The declaration of the cell's column.
-        row: The index of the row, counted from 0 without the header. In the fault, the header counts as row 1.
+        row: The index of the row, starting at 0 and not counting the header. In the fault, the header counts as row 1.
         text: The contents of the cell.
         expectation: A description of what the cell should contain.
     """
@@ -291,7 +291,7 @@ def _decimal_texts(series: Series) -> NDArray[np.str_]:
 
 
 def _decimal_rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the difference between each decimal as written and the double that was read for it.
+    """Return the difference between each decimal as written and the double it was read as.
 
     The differences are computed with 60 digits and rounded to doubles.
     """
@@ -346,14 +346,14 @@ def check_ids(
     """Return the index of each id among the known ids, as an array with one entry per row.
 
     Args:
-        file: The file that contains the ids, for faults.
+        file: The file that contains the ids, used in faults.
         ids: The ids to look up, one per row.
         known_ids: The known ids, without repetitions.
-        column: The name of the id column, for faults.
-        expectation: A description of the expected kind of id, for faults.
+        column: The name of the id column, used in faults.
+        expectation: A description of the expected kind of id, used in faults.
 
     Raises:
-        InputError: Some ids are unknown. Each row with an unknown id is a fault.
+        InputError: Some ids are unknown. Each row with an unknown id is reported as a fault.
     """
     # Ids are found by binary search, because tables can have millions of rows.
     order = np.argsort(known_ids, kind="stable")
@@ -374,7 +374,7 @@ def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
 
     Args:
         file: The text file to read.
-        min_rows: The smallest number of ids. Use 0 for a secret file, which may be empty.
+        min_rows: The minimum number of ids. Use 0 for a secret file, which may be empty.
 
     Returns:
         The ids, as an array of strings.
@@ -420,14 +420,14 @@ def read_array(
         file: The file, as named in the problem.
         shape: The required shape, with None for an axis of any length.
         what: The name of the array in faults (``"distances (km)"``).
-        minimum: The smallest allowed value.
-        maximum: The largest allowed absolute value of a finite entry.
+        minimum: The smallest value allowed.
+        maximum: The largest absolute value allowed for a finite entry.
         infinite: A function that returns a mask of the infinite entries that are allowed. By default, no infinite entry
             is allowed. NaN is never allowed.
 
     Raises:
-        InputError: The file is not an array of the required shape, or values are invalid. Faults give row and column,
-            counted from 0.
+        InputError: The file is not an array of the required shape, or values are invalid. Faults give the row and
+            column, counted from 0.
     """
     sides = " x ".join("any" if length is None else str(length) for length in shape)
     expectation = f"{what} as an array of numbers, {sides}"
@@ -465,7 +465,7 @@ def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
     The table must contain each of ``ids`` exactly once.
 
     Args:
-        file: The file, for faults.
+        file: The file, used in faults.
         table_ids: The ids in the table, one per row.
         ids: The ids of all records.
 
@@ -486,8 +486,8 @@ def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
 def _osmnx_roads(edges: File) -> File:
     """Return a table of roads with the columns ``from``, ``to`` and ``km``, converting tables written by OSMnx.
 
-    A table written by OSMnx has the columns ``u``, ``v`` and ``length`` (in metres), and each of its rows is one
-    direction of a street. Any other table is returned unchanged.
+    A table written by OSMnx has the columns ``u``, ``v`` and ``length`` (in metres), and each of its rows represents
+    one direction of a street. Any other table is returned unchanged.
     """
     from polars import Series as PolarsSeries
 
@@ -508,15 +508,15 @@ def _osmnx_roads(edges: File) -> File:
 
 
 MAX_ROAD_KM: Final = 1e150
-"""The largest accepted length of a road, in km. Sums and squares of lengths up to this one are finite."""
+"""The largest accepted length of a road, in km. Sums and squares of lengths up to this limit are finite."""
 
 
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     """Return the columns ``from``, ``to`` and ``km`` of a table of roads, with lengths rounded down to doubles.
 
-    Tables written by OSMnx (with columns ``u``, ``v`` and ``length`` in metres) are also accepted. The lengths are
-    described by three more columns: ``km nearest`` contains the nearest doubles, ``km written`` the decimals as text,
-    and ``km rest`` each decimal minus its nearest double.
+    Tables written by OSMnx (with columns ``u``, ``v`` and ``length`` in metres) are also accepted. Three additional
+    columns describe the lengths: ``km nearest`` contains the nearest doubles, ``km written`` the decimals as text, and
+    ``km rest`` each decimal minus its nearest double.
 
     Args:
         edges: The file of roads.

@@ -41,9 +41,9 @@ class _Scope:
 
     Attributes:
         base: The folder of the problem file.
-        public: Whether the problem is a published copy, whose files must lie in its folder.
+        public: Whether the problem is a published copy, in which case its files must be in its folder.
         closed: Whether secret files must not be opened.
-        in_memory: The contents of files by name, which take precedence over files on disk.
+        in_memory: The contents of files, keyed by name, which take precedence over files on disk.
         seen: The parts of each file that have been read so far, by file name.
     """
 
@@ -64,7 +64,7 @@ def _reading_scope(source: File, public: bool, closed: bool) -> Iterator[None]:
 
     Args:
         source: The problem file.
-        public: Whether the problem is a published copy, whose files must lie in its folder.
+        public: Whether the problem is a published copy, in which case its files must be in its folder.
         closed: Whether secret files must not be opened.
     """
     base = Path.cwd() if source.path is None else source.path.resolve().parent
@@ -127,14 +127,14 @@ def _read_bool(value: Any) -> bool:
 
 
 def _read_text(value: Any) -> str:
-    """Convert a string to Unicode's normal form C, the form in which names are compared, and reject any other value."""
+    """Convert a string to Unicode normal form C, the form in which names are compared, and reject any other value."""
     return normal_form(_read_path_text(value))
 
 
 def _read_path_text(value: Any) -> str:
     """Return the name of a file or folder unchanged, and reject any value that is not a string.
 
-    The name is not normalised, because file systems may distinguish Unicode's normal forms.
+    The name is not normalised, because file systems may distinguish between Unicode normal forms.
     """
     if not isinstance(value, str):
         raise RefusedValueError(value, "text in quotes")
@@ -221,7 +221,7 @@ _PLAIN: Final[Mapping[Any, Callable[[Any], Any]]] = {
 
 
 def _read_value(value: Any, type_: Any) -> Any:
-    """Convert a TOML or JSON value to a type.
+    """Convert a TOML or JSON value to a given type.
 
     Raises:
         RefusedValueError: The value does not have this type.
@@ -338,7 +338,7 @@ def _add_line(fault: Fault, text: str) -> Fault:
 def _gather_faults(faults: list[Fault], name: str) -> Iterator[None]:
     """Catch errors raised inside a ``with`` block, and add their faults to ``faults``.
 
-    If a fault is in the problem file, it is attributed to the key ``name`` or to a key inside its value.
+    A fault in the problem file is attributed to the key ``name`` or to a key inside its value.
     """
     try:
         yield
@@ -479,13 +479,13 @@ def load_problem(
     Args:
         cls: An attrs class declared with :func:`key`.
         source: The TOML file. File names in a problem in memory are relative to the working directory.
-        public: Whether the problem is a published copy, in which secret files may be absent and all files must lie in
-            the folder of the problem file.
+        public: Whether the problem is a published copy, in which secret files may be absent and all files must be in
+            the problem file's folder.
         closed: Whether secret files must not be opened, even if they exist.
         ignore: The names of tables to skip because they belong to other mechanisms.
 
     Raises:
-        InputError: The problem file or a file that it names has faults. The error contains all of them.
+        InputError: The problem file or a file that it names contains errors. The exception lists all of them.
     """
     if isinstance(source, Path):
         source = File.read(source, expectation="a problem file in TOML")
@@ -536,7 +536,7 @@ def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
     Args:
         cls: The class to create an instance of.
         data: The values by key.
-        file: The name of the file that the data comes from, for faults.
+        file: The name of the file that the data comes from, used in faults.
 
     Raises:
         InputError: Keys are invalid. The error contains all faults, each with its key in the file.

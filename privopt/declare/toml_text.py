@@ -33,7 +33,7 @@ class StatedFraction(Fraction):
     def __new__(cls, written: Any, denominator: int | None = None) -> Any:
         """Create an instance from a decimal string.
 
-        When called with numbers, as Fraction's own methods do, this creates a plain Fraction instead.
+        If it is called with numbers, as it is by Fraction's own methods, a plain Fraction is created instead.
         """
         if not isinstance(written, str):
             return Fraction(written, denominator)
@@ -54,8 +54,8 @@ class StatedFraction(Fraction):
 def exact_text(value: Fraction) -> str:
     """Format a rational exactly.
 
-    The result is the decimal as it was written, if this is known. Otherwise, it is a finite decimal if there is one,
-    and a quotient if not.
+    The result is the decimal as it was written, if that is known. Otherwise, it is a finite decimal if one exists, or
+    else a quotient.
 
     >>> exact_text(Fraction(1, 8)), exact_text(Fraction(1, 3))
     ('0.125', '1/3')
@@ -72,9 +72,9 @@ def exact_text(value: Fraction) -> str:
 
 
 LARGEST_TOML: Final = 16 * 2**20
-"""The largest size of a problem file, in bytes. Large tables belong in separate files."""
+"""The maximum size of a problem file, in bytes. Large tables belong in separate files."""
 MOST_DIGITS: Final = 2_000
-"""The largest accepted number of digits in a number.
+"""The maximum number of digits accepted in a number.
 
 Exact doubles need at most 1,077 digits, and Python prints integers of up to 4,300 digits.
 """
@@ -136,11 +136,11 @@ _ASSIGNMENT: Final = re.compile(r"^\s*([^=#\s\[][^=#]*?)\s*=")
 
 
 def find_line(text: str, key: str) -> int | None:
-    """Return the number of the line in a TOML text that assigns a key or opens a table, or None in case of doubt.
+    """Return the number of the line in a TOML text that assigns a key or opens a table, or None if in doubt.
 
     ``tomllib`` does not record positions, so this function searches the text line by line. Text inside a multi-line
-    string could look like the key, so a line is returned only if it is the only match. For a key in an inline table,
-    the line of the table is returned.
+    string could look like an assignment to the key, so a line is returned only if it is the only match. For a key in an
+    inline table, the line of the table is returned.
 
     >>> find_line("[privacy]\\nepsilom = 1", "privacy.epsilom")
     2
@@ -167,7 +167,7 @@ def find_line(text: str, key: str) -> int | None:
 
 
 def _plain_key(text: str) -> str:
-    """Return a dotted key without quotes and without blanks around its parts."""
+    """Return a dotted key with quotes and surrounding blanks removed from its parts."""
     return ".".join(part.strip().strip("\"'") for part in text.split("."))
 
 
@@ -189,7 +189,7 @@ def _to_plain(value: object, where: str) -> object:
 
     Args:
         value: The value to convert.
-        where: The name of the value, for the error message.
+        where: The name of the value, used in the error message.
 
     Raises:
         UsageError: TOML cannot express the value.

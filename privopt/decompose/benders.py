@@ -3,7 +3,7 @@
 Each round solves the master, then every block at a query point, and adds one cut per block (the multi-cut variant). An
 infeasible block yields a feasibility cut from its dual ray (multipliers that prove its infeasibility). In-out steps
 stabilise the method: query points lie between the best known point and the master's point (Ben-Ameur and Neto 2007).
-Cuts are moved towards a core point (Magnanti and Wong 1981), in this case the best known point.
+Cuts are moved towards a core point (Magnanti and Wong 1981), which is here the best known point.
 
 Every lower bound is computed from the whole form, using the combined multipliers of the master and the cuts, so it is
 valid regardless of the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole
@@ -39,14 +39,14 @@ from privopt.interfaces import Decomposed, Decomposer, SolveContext
 __all__ = ["Benders", "Start", "ValidRows"]
 
 LARGEST_BOX: Final = 1e9
-"""The largest size of the box, which limits the absolute values of columns without bounds.
+"""The maximum size of the box, which limits the absolute values of columns without bounds.
 
 If an optimum lies on the boundary of a box of this size, the model is assumed to be unbounded.
 """
 MEMORY_GROWTH_FACTOR: Final = 2.0
 """The free memory required for the next round, as a multiple of the largest memory growth in any round so far."""
 MAX_STALLED_ROUNDS: Final = 10
-"""The number of rounds without a better bound or point after which new cuts no longer count as progress.
+"""The number of rounds without an improved bound or point after which new cuts no longer count as progress.
 
 Far from the optimum, rounding errors alone can produce cuts.
 """
@@ -76,7 +76,7 @@ class Benders(Decomposer):
         solver: "highs", "cbc", or "" for the context's solver. HiGHS starts each solve from the last basis. CBC starts
             from scratch each time, and must solve an infeasible block a second time, with penalties for violated rows,
             to find a dual ray.
-        rounds: The largest number of rounds.
+        rounds: The maximum number of rounds.
         checkpoint_every: The number of seconds between checkpoints, if the context has a folder for them.
         clean_after: The number of successive master solves in which a row's multiplier must be 0 before the row may be
             dropped.
@@ -143,7 +143,7 @@ class _Run:
             largest is 1.
         context: The run's gap, executor, progress, limits and checkpoint folder.
         valid: The caller's function that finds valid rows violated by the master's point, or None.
-        improve: The caller's function that suggests a further point and multipliers in each round, or None.
+        improve: The caller's function that suggests another point and multipliers in each round, or None.
         master: The master problem.
         state: The bounds, the best point and the log.
         blocks: The blocks, each with its worker.
@@ -164,7 +164,7 @@ class _Run:
             split: The form, split into complicating columns and blocks.
             context: The run's gap, executor, progress, limits and checkpoint folder.
             valid: A function that finds valid rows violated by the master's point, or None.
-            improve: A function that suggests a further point and multipliers in each round, or None.
+            improve: A function that suggests another point and multipliers in each round, or None.
         """
         self.options, self.split, self.context = options, split, context
         self.valid, self.improve = valid, improve
@@ -194,7 +194,7 @@ class _Run:
 
         Args:
             start: A feasible point, and multipliers in the user's units.
-            cuts: Whether to derive a cut for each block from the multipliers as well.
+            cuts: Whether to also derive a cut for each block from the multipliers.
 
         Returns:
             Whether the best known point or bound has improved.
@@ -230,10 +230,10 @@ class _Run:
     # --- the run ------------------------------------------------------------------------------------
 
     def solve(self, form: StandardForm, start: Start | None) -> Decomposed:
-        """Run the decomposition to its end, starting from a checkpoint if one is to be resumed, and return the result.
+        """Run the decomposition to its end, resuming from a checkpoint if requested, and return the result.
 
         Args:
-            form: The form as the user gave it.
+            form: The form as given by the user.
             start: A point and multipliers to start from, unless the run resumes from a checkpoint.
 
         Raises:
@@ -301,7 +301,7 @@ class _Run:
         return "optimal" if self.has_reached_gap() else "feasible"
 
     def log_round(self) -> None:
-        """Record the elapsed time and both bounds in the trajectory, in the user's units, and report the progress."""
+        """Record the elapsed time and both bounds in the trajectory, in the user's units, and report progress."""
         state = self.state
         # If the user maximises, the scale is negative, so that the two bounds are swapped.
         first, second = self.to_user_units(state.lower), self.to_user_units(state.upper)
@@ -310,7 +310,7 @@ class _Run:
         self.context.report("benders", state.rounds, lower, upper)
 
     def total_seconds(self) -> float:
-        """Return the seconds spent so far, including the time before the run was resumed."""
+        """Return the number of seconds spent so far, including the time before the run was resumed."""
         return self.state.seconds + time.monotonic() - self.start_time
 
     def to_user_units(self, value: float) -> float:
@@ -375,13 +375,13 @@ class _Run:
         return has_moved or is_separated
 
     def choose_query(self, z: Floats) -> Floats:
-        """Choose the values of the complicating columns at which to solve the blocks, by an in-out step.
+        """Choose the values of the complicating columns at which to solve the blocks, using an in-out step.
 
         The query lies on the line from the best known point (the centre) to the master's point. :attr:`State.share` is
         its position on this line, from 0 at the centre to 1 at the master's point.
 
         Args:
-            z: The master's values for the complicating columns, as an array of shape (|Y|,).
+            z: (|Y|,) The master's values for the complicating columns.
         """
         state = self.state
         if state.centre is None or state.share >= 1.0:
@@ -461,7 +461,7 @@ class _Run:
         The box limits the absolute values of unbounded complicating columns. Without it, the master could be unbounded.
 
         Args:
-            z: The master's values for the complicating columns, as an array of shape (|Y|,).
+            z: (|Y|,) The master's values for the complicating columns.
 
         Returns:
             Whether the box was widened.
@@ -521,7 +521,7 @@ class _Run:
         """Build the result, in the user's units.
 
         Args:
-            form: The form as the user gave it, whose costs are not scaled.
+            form: The form as given by the user, with unscaled costs.
             status: How the run ended: "optimal", "feasible" or "stopped".
         """
         state = self.state
@@ -557,8 +557,8 @@ def _is_cut_off(cut: Cut, z: Floats, w: Floats) -> bool:
 
     Args:
         cut: The cut to test.
-        z: The values of the complicating columns, as an array of shape (|Y|,).
-        w: The master's cost estimate for each block, as an array of shape (blocks,).
+        z: (|Y|,) The values of the complicating columns.
+        w: (blocks,) The master's cost estimate for each block.
     """
     # A block's estimate in ``w`` is NaN until the block has a cut. Its first cut always counts.
     value, height = cut.value(z), 0.0 if cut.feasibility else float(w[cut.block])

@@ -69,7 +69,7 @@ def _set_row_sides(session: Session, piece: Piece, z: Floats) -> None:
     Args:
         session: The session in which the block is loaded.
         piece: The block's rows and columns.
-        z: The values of the complicating columns, as an array of shape (|Y|,).
+        z: (|Y|,) The values of the complicating columns.
     """
     lower, upper = piece.sides(z)
     session.change_row_bounds(np.arange(len(lower)), lower, upper)
@@ -89,11 +89,10 @@ def solve_block(
         token: The run's identifier, which keeps the worker's sessions for different runs apart.
         piece: The block's rows and columns.
         solver: The solver's name.
-        z: The values of the complicating columns, as an array of shape (|Y|,).
-        core: A feasible point, as an array of shape (|Y|,). The cut is computed at a point moved slightly from ``z``
-            towards this one (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). If the core is in the
-            interior of the feasible region, no other cut dominates this cut. If None, the cut is computed at ``z``
-            itself.
+        z: (|Y|,) The values of the complicating columns.
+        core: (|Y|,) A feasible point. The cut is computed at a point moved slightly from ``z`` towards this one
+            (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). If the core is in the interior of the
+            feasible region, no other cut dominates this cut. If None, the cut is computed at ``z`` itself.
         basis: The basis to start from. If None, the solve starts from the session's last basis.
 
     Raises:
@@ -149,7 +148,7 @@ def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
         piece: The block's rows and columns.
         ray: (m_l,) A dual ray, that is, multipliers of the block's rows that prove the block infeasible at ``z``. None
             if there is no ray. Solvers differ in the sign of rays, so both signs are tried.
-        z: The values of the complicating columns, as an array of shape (|Y|,).
+        z: (|Y|,) The values of the complicating columns.
     """
     if ray is None:
         return None
@@ -171,7 +170,7 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
     Args:
         piece: The block's rows and columns.
         solver: The solver's name.
-        z: The values of the complicating columns, as an array of shape (|Y|,).
+        z: (|Y|,) The values of the complicating columns.
     """
     lower, upper = piece.sides(z)
     ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver))

@@ -49,8 +49,8 @@ class Blocks:
 
         Args:
             function: ``relax_block`` or ``solve_block``. It is called with the run's token, the block and the block's
-                further arguments.
-            arguments: A tuple of further arguments for each block.
+                additional arguments.
+            arguments: A tuple of additional arguments for each block.
         """
         submit, token = self.context.executor.submit, self._token
         futures = [
@@ -83,7 +83,7 @@ class Blocks:
 
         Args:
             state: The state of the run.
-            z: The values of the complicating columns, as an array of shape (|Y|,).
+            z: (|Y|,) The values of the complicating columns.
             core: A feasible point as an array of shape (|Y|,), or None. If it is given, cuts are computed at points
                 moved slightly from ``z`` towards it. Otherwise, all cuts are computed at ``z``.
 

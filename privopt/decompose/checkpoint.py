@@ -1,4 +1,4 @@
-"""Checkpoints of a Benders run. One file contains cuts, bases and the best point, and is written atomically."""
+"""Checkpoints of a Benders run. A file with the cuts, the bases and the best point is written atomically."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fingerprint(split: Split) -> str:
 def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -> None:
     """Write the checkpoint ``folder/benders.npz``, which is readable only by its owner.
 
-    It must be protected in this way because it contains parts of private matrices.
+    This protection is necessary because the file contains parts of private matrices.
 
     Args:
         folder: The folder for checkpoints, which is created if it does not exist.
@@ -130,7 +130,7 @@ def _restore_state(split: Split, parts: dict[str, Any]) -> State:
 
     Args:
         split: The problem that the checkpoint was written for.
-        parts: The file's arrays by name.
+        parts: The file's arrays, keyed by name.
 
     Raises:
         ValueError: An array has the wrong size, or a number is out of range.
@@ -168,7 +168,7 @@ def _restore_state(split: Split, parts: dict[str, Any]) -> State:
 
 
 def _read_basis(parts: dict[str, Any], number: int) -> Basis | None:
-    """Return the stored basis of a block, or None if there is none. If ``number`` is -1, this is the master's basis."""
+    """Return the stored basis of a block, or of the master if ``number`` is -1. Return None if there is none."""
     columns = parts.get(f"basis_{number}_columns")
     return None if columns is None else Basis(columns=columns, rows=parts[f"basis_{number}_rows"])
 
@@ -178,7 +178,7 @@ def _restore_master(master: Master, parts: dict[str, Any]) -> None:
 
     Args:
         master: A new master, to which everything is restored.
-        parts: The file's arrays by name, as written by :func:`write_checkpoint`.
+        parts: The file's arrays, keyed by name, as written by :func:`write_checkpoint`.
 
     Raises:
         ValueError: A row or cut does not follow from its proof, or the file does not contain one idle count per row.

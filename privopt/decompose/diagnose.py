@@ -20,7 +20,7 @@ def raise_unbounded_form(split: Split, solver: str, part: str, largest: float) -
         split: The whole form and its blocks.
         solver: The name of the solver that determines the form's status.
         part: The unbounded part, as named in the error message: "the master", or "block" and its number.
-        largest: The limit on the absolute values of columns without bounds, for the error message.
+        largest: The limit on the absolute values of columns without bounds, used in the error message.
 
     Raises:
         UnboundedError: The form is unbounded.

@@ -166,7 +166,7 @@ class Master:
         rows: The appended rows, in the solver's order.
         idle: For each appended row, the number of solves since its multiplier was last nonzero.
         basis: The basis of the last optimum. None before the first one.
-        box: The largest absolute value allowed for complicating columns. Infinite at first.
+        box: The largest absolute value allowed for complicating columns. Initially infinite.
         blocks: The number of blocks.
         _has_cut: (blocks,) Whether each block has an optimality cut.
         _engine: The solver session. Its model has the columns z, followed by w. The appended rows follow the rows over
@@ -226,7 +226,7 @@ class Master:
         )
 
     def add_cuts(self, cuts: Sequence[Cut]) -> None:
-        """Append cuts that blocks have proved.
+        """Append cuts proved by blocks.
 
         An optimality cut ``constant + slope z <= w`` bounds the block's cost w from below. A feasibility cut, which is
         ``constant + slope z <= 0``, excludes values z for which the block has no solution.

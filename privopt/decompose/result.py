@@ -13,7 +13,7 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import UsageError
 
 FEASIBILITY_TOLERANCE: Final = 1e-6
-"""The largest accepted violation of a row by a start, relative to 1 plus the sum of its terms' absolute values."""
+"""The largest row violation accepted in a starting point, relative to 1 plus the sum of its terms' absolute values."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -36,7 +36,7 @@ def check_start(form: StandardForm, start: Floats) -> Floats:
 
     Args:
         form: The form that the point must satisfy.
-        start: The point, as an array of shape (n,).
+        start: (n,) The point.
 
     Raises:
         UsageError: The clipped point violates a row by more than :data:`FEASIBILITY_TOLERANCE` allows.

@@ -25,7 +25,7 @@ __all__ = ["Cut", "Piece", "Split", "cut_of", "restrict", "split_form"]
 MIN_CUT_COEFFICIENT = 1e-9
 """The absolute value up to which coefficients are removed from a cut, in a way that keeps the cut valid.
 
-HiGHS would drop coefficients this small without a message."""
+HiGHS would silently drop coefficients this small."""
 
 STEEP, STEEPEST = 2.0**40, 2.0**66
 """The limits on a cut's coefficients.
@@ -34,7 +34,7 @@ A cut with a coefficient above the first limit is scaled down to it, so that HiG
 coefficient above the second limit is not used."""
 
 REDUCED_COST_TOLERANCE = 1e-9
-"""The largest absolute value at which a reduced cost counts as a rounding error if its column lacks the bound needed.
+"""The largest absolute value at which a reduced cost counts as a rounding error if its column lacks the required bound.
 
 It is relative to the largest absolute value of a multiplier, if that is above 1."""
 
@@ -48,12 +48,12 @@ class Piece:
 
     Attributes:
         number: The block's index.
-        columns: The indices of the block's columns in the whole form, shape (n_l,).
-        rows: The indices of the block's rows in the whole form, shape (m_l,).
+        columns: (n_l,) The indices of the block's columns in the whole form.
+        rows: (m_l,) The indices of the block's rows in the whole form.
         form: The form restricted to the block's rows and columns, with the row bounds for z = 0.
         coupling: The coefficients of the complicating columns z in the block's rows, a CSR matrix of shape (m_l, |Y|).
-        lower, upper: The bounds on the block's columns that the whole form implies, shape (n_l,).
-        outer_lower, outer_upper: The bounds on the complicating columns that the whole form implies, shape (|Y|,).
+        lower, upper: (n_l,) The bounds on the block's columns implied by the whole form.
+        outer_lower, outer_upper: (|Y|,) The bounds on the complicating columns implied by the whole form.
     """
 
     number: int
@@ -82,11 +82,11 @@ class Split:
         form: The whole form as a minimisation problem. Its costs are scaled so that the largest absolute value is 1,
             unless all are 0.
         scale: The factor by which the original costs were multiplied. It is negative if the original form maximises.
-        outer: The indices of the complicating columns, shape (|Y|,).
+        outer: (|Y|,) The indices of the complicating columns.
         outer_rows: The indices of the rows that contain only complicating columns.
         outer_form: The form restricted to these rows and columns.
         pieces: The blocks.
-        lower, upper: The bounds on all columns that the form implies, shape (n,).
+        lower, upper: (n,) The bounds on all columns implied by the form.
     """
 
     form: StandardForm
@@ -264,11 +264,13 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
 
 
 def _row_owners(form: StandardForm, owner: Ints) -> Ints:
-    """Return the index of each row's block, shape (m,), or -1 for a row that has only complicating columns.
+    """Return the index of each row's block, or -1 for rows that have only complicating columns.
+
+    The result is an array of shape (m,).
 
     Args:
         form: The form that contains the rows.
-        owner: The index of each column's block, or -1 for a complicating column, shape (n,).
+        owner: (n,) The index of each column's block, or -1 for a complicating column.
 
     Raises:
         ModelError: A row has columns from two blocks.
@@ -293,15 +295,15 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
 
 
 def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | None:
-    """Return the cut proved by weak duality from multipliers of a block's rows, or None if there is no usable cut.
+    """Return the cut that multipliers of a block's rows prove by weak duality, or None if there is no usable cut.
 
     A cut is a lower bound on the block's cost that is linear in the complicating columns. Any multipliers, even inexact
     ones, give a valid cut, because the bounds of the block's columns compensate for nonzero reduced costs. Multipliers
     of the wrong sign are treated as 0.
 
     Args:
-        piece: The block whose rows the multipliers belong to.
-        duals: The multipliers of the block's m_l rows, shape (m_l,).
+        piece: The block to which the rows belong.
+        duals: (m_l,) The multipliers of the block's m_l rows.
         feasibility: Whether to make a feasibility cut, for which the block's costs are treated as 0. The block has no
             solution at any point where the value of the cut is above 0.
     """
@@ -342,14 +344,14 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
     """Remove small coefficients from a cut's slope in place, and return the amount to add to the cut's constant.
 
     To keep the cut valid, each removed term is replaced by its minimum over the column's bounds. If that minimum is
-    infinite, the coefficient is enlarged instead, and the constant is adjusted so that the new cut nowhere exceeds the
-    old one within the bounds.
+    infinite, the coefficient is enlarged instead, and the constant is adjusted so that the new cut does not exceed the
+    old one anywhere within the bounds.
 
     Args:
-        slope: The coefficients of the complicating columns, shape (|Y|,), which are changed in place.
+        slope: The coefficients of the complicating columns, shape (|Y|,), which are modified in place.
         small: The positions of the coefficients to remove.
         steeper: The absolute value to use for coefficients that cannot be removed, large enough that solvers keep it.
-        lower, upper: The bounds of the complicating columns, shape (|Y|,).
+        lower, upper: (|Y|,) The bounds of the complicating columns.
 
     Returns:
         The amount to add to the constant. It is minus infinity if a column has no bounds, in which case no valid cut
@@ -386,7 +388,7 @@ def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
     """Return the slopes of cuts as a CSR matrix with one row per cut.
 
     Args:
-        cuts: The cuts, of which only ``places`` and ``slope`` are used.
+        cuts: The cuts. Only their ``places`` and ``slope`` are used.
         width: The number of columns in the matrix, i.e. the number of complicating columns.
     """
     lengths = [len(cut.places) for cut in cuts]

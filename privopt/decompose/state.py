@@ -1,4 +1,4 @@
-"""The state of a Benders run, with its bounds, best point, blocks' bases and log."""
+"""The state of a Benders run: its bounds, its best point, the blocks' bases and the log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class State:
         trajectory: A tuple (seconds, lower, upper) for each time the progress was logged, in the user's units.
         seconds: The time spent before the run was resumed, in seconds, or 0 for a run that was not resumed.
         master_times: The time spent in the master in each round, in seconds.
-        block_times: (blocks,) The time spent in each block over all rounds, in seconds.
+        block_times: (blocks,) The total time spent in each block, in seconds.
         first_feasible: (blocks,) The first round in which each block was feasible, or 0 if there was no such round.
         cuts: The number of cuts added so far.
         dropped: The number of idle rows dropped from the master so far.
@@ -64,7 +64,7 @@ class State:
         return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
 
     def raise_lower(self, bound: float, duals: Floats | None) -> bool:
-        """Store a proved lower bound and the multipliers that prove it, if it is higher than the known bound.
+        """Store a proved lower bound and the multipliers that prove it, if it is higher than the best one so far.
 
         Returns:
             Whether the new bound is higher.

@@ -25,15 +25,14 @@ from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 RowsKey = tuple[object, ...]
-"""A key for a family's rows, made of the number of columns, the first column of each variable, and the parameters'
-revisions.
+"""A key for a family's rows: the number of columns, the first column of each variable, and the parameters' revisions.
 
 If the family's formula and the bounds are unchanged, equal keys mean equal rows."""
 
 
 @define(eq=False)
 class CompiledParts:
-    """The results of a model's last compilation, kept so that rows that have not changed can be reused by the next one.
+    """The results of a model's last compilation, kept so that the next one can reuse unchanged rows.
 
     Attributes:
         coefficients: The NumPy functions to which the model's symbolic coefficients were converted.
@@ -175,7 +174,7 @@ def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
 
 
 def _depends_on_bounds(family: Family | Block) -> bool:
-    """Return whether a family's rows depend on variable bounds. Those of implications and privacy families do."""
+    """Return whether a family's rows depend on variable bounds, as they do for implications and privacy families."""
     return isinstance(family, Family) and (family.kind == "indicator" or privacy_terms(family) is not None)
 
 
@@ -268,7 +267,7 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
     Args:
         family: The family to compile.
         n: The number of columns in the model.
-        col_lower, col_upper: The column bounds, shape (n,).
+        col_lower, col_upper: (n,) The column bounds.
         coefficients: The NumPy functions for the model's coefficients. Missing functions are added.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Scale a model's rows for a solver, without ever loosening a privacy row, and bound the cost of tightening some.
+"""Scale a model's rows for a solver, without ever loosening a privacy row, and bound the cost of tightening any.
 
 A privacy row ``z_i <= exp(L) z_j`` relates two columns of a model, where z_j is at least 0. Its coefficients are
 computed here from the exponent L. A smaller factor exp(L) is stricter, so the factor is rounded down, and an L beyond
@@ -9,7 +9,7 @@ private for d.
 The ranges of coefficients were measured on unit grids (3 x 3 to 8 x 8) with known optima:
 
 - HiGHS drops coefficients below 1e-9 and rejects those of 1e15 or more.
-- With plain rows ``z_i - e^L z_j``, HiGHS finds the exact optimum up to L = 24. At L = 28, it reports a value of 900
+- With plain rows ``z_i - e^L z_j``, HiGHS finds the exact optimum up to L = 24. At L = 28, it reports a value 900
   times the optimum as optimal.
 - With rows scaled symmetrically, ``e^(-L/2) z_i - e^(L/2) z_j``, the value from HiGHS differs from the optimum by at
   most 2e-9 up to L = 34. With a tolerance of 1e-12, the value from CBC differs by at most 1e-8 up to L = 22.
@@ -34,11 +34,11 @@ WIDE_ROW_ADVICE = (
     "variables allow; or declare a privacy row with its exponent (exp, log_ratio)"
 )
 EXPONENT_ROUNDING = 2.0**-50
-"""The factor that determines how much a privacy row's exponent L is lowered: by (4 + |L|) times this factor.
+"""A factor for lowering the exponents of privacy rows: an exponent L is lowered by (4 + |L|) times this factor.
 
 It is eight times the unit roundoff (2**-53)."""
 MIP_COST = 2.0**13
-"""The absolute value to which the largest cost of an integer program is scaled up, if it is smaller than this value.
+"""The absolute value to which the largest cost of an integer program is scaled up if it is smaller.
 
 Searches over integers stop at an absolute difference of about 1e-6 (see ``_cost_scale``)."""
 
@@ -97,16 +97,16 @@ class ScaledForm:
 
     Attributes:
         form: The form before scaling.
-        c: The scaled costs to be minimised, shape (n,).
-        A: The scaled rows as a CSR matrix, shape (m, n).
-        row_lower, row_upper: The bounds of the scaled rows, shape (m,).
-        row_scale: The factor by which each row was multiplied, shape (m,). To convert a multiplier y of a scaled row to
-            one of the unscaled row, compute ``y * row_scale``. The scale of the costs must be removed separately.
+        c: (n,) The scaled costs to be minimised.
+        A: (m, n) The scaled rows as a CSR matrix.
+        row_lower, row_upper: (m,) The bounds of the scaled rows.
+        row_scale: (m,) The factor by which each row was multiplied. To convert a multiplier y of a scaled row to one of
+            the unscaled row, compute ``y * row_scale``. The scale of the costs must be removed separately.
         cost_scale: The factor by which the costs were multiplied. It is negative if the form maximises.
         tightened: The indices of the tightened rows.
         tightening: The report on the tightened rows, or None if there are none.
-        wide_rows: The indices of the rows, other than privacy rows, whose coefficients differ by a factor above 1e7.
-            Empty for a linear program in which no coefficient is below 1e-7 or above 1e7 in absolute value.
+        wide_rows: The indices of the rows, other than privacy rows, whose coefficients differ by a factor of more than
+            1e7. Empty for a linear program in which no coefficient is below 1e-7 or above 1e7 in absolute value.
     """
 
     form: StandardForm
@@ -121,7 +121,7 @@ class ScaledForm:
     wide_rows: Ints
 
     def with_cost_scale(self, scale: float) -> ScaledForm:
-        """Return a copy of this form whose costs are scaled by another factor.
+        """Return a copy of this form whose costs are scaled by a different factor.
 
         Args:
             scale: The factor, which must be positive. It is negated if the form maximises, because solvers minimise.
@@ -130,14 +130,15 @@ class ScaledForm:
         return evolve(self, c=self.form.c * signed_scale, cost_scale=signed_scale)
 
     def duals(self, scaled: Floats) -> Floats:
-        """Convert multipliers of the scaled rows, shape (m,), to multipliers of the original form's rows.
+        """Convert multipliers of the scaled rows to multipliers of the original form's rows.
 
-        A row's multiplier is the change in the form's objective per unit change in the bound of the row.
+        Both are arrays of shape (m,). A row's multiplier is the change in the form's objective per unit change in the
+        bound of the row.
         """
         return scaled * self.row_scale / self.cost_scale
 
     def reduced_costs(self, scaled: Floats) -> Floats:
-        """Convert reduced costs of the scaled problem, shape (n,), to those of the original objective."""
+        """Convert reduced costs of the scaled problem, an array of shape (n,), to those of the original objective."""
         return scaled / self.cost_scale
 
     def objective(self, point: Floats) -> float:
@@ -244,8 +245,8 @@ def _privacy_coefficients(log_ratio: Floats, bearing: CoefficientRange) -> tuple
     The coefficients are rounded such that ``b / a <= exp(L)``, so that no row becomes looser.
 
     Args:
-        log_ratio: The exponent L of each row, shape (rows,).
-        bearing: The range of coefficients that the solver can work with, of which only the cap on exponents is used.
+        log_ratio: (rows,) The exponent L of each row.
+        bearing: The range of coefficients that the solver can work with. Only its cap on exponents is used.
 
     Returns:
         Four arrays of shape (rows,): the coefficients a and b, the factor by which each row was scaled, and whether its
@@ -271,7 +272,7 @@ def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any
 
     Args:
         matrix: The CSR matrix (m, n), in which all other rows are already scaled.
-        is_privacy_entry: A mask of the stored entries that belong to a privacy row, shape (nnz,).
+        is_privacy_entry: (nnz,) A mask of the stored entries that belong to a privacy row.
         parts: One tuple per privacy family. It contains the indices of the family's rows, the left and right column of
             each row, and the coefficients a and b in the rows ``a x[left] - b x[right] <= 0``.
     """
@@ -301,14 +302,14 @@ def _scale_general_rows(
     Args:
         form: The form, whose column bounds determine which entries can matter.
         bearing: The range of coefficients that the solver can work with.
-        data: The matrix entries, shape (nnz,). Dropped entries are set to 0 in place.
+        data: (nnz,) The matrix entries. Dropped entries are set to 0 in place.
         scale: The factor for each row, shape (m,), which is set in place.
-        is_privacy: A mask of the privacy rows, shape (m,). These rows are not changed.
-        row_of: The row index of each entry, shape (nnz,).
+        is_privacy: (m,) A mask of the privacy rows. These rows are not changed.
+        row_of: (nnz,) The row index of each entry.
 
     Returns:
-        A mask of the rows whose coefficients differ by a factor above 1e7, shape (m,). It is False everywhere for a
-        linear program whose rows need no scaling.
+        A mask of the rows whose coefficients differ by a factor of more than 1e7, shape (m,). It is False everywhere
+        for a linear program whose rows need no scaling.
     """
     size = np.abs(data)
     is_live = (size > 0) & ~is_privacy[row_of]
@@ -342,16 +343,16 @@ def _scale_general_rows(
 def _drop_harmless_entries(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_live: Bools, row_of: Ints
 ) -> None:
-    """Set entries that are too small for the solver to 0, or raise an error if they could matter.
+    """Set to 0 all entries that are too small for the solver, or raise an error if they could matter.
 
     Args:
         form: The form, which provides column bounds and the names used in messages.
-        bearing: The range of coefficients that the solver can work with. The solver drops scaled coefficients up to
-            ``bearing.smallest``.
-        data: The matrix entries before scaling, shape (nnz,), which are changed in place.
-        scale: The factor for each row, shape (m,).
-        is_live: A mask of the entries to examine, shape (nnz,).
-        row_of: The row index of each entry, shape (nnz,).
+        bearing: The range of coefficients that the solver can work with. The solver drops scaled coefficients with an
+            absolute value of at most ``bearing.smallest``.
+        data: The matrix entries before scaling, shape (nnz,), which are modified in place.
+        scale: (m,) The factor for each row.
+        is_live: (nnz,) A mask of the entries to examine.
+        row_of: (nnz,) The row index of each entry.
 
     Raises:
         SolverError: An entry is too small for the solver, but could change the value of its row by more than 1e-10.
@@ -386,7 +387,7 @@ def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) ->
 
     Args:
         conditioned: The scaled form, which lists the tightened rows.
-        duals: The multipliers of the original form's rows, in its own sense, shape (m,).
+        duals: (m,) The multipliers of the original form's rows, in its own sense.
         objective: The objective value that was reached, in the form's units.
     """
     form, rows = conditioned.form, conditioned.tightened

@@ -25,9 +25,9 @@ def weak_duality(
 
     Args:
         form: The form. Only its rows are used, not its costs or column bounds.
-        cost: The costs to minimise, shape (n,).
-        duals: The multipliers of the rows, of any sign and size, shape (m,).
-        lower, upper: The column bounds, shape (n,).
+        cost: (n,) The costs to minimise.
+        duals: (m,) The multipliers of the rows, of any sign and size.
+        lower, upper: (n,) The column bounds.
         slack: The tolerance for reduced costs that would be multiplied by an infinite bound. They are treated as 0 if
             none of them exceeds ``slack * max(1, max(abs(y)))`` in absolute value.
 
@@ -54,10 +54,10 @@ def weak_duality(
 
 
 def _drop_wrong_signs(form: StandardForm, duals: Floats) -> Floats:
-    """Return a copy of a minimisation's row multipliers, shape (m,), with those of the wrong sign set to 0.
+    """Return a copy of a minimisation's row multipliers in which those of the wrong sign are set to 0.
 
-    A positive multiplier is valid only for a row with a lower bound, and a negative one only for a row with an upper
-    bound.
+    Both the given and the returned multipliers are arrays of shape (m,). A positive multiplier is valid only for a row
+    with a lower bound, and a negative one only for a row with an upper bound.
     """
     is_wrong = ((duals > 0) & ~np.isfinite(form.row_lower)) | ((duals < 0) & ~np.isfinite(form.row_upper))
     return np.where(is_wrong, 0.0, duals)
@@ -70,8 +70,8 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
     derived, if possible, from a row with non-negative entries, such as "each record's probabilities sum to 1".
 
     Args:
-        form: The form whose optimum to bound.
-        duals: The multipliers of its rows, in its own sense, shape (m,).
+        form: The form whose optimum is bounded.
+        duals: (m,) The multipliers of its rows, in its own sense.
 
     Raises:
         ModelError: The objective is quadratic.
@@ -92,9 +92,9 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
     contribute.
 
     Args:
-        form: The linear program whose optimum to bound.
-        duals: The multipliers of its rows, in its own sense, shape (m,).
-        point: The solver's point, shape (n,).
+        form: The linear program whose optimum is bounded.
+        duals: (m,) The multipliers of its rows, in its own sense.
+        point: (n,) The solver's point.
         tolerance: The solver's tolerance for reduced costs, in units of the objective.
 
     Returns:
@@ -130,13 +130,14 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
 
 
 ULP: Final = 2.0**-52
-"""The relative distance between neighbouring doubles near 1. A rounded operation is off by at most half of it."""
+"""The relative distance between neighbouring doubles near 1. A rounded operation is off by at most half of this
+distance."""
 
 MAX_LOG_RATIO: Final = 700.0
 """The largest exponent L of a privacy row ``z_i <= exp(L) z_j`` that the matrix can represent.
 
-For larger exponents, the matrix contains exp of this value instead, a smaller factor, because exp overflows above
-709.8. ``FamilyBlock.log_ratio`` contains the original L."""
+For larger exponents, the matrix contains the exponential of this value instead, which is smaller, because exp overflows
+above 709.8. ``FamilyBlock.log_ratio`` contains the original L."""
 
 
 def rigorous_bound(form: StandardForm, duals: Floats) -> float:
@@ -150,7 +151,7 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
 
     Args:
         form: The linear program. The bound is also valid if some of its columns must be integers.
-        duals: The multipliers of its rows, in its own sense, shape (m,).
+        duals: (m,) The multipliers of its rows, in its own sense.
 
     Raises:
         ModelError: The objective is quadratic.
@@ -203,11 +204,11 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
 
 
 def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
-    """Return the lower and upper column bounds, shape (n,) each, with missing upper bounds derived from rows.
+    """Return the lower and upper column bounds, with missing upper bounds derived from rows.
 
-    If a row ``sum a x <= b`` has only non-negative coefficients a and non-negative columns x, each of its columns with
-    ``a > 0`` satisfies ``x <= b / a``. An upper bound remains infinite if there is no such row. If any upper bound is
-    missing, finite upper bounds may be lowered in the same way.
+    Both are arrays of shape (n,). If a row ``sum a x <= b`` has only non-negative coefficients a and non-negative
+    columns x, each of its columns with ``a > 0`` satisfies ``x <= b / a``. An upper bound remains infinite if there is
+    no such row. If any upper bound is missing, finite upper bounds may be lowered in the same way.
     """
     lower, upper = form.col_lower, form.col_upper.copy()
     matrix = form.A

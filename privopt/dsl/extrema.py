@@ -22,7 +22,7 @@ from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 MAX_COLUMNS = 10_000_000
-"""The largest number of columns that an absolute value or extremum may need."""
+"""The maximum number of columns that an absolute value or extremum may need."""
 
 
 class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
@@ -47,7 +47,7 @@ class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
 
     @property
     def over(self) -> tuple[Index, ...]:
-        """The indices that the extremum runs over. Empty if it is only taken over the expressions."""
+        """The indices that the extremum runs over. Empty if it is taken only over the expressions."""
         return tuple(self.args[2])
 
     @property
@@ -186,7 +186,7 @@ class Epigraph:
         statement: The function as it was written.
         variable: The variable, which is indexed by the sets of the function's free indices.
         term: The variable with its indices, which replaces the function in formulas.
-        lines: The expressions above or below which the variable must lie.
+        lines: The expressions that bound the variable from below or above.
         is_convex: Whether the variable must lie above the lines rather than below them.
     """
 
@@ -224,7 +224,7 @@ class FunctionReplacer:
         name: The name of the constraint family, or "objective". It is used as a prefix for the variables' names.
         restricted: The family's restrictions. Each is a pair of the restricted indices and the positions of their
             values in each tuple.
-        epigraphs: The functions that were replaced so far, inner ones first.
+        epigraphs: The functions that have been replaced so far, inner ones first.
         contexts: For each of these functions, the restrictions on the sums that enclose it. They determine the index
             tuples for which the function's variable needs lines.
     """
@@ -312,10 +312,10 @@ class FunctionReplacer:
         """Return the tuples to which indices are restricted, as a ``where`` argument, or None if they are unrestricted.
 
         Only a restriction on exactly these indices counts. If there is none, there is a row for every tuple, because
-        rows for unused tuples do no harm.
+        rows for unused tuples are harmless.
 
         Args:
-            indices: The indices whose tuples to return.
+            indices: The indices whose tuples are returned.
             restrictions: The restrictions on the enclosing sums, which take precedence over those of the family.
         """
         for restricted, positions in (*restrictions, *self.restricted):

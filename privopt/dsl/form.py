@@ -1,6 +1,6 @@
 """The standard form of a compiled model, which consists of arrays and of the names and labels from its formulas.
 
-Solvers receive this form, even if they run in other processes. Results are reported under the form's names.
+Solvers receive this form, even if they run in other processes. Results are reported using the names in the form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from privopt.errors import ModelError
 __all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock", "round_integer_bounds"]
 
 BOUND_ROUNDING = 1e-9
-"""The largest distance between an integer column's bound and an integer at which the bound is rounded to that integer.
+"""The maximum distance from an integer at which the bound of an integer column is rounded to that integer.
 
 For bounds above 1, the distance is relative to the bound, but at most 1e-6."""
 
@@ -74,10 +74,10 @@ class FamilyBlock:
         sets: The sets that the indices run over.
         positions: For each index, the positions (from 0) of its values in its set, one for each row. Each array has
             shape (stop - start,).
-        kind: The kind of rows: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
+        kind: The kind of row: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
         log_ratio: For privacy rows, the exponent of each row (such as eps d), shape (stop - start,). This array
             contains the original exponents, whereas large exponents are capped in the matrix's exponentials.
-        left, right: For privacy rows, the column indices of z_i and z_j, shape (stop - start,).
+        left, right: (stop - start,) For privacy rows, the column indices of z_i and z_j.
     """
 
     name: str
@@ -232,15 +232,14 @@ class StandardForm:
     All arrays are read-only. Forms can be pickled, so that they can be sent to a solver in another process.
 
     Attributes:
-        c: The coefficients of the objective, shape (n,). They are not negated for a maximisation.
+        c: (n,) The coefficients of the objective. They are not negated for a maximisation.
         c0: The constant of the objective.
         sense: Whether the objective is minimised ("min") or maximised ("max").
         A: The rows as a CSR matrix of shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``. L is capped at
             ``MAX_LOG_RATIO`` to keep the matrix finite, which makes rows stricter, never looser.
-        row_lower, row_upper: The bounds of the rows, shape (m,). They are infinite where a row is unbounded on that
-            side.
-        col_lower, col_upper: The bounds of the columns, shape (n,). They are infinite where there is no bound.
-        integrality: The kind of each column, shape (n,), uint8: 1 for columns that take only integers, 2 for
+        row_lower, row_upper: (m,) The bounds of the rows. They are infinite where a row is unbounded on that side.
+        col_lower, col_upper: (n,) The bounds of the columns. They are infinite where there is no bound.
+        integrality: The kind of each column, shape (n,), uint8: 1 for columns that take only integer values, 2 for
             semicontinuous columns (0 or within their bounds), and 0 for all others.
         families: The row families, in the order of their rows.
         variables: The variables, in the order of their columns.
@@ -366,7 +365,7 @@ class StandardForm:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of rows and the number of columns."""
+        """The numbers of rows and columns."""
         return int(self.A.shape[0]), int(self.A.shape[1])
 
     @property
@@ -414,7 +413,7 @@ class StandardForm:
 
 
 def has_crossed_bounds(form: StandardForm) -> bool:
-    """Return whether any row or column has a lower bound above its upper bound, so that no point is feasible."""
+    """Return whether any row or column has a lower bound above its upper bound, in which case no point is feasible."""
     return bool((form.row_lower > form.row_upper).any() or (form.col_lower > form.col_upper).any())
 
 
@@ -425,8 +424,8 @@ def round_integer_bounds(lower: Floats, upper: Floats, is_integer: NDArray[Any])
     reported feasible models with such bounds as infeasible.
 
     Args:
-        lower, upper: The column bounds, shape (n,).
-        is_integer: An array of shape (n,) with 1 for columns that take only integers, and other values for other
+        lower, upper: (n,) The column bounds.
+        is_integer: An array of shape (n,) with 1 for columns that take only integer values, and other numbers for other
             columns.
 
     Returns:

@@ -14,7 +14,7 @@ from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError, number_of
 
 MASKED_ADVICE = "a masked array (numpy.ma) may lack numbers; give one without a mask, as a.filled(0)"
-"""Advice at the end of error messages about masked arrays."""
+"""The advice at the end of error messages about masked arrays."""
 
 
 def as_doubles(values: Any) -> Floats:
@@ -109,8 +109,8 @@ def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> 
     """Return the (label, number) pairs in a source, or None if the source has no labels.
 
     Raises:
-        ModelError: The source is a polars table, but does not have one column more than there are ``sets``. The message
-            is prefixed with ``name``.
+        ModelError: The source is a polars table, but its number of columns is not one more than the number of ``sets``.
+            The message is prefixed with ``name``.
     """
     if isinstance(source, Mapping):
         return source.items()

@@ -242,7 +242,7 @@ class SummedIndices:
     """The indices of a sum that encloses a term.
 
     Attributes:
-        over: The indices that are summed over.
+        over: The indices summed over.
         restriction: The tuples of index values that the sum is restricted to, or None if it runs over all of them.
     """
 
@@ -361,7 +361,7 @@ def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tup
 
     Args:
         a, b: Terms of two factors of a product.
-        expression: The whole product, for error messages.
+        expression: The whole product, used in error messages.
         where: The part of the model to name in error messages.
 
     Raises:
@@ -459,7 +459,7 @@ class Coefficient:
         self._function = None if self._constant is not None else _numpy_function(list(stand_ins.values()), body)
 
     def __call__(self, places: Places, size: int) -> Floats:
-        """Return the coefficient's value for each index tuple, shape (size,).
+        """Return the coefficient's value for each index tuple as an array of shape (size,).
 
         Args:
             places: For each index, the positions of its values in its set, shape (size,).
@@ -504,7 +504,7 @@ class Coefficients:
 
 
 def param_values(access: Param | Access, places: Places, size: int, where: str) -> Floats:
-    """Return a parameter's value for each index tuple, shape (size,).
+    """Return a parameter's value for each index tuple as an array of shape (size,).
 
     Args:
         access: The parameter with its index expressions, or a scalar parameter.
@@ -528,7 +528,7 @@ def param_values(access: Param | Access, places: Places, size: int, where: str) 
 
 
 def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, size: int, where: str) -> Ints:
-    """Evaluate an index expression such as ``i``, ``i + 1`` or a constant, and return its positions, shape (size,).
+    """Evaluate an index expression such as ``i``, ``i + 1`` or a constant, and return its positions as a (size,) array.
 
     Args:
         expression: The index expression.

@@ -1,4 +1,4 @@
-"""Import the modelling language, including sympy and SciPy, without slow garbage collections on import and at exit."""
+"""Import the modelling language, with sympy and SciPy, without slow garbage collections during import and at exit."""
 
 from __future__ import annotations
 

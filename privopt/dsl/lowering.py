@@ -1,4 +1,4 @@
-"""Convert a constraint family from a formula to the terms, index tuples and kind of row from which it is compiled.
+"""Convert a constraint family from a formula into the terms, index tuples and kind of row used to compile it.
 
 Errors that concern a family as a whole are detected here, once for all rows.
 """
@@ -59,14 +59,14 @@ class Implication:
 
 
 Relation: TypeAlias = sympy.Rel | Range | Implication
-"""A relation that the rows of a family can express."""
+"""A relation that can be expressed by the rows of a family."""
 
 
 def broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Floats:
     """Broadcast the lower or upper bounds of a block of rows to shape (rows,).
 
     Args:
-        name: The name of the block, for messages.
+        name: The name of the block, used in messages.
         side_name: "lower" or "upper", for messages.
         value: One number for all rows, or one for each row.
         rows: The number of rows.
@@ -159,8 +159,9 @@ class Block:
 
     Attributes:
         name: The name of the block of rows.
-        matrix: CSR matrix, shape (rows, number of ``columns``).
-        lower, upper: Lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that side.
+        matrix: (rows, number of ``columns``) A CSR matrix.
+        lower, upper: The lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that
+            side.
         columns: The model's column index for each column of ``matrix``.
         kind: Always "block".
     """
@@ -182,7 +183,7 @@ def relation_operator(relation: sympy.Rel) -> str:
 
 
 def relation_text(relation: sympy.Rel | Range) -> str:
-    """Return a relation as a string, with both sides as the user wrote them."""
+    """Return a relation as a string, with both sides as written by the user."""
     if isinstance(relation, Range):
         return str(relation)
     return f"{relation.lhs} {relation_operator(relation)} {relation.rhs}"
@@ -258,8 +259,8 @@ def build_family(
         relation: The relation or implication that each row expresses.
         forall: The indices of the rows.
         where: The index tuples to create rows for, in any form that ``read_tuples`` accepts, or None for all.
-        privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``. If None, the form of the relation
-            decides.
+        privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``. If None, this is determined by the form
+            of the relation.
         kind: The kind of row. For an implication it is replaced by "indicator".
 
     Raises:
@@ -402,7 +403,7 @@ def privacy_terms(family: Family) -> tuple[Term, Term] | None:
 
 
 def variable_block(variable: Variable) -> VariableBlock:
-    """Return the block of columns that a variable occupies in the compiled form, including the names of the columns."""
+    """Return the block of columns that a variable occupies in the compiled form, including the column names."""
     return VariableBlock(name=variable.name, start=variable.start, sets=variable.sets)
 
 
@@ -428,7 +429,7 @@ def piecewise_lines(
     """Express a piecewise-linear function as the maximum (if convex) or minimum (if concave) of lines.
 
     Args:
-        name: The name of the piecewise term, for messages.
+        name: The name of the piecewise term, used in messages.
         shape: The sizes of the sets that the term is indexed by, or () for a single function.
         breakpoints: Two or more increasing numbers, either shared by all functions, shape (B,), or separate for each
             function, shape (*shape, B).
@@ -439,8 +440,9 @@ def piecewise_lines(
         single line).
 
     Raises:
-        ModelError: There are fewer than two breakpoints, or they do not increase, the numbers have the wrong shape or
-            are not finite, a function is neither convex nor concave, or some functions are convex and others concave.
+        ModelError: There are fewer than two breakpoints, the breakpoints do not increase, the numbers have the wrong
+            shape or are not finite, a function is neither convex nor concave, or some functions are convex and others
+            concave.
     """
     points = _read_numbers(f"piecewise {name}: breakpoints", breakpoints)
     points = points if points.ndim else points.reshape(1)

@@ -1,4 +1,4 @@
-"""The container for a model: its variables, params, constraint families and objective.
+"""The container for a model: its variables, parameters, constraint families and objective.
 
 A model consists of symbols only. It is compiled to arrays, which a backend then solves.
 """
@@ -120,7 +120,7 @@ class Model:
 
     @property
     def params(self) -> dict[str, Param]:
-        """The parameters by name."""
+        """The parameters, keyed by name."""
         return dict(self._params)
 
     @property
@@ -149,7 +149,7 @@ class Model:
         upper: ArrayLike | None = np.inf,
         kind: Kind = "continuous",
     ) -> Variable:
-        """Add a decision variable over the product of sets.
+        """Add a decision variable over a product of sets.
 
         Args:
             name: The name that identifies the variable in printed models and in solutions.
@@ -420,10 +420,10 @@ class Model:
 
         Args:
             name: The name of the new family of rows.
-            matrix: Coefficients, sparse or dense, shape (rows, columns).
+            matrix: (rows, columns) The coefficients, sparse or dense.
             columns: The model's column for each column of ``matrix``: one or more variables (row-major), or column
                 indices from ``Variable.columns``.
-            lower, upper: Lower and upper bounds of the rows: numbers, or arrays with one entry for each row.
+            lower, upper: The lower and upper bounds of the rows: numbers, or arrays with one entry for each row.
             replace: Whether the rows replace the existing family of the same name.
 
         Raises:
@@ -508,7 +508,8 @@ class Model:
             values: New values by parameter name, in any form that :attr:`Param.value` accepts.
 
         Raises:
-            ModelError: The model has no parameter with such a name, or a value does not fit the parameter's sets.
+            ModelError: A name does not belong to a parameter of the model, or a value does not fit the parameter's
+                sets.
         """
         for name in values:
             if name not in self._params:
@@ -534,11 +535,12 @@ class Model:
 
         Args:
             backend: "cbc", "highs", or a backend object.
-            params: New parameter values by name. They remain in effect, as if set by ``param.value = ...``.
-            start: A point from which a search over integers begins: an earlier solution, or values by variable name. If
-                variables are omitted, the solver completes the point.
-            options: Options for any solver: time_limit (seconds), gap (the relative gap at which a search over integers
-                may stop), log (whether to show the solver's log on standard error), method, threads, seed.
+            params: New parameter values, keyed by name. They remain in effect, as if set by ``param.value = ...``.
+            start: A point from which to start the search for an integer solution: an earlier solution, or values by
+                variable name. If variables are omitted, the solver completes the point.
+            options: Options for any solver: time_limit (seconds), gap (the relative gap at which the search for an
+                integer solution may stop), log (whether to show the solver's log on standard error), method, threads,
+                seed.
 
         Raises:
             InfeasibleError: No point satisfies all rows; the message names the conflicting families.

@@ -18,7 +18,7 @@ from privopt.dsl.semicontinuous import expand_semicontinuous
 from privopt.errors import UsageError
 
 MAX_NAME = 100
-"""The largest number of characters in a name. Longer names are shortened, because readers of LP files reject them."""
+"""The maximum number of characters in a name. Longer names are shortened, because readers of LP files reject them."""
 _NOT_IN_MPS = re.compile(r"[^!-~]")
 _NOT_IN_LP = re.compile(r"[^A-Za-z0-9_.(),]")
 """Patterns for the characters that must not occur in names in MPS and LP files."""
@@ -34,7 +34,7 @@ _MPS_WORD = re.compile(
 )
 """Patterns for the words that readers of LP and MPS files treat as keywords."""
 TERMS_IN_LINE = 6
-"""The largest number of terms on one line of an LP file."""
+"""The maximum number of terms on a line of an LP file."""
 
 
 @frozen
@@ -64,7 +64,7 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
         name: The model's name in the file.
 
     Raises:
-        UsageError: The path has a different ending, or it ends in ``.lp`` and the model has no variables.
+        UsageError: The path has a different extension, or it ends in ``.lp`` and the model has no variables.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in (".mps", ".lp"):
@@ -86,7 +86,7 @@ def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
 
     As a result, no privacy row is looser in the written file than in the model. The double nearest to a factor
     ``exp(L)`` may be larger than the factor itself. Therefore L is lowered by more than the combined rounding errors of
-    ``exp`` and of the product that L was computed from. Rows passed to solvers are rounded in the same way.
+    ``exp`` and of the product from which L was computed. Rows passed to solvers are rounded in the same way.
     """
     matrix = form.A
     data = matrix.data.copy()

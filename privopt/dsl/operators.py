@@ -40,8 +40,8 @@ _UFUNC_METHODS = {
 }
 """The operator methods that correspond to each NumPy function.
 
-An operator calls these functions if one of its operands is an array. If the expression is the left operand, the first
-method is used, otherwise the second one.
+Such a function is called if an operand of an operator is an array. The first method is used if the expression is the
+left operand, and the second one otherwise.
 """
 _NUMPY_ADVICE = {
     "sum": "total(..., over=...) is a sum over indices, and z.sum() that of a whole variable",

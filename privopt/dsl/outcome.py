@@ -32,24 +32,24 @@ class Basis:
         """Create a basis from statuses: 0 at the lower bound, 1 basic, 2 at the upper bound, 3 free at 0.
 
         Args:
-            columns: The status of each column, shape (n,).
-            rows: The status of each row, shape (m,).
+            columns: (n,) The status of each column.
+            rows: (m,) The status of each row.
         """
         self._columns, self._rows = columns, rows
 
     @property
     def columns(self) -> NDArray[np.int8]:
-        """The status of each column, shape (n,)."""
+        """The status of each column, as an array of shape (n,)."""
         return self._columns
 
     @property
     def rows(self) -> NDArray[np.int8]:
-        """The status of each row, shape (m,)."""
+        """The status of each row, as an array of shape (m,)."""
         return self._rows
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The number of rows and the number of columns."""
+        """The numbers of rows and columns."""
         return len(self.rows), len(self.columns)
 
     def resized(self, rows: int) -> Basis:
@@ -93,7 +93,7 @@ def _layout(form: StandardForm) -> list[tuple[str, int, int]]:
 
 @frozen(eq=False, kw_only=True)
 class Ranges:
-    """Ranges within which costs or row bounds can change, one at a time, while the basis stays optimal.
+    """Ranges within which costs or row bounds can change, one at a time, while the basis remains optimal.
 
     Attributes:
         lower, upper: The ends of each range; infinite if the range is unbounded.
@@ -108,14 +108,14 @@ class Ranges:
 
 @frozen(eq=False, kw_only=True)
 class Ranging:
-    """Ranges within which a linear program's costs and row bounds can change while its basis stays optimal.
+    """Ranges within which a linear program's costs and row bounds can change while its basis remains optimal.
 
     Each range assumes that no other number changes.
 
     Attributes:
-        costs: (n,) The range of each column's cost within which the optimal point stays the same.
+        costs: (n,) The range of each column's cost within which the optimal point does not change.
         sides: (m,) For each row, the range of the bound at which the row is active. Within this range, the multipliers
-            stay the same.
+            do not change.
         is_tight: (m,) A mask of the rows that are active at a bound. The ranges of other rows are meaningless.
         is_at_upper: (m,) A mask of the rows that are active at their upper bound.
     """
@@ -128,7 +128,7 @@ class Ranging:
 
 @frozen(eq=False, kw_only=True)
 class Result:
-    """A solver's answer, which has passed the checks.
+    """A solver's answer that has passed all checks.
 
     All numbers refer to the rows, units and sense of the compiled form.
 
@@ -138,10 +138,9 @@ class Result:
         objective: The value of the form's objective at x.
         bound: A bound on the optimum of the original form, before privacy rows ``z_i <= exp(...) z_j`` were tightened,
             or None if unknown.
-        duals: For LPs solved to optimality, the change in the objective per unit change in each row's bound, shape
-            (m,).
-        reduced: For LPs solved to optimality, the reduced cost of each column, shape (n,).
-        seconds: The number of seconds that the solver took.
+        duals: (m,) For LPs solved to optimality, the change in the objective per unit change in each row's bound.
+        reduced: (n,) For LPs solved to optimality, the reduced cost of each column.
+        seconds: The time taken by the solver, in seconds.
         iterations: The number of simplex and interior-point iterations.
         solver: The name and version of the solver.
         violation: The largest amount by which x violates a scaled row.

@@ -23,9 +23,9 @@ from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 MAX_BLOCK = 2000
-"""The largest number of variables in a block whose convexity is checked by computing eigenvalues."""
+"""The maximum number of variables in a block whose convexity is checked by computing eigenvalues."""
 CURVATURE_ROUNDING = 1e-10
-"""How far rounding may push an eigenvalue below 0, as a fraction of the largest eigenvalue of the same block."""
+"""The amount by which rounding may push an eigenvalue below 0, as a fraction of the largest one in the same block."""
 
 
 @frozen(eq=False)
@@ -121,11 +121,11 @@ class QuadraticPart:
     """Compiled quadratic terms, ``x' matrix x / 2 + linear x + constant``.
 
     Attributes:
-        matrix: Symmetric CSR matrix, shape (n, n).
-        linear: The coefficients of the linear part, shape (n,).
+        matrix: (n, n) The symmetric CSR matrix.
+        linear: (n,) The coefficients of the linear part.
         constant: The constant part.
         square_sign: 1 if all terms are squares with nonnegative coefficients, -1 if all terms are squares with
-            nonpositive coefficients, and 0 otherwise or if all coefficients of a term are 0.
+            nonpositive coefficients, and 0 otherwise. It is also 0 if all coefficients of a term are 0.
     """
 
     matrix: sparse.csr_matrix
@@ -138,13 +138,13 @@ def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_na
     """Check that a quadratic objective is convex if it is minimised, and concave if it is maximised.
 
     If all terms are squares and no coefficient has the wrong sign, nothing else is checked. Otherwise, the variables
-    are divided into blocks such that no product involves variables from two blocks, and the eigenvalues of each block
-    are computed.
+    are divided into blocks such that no product involves variables from different blocks, and the eigenvalues of each
+    block are computed.
 
     Args:
         part: The objective's quadratic terms.
         sense: Whether the objective is minimised or maximised.
-        column_name: A function that returns the name of a column, for messages.
+        column_name: A function that returns the name of a column, used in messages.
 
     Raises:
         ModelError: The objective has the wrong curvature, or a block is too large for its eigenvalues to be computed.

@@ -22,8 +22,9 @@ class Rows:
     """The rows of one family, before the rows of all families are stacked.
 
     Attributes:
-        matrix: CSR matrix over all columns of the model, shape (rows, n).
-        lower, upper: Lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that side.
+        matrix: (rows, n) A CSR matrix over all columns of the model.
+        lower, upper: The lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that
+            side.
         block: The name and labels of the rows. Its ``start`` and ``stop`` are counted from this family's first row.
     """
 
@@ -59,7 +60,7 @@ def build_privacy_rows(
         places: For each index, the position of its value in every row, shape (size,).
         size: The number of rows.
         n: The number of columns in the model.
-        col_lower: The lower bounds of the columns, shape (n,).
+        col_lower: (n,) The lower bounds of the columns.
         block: The name and labels of the rows.
         coefficients: The cache of compiled coefficients. Missing ones are added.
 
@@ -103,9 +104,9 @@ def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, 
     """Return privacy rows ``x[left] - exp(ratio) x[right] <= 0`` for pairs of columns.
 
     Args:
-        left_columns, right_columns: The two columns of each row, shape (rows,).
-        ratio: The exponent of each row's factor, shape (rows,). It is capped at ``MAX_LOG_RATIO`` in the matrix, but
-            not in the block.
+        left_columns, right_columns: (rows,) The two columns of each row.
+        ratio: (rows,) The exponent of each row's factor. It is capped at ``MAX_LOG_RATIO`` in the matrix, but not in
+            the block.
         n: The number of columns in the model.
         block: The name and labels of the rows.
     """
@@ -131,7 +132,9 @@ def activity_bounds(matrix: sparse.csr_matrix, col_lower: Floats, col_upper: Flo
     negative_part.eliminate_zeros()
 
     def product(part: sparse.csr_matrix, vector: Floats) -> Floats:
-        """Return ``part @ vector``, shape (rows,), using only stored entries, because 0 * inf would give NaN."""
+        """Return ``part @ vector`` as an array of shape (rows,).
+
+        Only stored entries are used, because 0 * inf would give NaN."""
         weighted = part.copy()
         weighted.data = weighted.data * vector[weighted.indices]
         return np.asarray(weighted.sum(axis=1)).ravel()
@@ -162,7 +165,7 @@ def build_indicator_rows(
         rows: The rows without the switch.
         places: For each index, the position of its value in every row, shape (size,).
         n: The number of columns in the model.
-        col_lower, col_upper: Column bounds, shape (n,).
+        col_lower, col_upper: (n,) The column bounds.
         coefficients: The cache of compiled coefficients. Missing ones are added.
 
     Raises:
@@ -228,13 +231,13 @@ def _switch_columns(
     Args:
         switch, offset: The switch as a linear expression: a CSR matrix (rows, n) and the constants (rows,).
         family: The family, which provides the switch's variables and the text for messages.
-        col_lower, col_upper: Column bounds, shape (n,). A binary must lie between 0 and 1.
+        col_lower, col_upper: (n,) The column bounds. A binary must lie between 0 and 1.
 
     Returns:
         The column of each row's ``h``, and its sign: 1 for ``h``, -1 for ``1 - h``.
 
     Raises:
-        ModelError: The switch is some other expression, or its variable is not binary.
+        ModelError: The switch is not of this form, or its variable is not binary.
     """
     assert isinstance(family.statement, Implication)
     expectation = (
@@ -264,7 +267,7 @@ def _refuse_without_big_m(
         other_terms: The matrix of these rows without the switch column.
         is_lower: Whether the big-M is missing for the row's lower bound (True) or its upper bound (False).
         row: The index of the row within the family.
-        col_lower, col_upper: Column bounds, shape (n,).
+        col_lower, col_upper: (n,) The column bounds.
     """
     entries = slice(other_terms.indptr[row], other_terms.indptr[row + 1])
     columns, values = other_terms.indices[entries], other_terms.data[entries]

@@ -84,7 +84,7 @@ def drop_binaries(form: StandardForm, result: Result) -> Result:
 
     Args:
         form: The form before the expansion.
-        result: The result for the expanded form. It is returned unchanged if it has no point.
+        result: The result for the expanded form. It is returned unchanged if it contains no point.
     """
     if result.x is None:
         return result

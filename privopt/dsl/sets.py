@@ -111,7 +111,7 @@ class IndexSet:
         return int(label) if isinstance(self.labels, range) else self._places[label]  # type: ignore[call-overload]
 
     def positions(self, values: Ints | Iterable[Hashable]) -> Ints:
-        """Return the positions of many elements, starting from 0.
+        """Return the positions of several elements, starting from 0.
 
         Args:
             values: An integer array of positions, or a sequence of labels. The positions in an array are only checked

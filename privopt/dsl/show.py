@@ -1,4 +1,4 @@
-"""Show a model's formula as text, LaTeX or HTML."""
+"""Show a model's formulas as text, LaTeX or HTML."""
 
 from __future__ import annotations
 
@@ -160,6 +160,6 @@ def format_html(model: PrintableModel) -> str:
 def _html_formula(formula: str) -> str:
     """Escape a LaTeX formula for HTML and enclose it in dollar signs, so that it is typeset in notebooks.
 
-    An empty formula stays empty.
+    An empty formula remains empty.
     """
     return rf"$\displaystyle {escape(formula)}$" if formula else ""

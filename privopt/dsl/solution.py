@@ -28,15 +28,15 @@ else:  # loaded late
     DataFrame = Any
 
 EXPLAIN_SECONDS = 20.0
-"""The maximum time, in seconds, to spend on explaining why a model is infeasible."""
+"""The maximum time, in seconds, to spend explaining why a model is infeasible."""
 
 
 class SolveOptions(TypedDict, total=False):
-    """The options that ``Model.solve`` passes on to ``Backend.solve``.
+    """The options that ``Model.solve`` passes to ``Backend.solve``.
 
     Attributes:
         time_limit: The time limit in seconds, or None for no limit.
-        gap: The relative gap at which a search over integers may stop.
+        gap: The relative gap at which the search for an integer solution may stop.
         method: The algorithm for linear programs: "auto", "simplex" or "ipm" (interior point).
         threads: The number of threads.
         seed: The seed for the solver's own random choices.
@@ -57,7 +57,7 @@ class BackendOptions(SolveOptions, total=False):
     """The options of ``Backend.solve``.
 
     Attributes:
-        start: (n,) A point from which to start a search over integers, with NaN for missing values.
+        start: (n,) A point from which to start the search for an integer solution, with NaN for missing values.
     """
 
     start: Floats | None
@@ -91,18 +91,18 @@ class Solution:
     Attributes:
         form: The compiled model.
         status: "optimal", or "feasible" if a limit or an interrupt ended the search early.
-        x: The values of the columns, shape (n,).
+        x: (n,) The values of the columns.
         objective: The value of the model's objective at x.
         bound: A lower bound on the optimum (an upper bound if the objective is maximised), or None if unknown.
         duals: The change in the objective per unit change in each row's bound, shape (m,), or None if the solver
-            returned none. It returns none if the model has integer columns or the search ended early.
+            returned none, as is the case if the model has integer columns or the search ended early.
         reduced: The reduced costs of the columns, shape (n,), or None under the same conditions as ``duals``.
-        seconds: The number of seconds that the solver took.
+        seconds: The time taken by the solver, in seconds.
         iterations: The number of simplex and interior-point iterations.
         solver: The name and version of the solver.
         violation: The largest amount by which x violates a row, as scaled for the solver.
-        tightening: The privacy rows ``z_i <= exp(...) z_j`` that were tightened, and what the tightening costs, or None
-            if there were none.
+        tightening: The privacy rows ``z_i <= exp(...) z_j`` that were tightened, and the cost of tightening them, or
+            None if there were none.
         basis: The solver's basis, from which a changed model can be solved faster, or None if the model has integer
             columns or the solver returned no basis.
     """
@@ -128,10 +128,10 @@ class Solution:
 
     @property
     def rigorous_bound(self) -> float | None:
-        """The bound on the optimum that follows from the dual multipliers. It is valid despite all rounding errors.
+        """A bound on the optimum that follows from the dual multipliers and is valid despite all rounding errors.
 
-        It is None if no finite bound follows from the multipliers, or if the objective is quadratic. A mechanism may
-        use it as its ``Outcome.lower_bound``. See :func:`privopt.dsl.duality.rigorous_bound`.
+        None if no finite bound follows from the multipliers, or if the objective is quadratic. A mechanism may use it
+        as its ``Outcome.lower_bound``. See :func:`privopt.dsl.duality.rigorous_bound`.
         """
         # The bound of a quadratic objective relies on its convexity, which is not proved here.
         if self.duals is None or self.form.Q is not None:
@@ -140,14 +140,14 @@ class Solution:
         return bound if math.isfinite(bound) else None
 
     def value(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the values of a variable, or of a single one of its columns.
+        """Return the values of a variable, or only the value of one of its columns.
 
         Args:
             name: The name of the variable.
             labels: The labels of a single column, or None for all columns.
 
         Returns:
-            An array with one axis per index set. If labels are given or the variable is a scalar, a number.
+            An array with one axis per index set, or a number if labels are given or the variable is a scalar.
 
         Raises:
             ModelError: The model has no such variable or label.
@@ -155,14 +155,14 @@ class Solution:
         return self._variable_values(self.x, name, labels)
 
     def reduced_cost(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the reduced costs of a variable, or of a single one of its columns.
+        """Return the reduced costs of a variable, or only the reduced cost of one of its columns.
 
         Args:
             name: The name of the variable.
             labels: The labels of a single column, or None for all columns.
 
         Returns:
-            An array with one axis per index set. If labels are given or the variable is a scalar, a number.
+            An array with one axis per index set, or a number if labels are given or the variable is a scalar.
 
         Raises:
             ModelError: The model has no such variable or label.
@@ -198,11 +198,11 @@ class Solution:
         return _select_rows(block, self._slacks(block), labels)
 
     def _activities(self, block: FamilyBlock) -> Floats:
-        """Return the activity ``A x`` of each row in a family, shape (rows,)."""
+        """Return the activity ``A x`` of each row in a family as an array of shape (rows,)."""
         return np.asarray(self.form.A[block.start : block.stop] @ self.x)
 
     def _slacks(self, block: FamilyBlock) -> Floats:
-        """Return the slack of each row in a family (the distance to its nearest bound), shape (rows,)."""
+        """Return the slack of each row in a family (the distance to its nearest bound) as an array of shape (rows,)."""
         activities, rows = self._activities(block), slice(block.start, block.stop)
         return np.asarray(np.minimum(activities - self.form.row_lower[rows], self.form.row_upper[rows] - activities))
 
@@ -251,8 +251,8 @@ class Solution:
         """Return how far each cost of a variable, or each row bound of a family, can change while all others are fixed.
 
         For a variable, the table has columns for its labels, followed by ``cost``, ``lower`` and ``upper``. The point
-        stays optimal while the cost is between ``lower`` and ``upper``. For a family, the table has columns for its
-        labels, followed by ``side`` (the active bound of the row), ``lower`` and ``upper``. The duals stay the same
+        remains optimal while the cost is between ``lower`` and ``upper``. For a family, the table has columns for its
+        labels, followed by ``side`` (the active bound of the row), ``lower`` and ``upper``. The duals do not change
         while this bound is between ``lower`` and ``upper``. In both tables, ``lower_objective`` and ``upper_objective``
         are the objective values at ``lower`` and ``upper``.
 
@@ -300,10 +300,11 @@ class Solution:
         """Extract a variable's entries from a vector over all columns of the model.
 
         Args:
-            values: One number for each column of the model, shape (n,).
+            values: (n,) One number for each column of the model.
             name: The name of the variable.
-            labels: The labels of the column whose number to return. If None, the numbers of all the variable's columns
-                are returned, as an array with one axis per index set, or as a single number for a scalar variable.
+            labels: The labels of the column whose number is returned. If None, the numbers of all the variable's
+                columns are returned, as an array with one axis per index set, or as a single number for a scalar
+                variable.
         """
         block = self.form.variable(name)
         block_values = values[block.start : block.stop]
@@ -356,7 +357,7 @@ def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
 
 
 def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
-    """Return table columns with the lower and upper ends of some of the ranges, and the objective values at these ends.
+    """Return table columns with the lower and upper ends of the selected ranges, and the objective values there.
 
     ``part`` selects the ranges.
     """
@@ -410,7 +411,8 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
             only variables with the same name and shape are used.
 
     Raises:
-        ModelError: The form has no variable with such a name, or the values do not fit the variable.
+        ModelError: A name in ``start`` does not belong to a variable of the form, or its values do not fit the
+            variable.
     """
     given: Any = start
     if not isinstance(given, Solution | Mapping):
@@ -443,12 +445,12 @@ def complete_extremum(
     """Fill in the values of an absolute value, minimum or maximum in a starting point, in place.
 
     Users cannot supply these values, because the model itself adds the columns for these functions. A column is set to
-    the largest value of its lines, or to the smallest value if the function is concave. It stays NaN if the starting
+    the largest value of its lines, or to the smallest value if the function is concave. It remains NaN if the starting
     point has no value for a column needed by one of the lines.
 
     Args:
         form: The compiled model.
-        start: The starting point, shape (n,), changed in place.
+        start: The starting point, shape (n,), modified in place.
         columns: The columns of the function's variable.
         lines: The names of the families that contain the function's lines.
         is_convex: Whether the columns lie above their lines.
@@ -475,7 +477,7 @@ def load_solver(backend: str | Solver, *, is_soon: bool = False) -> Solver:
 
     Args:
         backend: The name of a registered solver, or a backend object.
-        is_soon: Whether a solve will follow soon. If so, the solver is told to prepare for it (``Backend.prepare``).
+        is_soon: Whether a solve is about to follow. If so, the solver is told to prepare for it (``Backend.prepare``).
     """
     solver: Solver = registry().kind("solver", backend).load()() if isinstance(backend, str) else backend
     if is_soon and hasattr(solver, "prepare"):
@@ -495,7 +497,7 @@ def solve_form(
     Args:
         form: The compiled model.
         backend: A backend object, or the name of a registered solver.
-        name: The model's name, for messages.
+        name: The model's name, used in messages.
         options: Options for ``Backend.solve``. The option ``basis`` is not passed to solvers that do not support warm
             starts.
 

@@ -36,8 +36,8 @@ def latex_text(text: str) -> str:
 def latex_name(name: str) -> str:
     """Return the LaTeX code for a name.
 
-    Single letters and numbers stay unchanged, names of Greek letters become commands, and all other names are set in
-    upright letters.
+    Single letters and numbers are left unchanged, names of Greek letters become commands, and all other names are set
+    in upright letters.
     """
     if _GREEK.fullmatch(name):
         return f"\\{name}"
@@ -112,7 +112,7 @@ class Total(Operators, sympy.Expr):  # type: ignore[misc]
 
     @property
     def over(self) -> tuple[Index, ...]:
-        """The indices that are summed over."""
+        """The indices summed over."""
         return tuple(self.args[1])
 
     @property

@@ -1,7 +1,7 @@
 """Parameters as sympy atoms, indexed parameters and variables such as ``z[i, k]``, and expressions over whole sets.
 
 Parameters and variables are ``Dummy`` symbols, so two objects with the same name are never equal. The classes have
-slots, so that assigning to a misspelled attribute is an error.
+slots, so that assigning to a misspelt attribute raises an error.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         )
 
     def _check_index(self, value: Any, index_set: IndexSet, number: int) -> sympy.Expr:
-        """Check one index of an access such as ``z[i, k]``, and convert a label to its position.
+        """Check a single index of an access such as ``z[i, k]``, and convert a label to its position.
 
         Args:
             value: An index expression, a label, or a position.
-            index_set: The set of this axis.
-            number: The number of the axis, for messages.
+            index_set: The index set of this axis.
+            number: The number of the axis, used in messages.
         """
         if isinstance(value, sympy.Expr):
             # An expression of indices, such as i + 1, is checked again when its values are known.
@@ -106,7 +106,7 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         return VectorExpression(indices, Access(self, *indices))
 
     def axes(self, count: int) -> tuple[IndexSet, ...]:
-        """Return the index set of each axis, given that the variable or parameter is used with ``count`` indices."""
+        """Return the index set of each axis, when the variable or parameter is used with ``count`` indices."""
         return self.sets
 
     @property
@@ -124,8 +124,7 @@ class Param(Indexable):
         sets: The sets that the indices run over. If none were declared, there is one unnamed set for each axis of the
             array.
         declared: Whether the sets were given. If not, any index set of the right size may be used for an axis.
-        revision: The number of times that the value has changed. Models use it to determine which rows need
-            recompiling.
+        revision: The number of times the value has changed. Models use it to determine which rows need recompiling.
     """
 
     __slots__ = ("_source", "declared", "revision")
@@ -186,8 +185,8 @@ class Param(Indexable):
         """Check the shape and entries of a new value, and return a copy of it. A function is returned unchanged.
 
         Raises:
-            ModelError: The value has the wrong shape or contains a NaN, or it is a function where an array is needed or
-                vice versa.
+            ModelError: The value has the wrong shape or contains a NaN, or it is a function where an array is needed,
+                or vice versa.
         """
         was_function = callable(getattr(self, "_source", None))
         if callable(source):
@@ -370,7 +369,7 @@ class VectorExpression(Operators):
         return VectorExpression(indices, operator(formula, operand))
 
     def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
-        """Rewrite this expression and ``other`` in common indices.
+        """Rewrite this expression and ``other`` in terms of common indices.
 
         The other operand may have any form that :meth:`read_operand` accepts. The common indices are those of this
         expression, except that declared sets of the other operand replace unnamed axes.
@@ -488,17 +487,17 @@ class _SparseLookup:
         self.matrix = matrix
 
     def __call__(self, rows: Ints, columns: Ints) -> Floats:
-        """Return the entries at the given rows and columns, shape (size,)."""
+        """Return the entries at the given rows and columns as an array of shape (size,)."""
         return np.asarray(self.matrix[rows, columns], dtype=np.float64).ravel()
 
 
 def _fits(a: IndexSet, b: IndexSet) -> bool:
-    """Return whether two sets are the same, or have the same size and at least one of them is an unnamed axis."""
+    """Return whether two sets are the same, or are of the same size with at least one of them being an unnamed axis."""
     return a.same_as(b) or (len(a) == len(b) and (isinstance(a, Axis) or isinstance(b, Axis)))
 
 
 class VectorRelation(NoCondition):
-    """A relation between vectors, which gives one row for each element.
+    """A relation between vectors, which yields one row for each element.
 
     Attributes:
         relation: The relation, written with indices.

@@ -20,7 +20,7 @@ def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) 
     Args:
         binding: The summed indices, and the tuples that they are restricted to, if any.
         places: The positions of the indices bound so far, as one array of shape (size,) for each index.
-        rows: The row that each entry belongs to, shape (size,).
+        rows: (size,) The row that each entry belongs to.
         size: The number of entries so far.
 
     Returns:
@@ -97,7 +97,7 @@ def term_entries(
         allow_infinite: Whether a constant may be infinite.
 
     Raises:
-        ModelError: A value is NaN, or is infinite although this is not allowed.
+        ModelError: A value is NaN, or is infinite when this is not allowed.
     """
     # The row's other indices do not affect the term, so their positions need not be copied.
     needed = term.free_indices() | {i for b in term.bindings for i in b.over}
@@ -119,7 +119,7 @@ def term_entries(
 
 
 def term_columns(term: Term, places: Places, size: int, where: str) -> Ints:
-    """Return the column index of a term's variable for each index tuple, shape (size,).
+    """Return the column index of a term's variable for each index tuple as an array of shape (size,).
 
     Args:
         term: The term, which must contain a variable.
@@ -149,7 +149,9 @@ def terms_matrix(
     *,
     allow_infinite: bool = False,
 ) -> tuple[Any, Floats]:
-    """Return the CSR matrix of a sum of terms, shape (size, n), and the constant of each row, shape (size,).
+    """Return the CSR matrix of a sum of terms, and the constant of each row.
+
+    The matrix has shape (size, n), and the constants have shape (size,).
 
     Args:
         terms: The terms.
@@ -180,10 +182,10 @@ def terms_matrix(
 def _sum_duplicates(values: Any, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
     """Return a CSR matrix in which entries with the same row and column are added up.
 
-    If such entries cancel out except for rounding errors, their sum becomes exactly 0.
+    If such entries cancel out apart from rounding errors, their sum becomes exactly 0.
 
     Args:
-        values, rows, columns: The value, row and column of each entry, in any order, shape (entries,).
+        values, rows, columns: (entries,) The value, row and column of each entry, in any order.
         shape: The number of rows and the number of columns of the matrix.
     """
     matrix = sparse.csr_matrix((values, (rows, columns)), shape=shape)

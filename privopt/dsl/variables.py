@@ -57,7 +57,7 @@ class Variable(Indexable):
 
     @property
     def lower(self) -> Floats:
-        """The lower bounds of the columns, flattened row-major, shape (size,).
+        """The lower bounds of the columns, flattened in row-major order to an array of shape (size,).
 
         They can be set to a number, to an array that broadcasts to the shape of the variable, or to None for no bounds.
         The model uses the new bounds the next time it is solved.
@@ -71,7 +71,9 @@ class Variable(Indexable):
 
     @property
     def upper(self) -> Floats:
-        """The upper bounds of the columns, shape (size,). They can be set in the same way as the lower bounds."""
+        """The upper bounds of the columns, as an array of shape (size,).
+
+        They can be set in the same way as the lower bounds."""
         return self._upper
 
     @upper.setter

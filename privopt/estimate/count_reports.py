@@ -30,7 +30,7 @@ class Counter:
 
     Attributes:
         channel: The channel whose outputs are counted.
-        table: The table's name, for faults.
+        table: The table's name, used in faults.
         column: The column that contains the reports.
         subject: The column that names each report's subject. Only a subject's first report counts, because several
             reports about one subject are not independent. In traces, the first report is the earliest in time, because
@@ -101,7 +101,8 @@ class Counter:
         """Count the reports in a batch of rows.
 
         Raises:
-            InputError: A report is not an output of the release, or has no subject although there is a subject column.
+            InputError: A report is not an output of the release, or has no subject even though there is a subject
+                column.
         """
         numbers = self.number_reports(frame)
         has_report = numbers >= 0
@@ -145,11 +146,11 @@ class Counter:
             return texts_of(nw.from_native(frame[column], series_only=True))
 
     def _refuse_rows(self, is_wrong: pl.Series, column: str, describe: Callable[[int], str], expectation: str) -> None:
-        """Raise an InputError about a batch's first invalid row, if there is one.
+        """Raise an InputError for the first invalid row in a batch, if any.
 
         Args:
-            is_wrong: Mask of the invalid rows in the batch.
-            column: The column at fault.
+            is_wrong: A mask of the invalid rows in the batch.
+            column: The column that contains the invalid value.
             describe: A function that takes a row's index in the batch and describes what the row contains.
             expectation: A description of the values allowed in the column.
         """
@@ -169,10 +170,10 @@ class Counter:
 
         Args:
             frame: A batch of rows.
-            has_report: Mask of the rows that have a report.
+            has_report: A mask of the rows that have a report.
 
         Raises:
-            InputError: A report has no subject although there is a subject column, or a trace's first-report mark is
+            InputError: A report has no subject even though there is a subject column, or a trace's first-report mark is
                 neither true nor false.
         """
         if self.subject is None:
@@ -201,7 +202,7 @@ class Counter:
 def count_tables(
     tables: Sequence[tuple[Channel, TableSource]], *, column: str, subject: str | None
 ) -> list[ReportCounts]:
-    """Count the reports from one or several releases, and return one result for each release.
+    """Count the reports from one or more releases, and return one result for each release.
 
     Args:
         tables: Each release's channel, and a table of reports drawn from it.
@@ -275,7 +276,7 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
         ids: The ids of the release's records.
 
     Returns:
-        Each group's name and the indices of its records in ``ids``, with groups in the order in which they first
+        A dict from each group's name to the indices of its records in ``ids``, in the order in which the groups first
         appear.
     """
     file = File(name=path.name, path=path)
@@ -284,10 +285,10 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
-    """Return the indices of each group's records, by group name.
+    """Return the indices of each group's records, keyed by group name.
 
     Args:
-        group: The name of each record's group, by the record's index.
+        group: The name of each record's group, keyed by the record's index.
     """
     members_by_group: dict[str, list[int]] = {}
     for number, name in group.items():

@@ -1,4 +1,4 @@
-"""Count trips: rows with two independent reports from one release, about where the trip starts and where it ends."""
+"""Count trips: rows with two independent reports from one release, one about a trip's start and one about its end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TripCounts:
         return int(self.counts.sum())
 
     def margin(self, end: int) -> Ints:
-        """Return how often each output was reported for one end of a trip, shape (outputs,).
+        """Return how often each output was reported for one end of a trip, as an array of shape (outputs,).
 
         Args:
             end: 0 for the starts of trips, 1 for their ends.
@@ -87,8 +87,8 @@ class _TripCounter:
         """Count the trips in a batch of rows.
 
         Raises:
-            InputError: A report is not an output of the release, or a trip has no subject although there is a subject
-                column.
+            InputError: A report is not an output of the release, or a trip has no subject even though there is a
+                subject column.
         """
         starts, ends = self.start.number_reports(frame), self.end.number_reports(frame)
         has_both = (starts >= 0) & (ends >= 0)
@@ -107,7 +107,7 @@ def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> 
     """Count the trips in a table for each pair of reported outputs.
 
     Args:
-        channel: The channel of the release that both reports of a trip were drawn from.
+        channel: The channel of the release from which both reports of a trip were drawn.
         source: The table.
         columns: The names of the table's report and subject columns.
 
@@ -137,7 +137,7 @@ def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns)
     where it began would have the same report twice.
 
     Args:
-        table: The table's name, for faults.
+        table: The table's name, used in faults.
         names: The names of the table's columns.
         columns: The columns to read.
 

@@ -74,7 +74,7 @@ def _estimate_opened(
         opened: The release.
         channel: The release's channel.
         source: The table of trips.
-        groups: The indices of each group's records, by group name.
+        groups: The indices of each group's records, keyed by group name.
         columns: The names of the table's columns.
         options: The options for the estimate.
         progress: A function to call with the current step, or None.
@@ -103,7 +103,7 @@ def write_flows(
     Args:
         folder: The release's folder, which is verified before use.
         reports: The path of the table of trips.
-        groups: The path of the CSV file with the columns ``id`` and ``group``.
+        groups: The path of a CSV file with the columns ``id`` and ``group``.
         columns: The names of the columns in the table of trips.
         options: The options for the estimate.
         targets: The files to write, keyed by option: the CSV file under ``--out``, and the HTML file (or None for no
@@ -112,8 +112,8 @@ def write_flows(
         progress: A function to call with the current step, or None.
 
     Raises:
-        UsageError: A file to be written already exists, or the release publishes no channel from which reports are
-            drawn.
+        UsageError: A file to be written already exists, or the release does not publish a channel from which reports
+            are drawn.
         InputError: A table is invalid.
         DoesNotHoldError: The release fails verification.
     """
@@ -142,7 +142,7 @@ def flows_of(
     Args:
         opened: The release.
         reports: A data frame that contains both columns of reports.
-        by: The name of each record's group, by record id.
+        by: The name of each record's group, keyed by record id.
         columns: The names of the table's columns.
         options: The options for the estimate.
     """

@@ -55,7 +55,7 @@ def _estimate_opened(
     subject: str | None,
     also: Iterable[tuple[OpenedFolder, TableSource]],
 ) -> Estimate:
-    """Estimate shares from reports drawn from one or several releases, or from noisy counts.
+    """Estimate shares from reports drawn from one or more releases, or from noisy counts.
 
     Args:
         opened: The release, which must have been verified.
@@ -69,7 +69,7 @@ def _estimate_opened(
         column: The column that contains the reports.
         subject: The column that names each report's subject, or None if there is no such column. Only a subject's first
             report counts.
-        also: Further releases about the same records, each with the table of its reports.
+        also: Additional releases about the same records, each with the table of its reports.
     """
     channel = channel_of(opened)
     if isinstance(channel, NoisyCounts):
@@ -110,7 +110,8 @@ def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chos
         estimate: The estimate.
         repeated: The number of reports that were omitted because their subject already had a counted report.
         chosen: Whether the resolution was chosen automatically rather than by the user.
-        several: Whether several releases may have reports about the same people, and no column identifies these people.
+        several: Whether several releases may have reports about the same people, while no column identifies these
+            people.
     """
     lines = []
     if repeated:
@@ -160,8 +161,9 @@ def write_estimate(
         column: The column that contains the reports or the noisy counts.
         subject: The column that names each report's subject, or None if there is no such column. Only a subject's first
             report counts.
-        also: Further releases about the same records: pairs of a release's folder and the table of its reports.
-        groups: The CSV file with the columns ``id`` and ``group``, to estimate the groups' shares, or None.
+        also: Additional releases about the same records: pairs of a release's folder and the table of its reports.
+        groups: A CSV file with the columns ``id`` and ``group``, to estimate the groups' shares, or None to estimate
+            the records' shares.
         page: The HTML file to write, or None.
         geo: The GeoJSON file to write, or None. It contains a point for each record, with the share of the record or of
             its group.
@@ -226,14 +228,14 @@ def estimate_of(
 
     Args:
         opened: The release.
-        reports: A data frame with the column of reports, or a sequence of reports. If the release publishes noisy
-            counts, a sequence or an array of these counts.
+        reports: A data frame with the column of reports, or a sequence of reports. For a release that publishes noisy
+            counts, a sequence or array of these counts.
         column: The column that contains the reports.
         subject: The column that names each report's subject, or None if there is no such column. Only a subject's first
             report counts.
-        by: The name of each record's group, by record id, to estimate the groups' shares, or None to estimate the
+        by: The name of each record's group, keyed by record id, to estimate the groups' shares, or None to estimate the
             records' shares.
-        also: Further releases about the same records, each with its reports.
+        also: Additional releases about the same records, each with its reports.
         confidence: The confidence level of the intervals, in (0, 1).
         gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
         intervals: "finite-sample" (valid for any number of reports), "asymptotic" (valid for many reports) or "smooth"
@@ -286,10 +288,10 @@ def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
 
 
 def check_groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
-    """Return the indices of each group's records, by group name.
+    """Return the indices of each group's records, keyed by group name.
 
     Args:
-        by: The name of each record's group, by record id.
+        by: The name of each record's group, keyed by record id.
         ids: The ids of the release's records, each of which must have a group.
 
     Raises:

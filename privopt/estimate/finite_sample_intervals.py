@@ -1,10 +1,10 @@
-"""Intervals that hold for any number of reports, from Clopper-Pearson bounds on outputs and linear programs.
+"""Intervals that hold for any number of reports, computed from Clopper-Pearson bounds on outputs by linear programming.
 
 Let pi be the true shares of the records, and Z the channel (Z_ik is the probability of output k given record i). Each
 output k has Clopper-Pearson bounds L_k and U_k on its probability. Each of the m bounds has confidence 1 - alpha / m,
 so that all of them hold with probability at least 1 - alpha. Then pi >= 0, sum pi = 1 and L_k <= (pi Z)_k <= U_k. The
 smallest and largest pi_i among all shares that satisfy this therefore bound all true shares simultaneously. They are
-found by linear programs, written in privopt's modelling language.
+found by solving linear programs, written in privopt's modelling language.
 
 Let h be the vector with a 1 for each record of a group and 0 elsewhere, so that h . pi is the group's share. For every
 vector y with one entry per output, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If
@@ -27,11 +27,11 @@ from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
 MOST_WORK: Final = 20_000_000
-"""The largest product of the channel's size and the number of intervals for which linear programs are solved."""
+"""The maximum product of the channel's size and the number of intervals for which linear programs are solved."""
 MIN_SHARE: Final = 1e-8
 """The smallest entry to include in a program, as a fraction of the largest entry in the same channel column.
 
-The solver would drop entries this small itself.
+The solver itself would drop smaller entries.
 """
 
 
@@ -78,7 +78,7 @@ def finite_sample(
 def _solve_programs(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Solve two linear programs for each interval, starting each from the basis of the previous one.
+    """Solve two linear programs for each interval, each starting from the basis of the previous one.
 
     Args:
         columns: (N, K) The probability of each output given each record.

@@ -34,7 +34,7 @@ class Bumps:
     groups: Floats
 
     def fit_weights(self, counts: Floats, gap: float) -> Floats:
-        """Return the most likely weights of the bumps, shape (M,).
+        """Return the most likely weights of the bumps as an array of shape (M,).
 
         Args:
             counts: (L,) The number of times that each cell was reported.
@@ -51,7 +51,7 @@ class Bumps:
 
         Args:
             counts: (L, L) The number of trips for each pair of cells.
-            extremes: Whether to return the extreme mixtures as well.
+            extremes: Whether to also return the extreme mixtures.
         """
         starts, ends = (self.fit_weights(counts.sum(axis=axis), REPLICATE_GAP) for axis in (1, 0))
         return find_links(self.columns, counts, starts, ends, extremes=extremes)
@@ -97,7 +97,7 @@ class BumpMaker:
             columns: (N, K) The probability of each output given each record.
             functionals: (G, N) A sparse matrix with a 1 where a record belongs to a group.
             rows: A function that takes the indices of B records and returns an array of shape (B, N) with their
-                distances to all records. None if there are no distances.
+                distances to all records, or None if there are no distances.
         """
         self._functionals, self._rows, self._records = functionals, rows, len(columns)
         self.cells = merge_outputs(columns)

@@ -36,7 +36,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError
 
 MAX_CELLS: Final = 160
-"""The maximum number of cells to merge outputs into.
+"""The maximum number of cells into which outputs are merged.
 
 With 300 cells, a flow's mean error over 2,032 street nodes with 200,000 trips was not much smaller. For four kinds of
 trips it was 3.9, 5.5, 6.6 and 40 % of the flow, instead of 3.9, 5.7, 9.1 and 39 %.
@@ -49,7 +49,7 @@ MAX_WORSE_ROUNDS: Final = 10
 """The number of rounds without an improvement after which cross-validation stops."""
 
 TIE: Final = 1.0
-"""The largest decrease in held-out log-likelihood, over all trips, to accept in exchange for fewer rounds."""
+"""The largest decrease in held-out log-likelihood, over all trips, that is accepted in exchange for fewer rounds."""
 
 GROWTH: Final = 1.4
 """The factor by which the power of D grows after each successful round. After a failure, the power is reset to 1.
@@ -125,7 +125,7 @@ class FlowRound:
         return FlowRound(weights=scaled, expected=expected, log_likelihood=log_likelihood_of(counts, expected))
 
     def factors(self, columns: Floats, counts: Floats) -> Floats:
-        """Return the factors by which the next round multiplies the weights, shape (M, M).
+        """Return the factors by which the next round multiplies the weights, as an array of shape (M, M).
 
         The factors are scaled so that the largest one is 1, which keeps their powers finite.
         """
@@ -142,18 +142,18 @@ class FlowRound:
         return max(0.0, float(np.log(self._slope(columns, counts).max())))
 
     def _slope(self, columns: Floats, counts: Floats) -> Floats:
-        """Return D, shape (M, M): the derivative of the log-likelihood, per trip, with respect to each weight."""
+        """Return D, the (M, M) array of derivatives of the log-likelihood, per trip, with respect to each weight."""
         ratios = np.divide(counts / counts.sum(), self.expected, out=np.zeros_like(counts), where=counts > 0)
         slope: Floats = columns @ ratios @ columns.T
         return slope
 
 
 def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
-    """Merge outputs that reveal almost the same about the secret, and return each output's cell index, shape (K,).
+    """Merge outputs that reveal almost the same about the secret, and return each output's cell index.
 
-    The centres of the cells are outputs chosen by farthest-first traversal, and each output belongs to the cell with
-    the nearest centre. The distance between two outputs is the Hellinger distance between the posterior distributions
-    of the secret given each output, with a uniform prior.
+    The result has shape (K,). The centres of the cells are outputs chosen by farthest-first traversal, and each output
+    belongs to the cell with the nearest centre. The distance between two outputs is the Hellinger distance between the
+    posterior distributions of the secret given each output, with a uniform prior.
 
     Args:
         columns: (N, K) The probability of each output given each record or bump.
@@ -248,7 +248,7 @@ def choose_rounds(
     """Return the number of rounds with the best held-out likelihood in two-fold cross-validation.
 
     Trips are split at random into two halves, and flows are fitted to each half. After each round, the flows are scored
-    on the other half by two likelihoods: the likelihood of the reported cells, and the likelihood of the groups that
+    on the other half using two likelihoods: the likelihood of the reported cells, and the likelihood of the groups that
     the reports most likely belong to. With many cells, the first likelihood alone would favour flows that are too even,
     even if there are enough trips per group to show differences. For each likelihood, the smallest number of rounds
     that is about as good as the best is determined, and the larger of these two numbers is returned.
@@ -258,7 +258,7 @@ def choose_rounds(
         counts: (L, L) The number of trips for each pair of reported cells, with start cells in rows.
         groups: (M, G) The fraction of each bump that lies in each group.
         link: A function that takes counts of shape (L, L) and returns the initial weights, shape (M, M).
-        rng: The random generator that splits the trips.
+        rng: The random number generator used to split the trips.
     """
     first = rng.binomial(counts.astype(np.int64), 0.5).astype(np.float64)
     halves = [first, counts - first]
@@ -268,7 +268,7 @@ def choose_rounds(
     group_indicators = np.eye(groups.shape[1])[(columns.T @ groups).argmax(axis=1)]
 
     def by_group(values: Floats) -> Floats:
-        """Sum values over pairs of cells, shape (L, L), to obtain values for pairs of groups, shape (G, G)."""
+        """Aggregate values for pairs of cells, shape (L, L), into values for pairs of groups, shape (G, G)."""
         sums: Floats = group_indicators.T @ values @ group_indicators
         return sums
 

@@ -26,13 +26,13 @@ from privopt.estimate.smooth_intervals import REPLICATE_GAP, SEED, half_widths_o
 from privopt.interfaces import Progress
 
 REPLICATES: Final = 40
-"""The number of draws of trips from the first pilot. Each further pilot gets half as many draws."""
+"""The number of draws of trips from the first pilot. Each additional pilot gets half as many draws."""
 
 PILOT_REFINEMENT: Final = 2.0
-"""How many times narrower the pilots' bumps are than the estimate's, unless that would require too many bumps."""
+"""The factor by which the pilots' bumps are narrower than the estimate's, unless that would require too many bumps."""
 
 PILOT_ROUNDS: Final = (2, 20)
-"""A factor and an offset. A pilot has the estimate's number of rounds times the factor, plus the offset."""
+"""A factor and an offset: a pilot's number of rounds is the estimate's, multiplied by the factor, plus the offset."""
 
 CALIBRATION: Final = 1.25
 """The factor by which half widths are increased.
@@ -74,16 +74,16 @@ class FlowModel(NamedTuple):
 def find_half_widths(
     counts: Floats, shares: Floats, model: FlowModel, pilot_bumps: Bumps, confidence: float, progress: Progress | None
 ) -> Floats:
-    """Return the half widths of the intervals for flows, shape (G, G), from the errors of bootstrap estimates.
+    """Return the half widths of the intervals for flows, computed from the errors of bootstrap estimates.
 
     Trips are drawn from several pilots, which are plausible fits that stand in for the true flows, and flows are
-    estimated from each draw. The intervals are meant to hold simultaneously.
+    estimated from each draw. The half widths, of shape (G, G), are meant for intervals that hold simultaneously.
 
     Args:
         counts: (L, L) The number of trips for each pair of reported cells, with start cells in rows.
         shares: (G, G) The estimated flows.
-        model: The settings with which the flows were estimated.
-        pilot_bumps: The bumps with which the pilots are fitted.
+        model: The settings used to estimate the flows.
+        pilot_bumps: The bumps used to fit the pilots.
         confidence: The confidence level, in (0, 1).
         progress: A function to call with the number of the current draw, or None.
     """

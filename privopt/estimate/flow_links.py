@@ -26,19 +26,20 @@ POWERS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """The powers of the kernel to use as links, in addition to the identity and independence."""
 
 UNIFORM_PART: Final = 0.1
-"""The weight of uniform shares and of the independent link in the first weights, because a weight of 0 would stay 0."""
+"""The weight of uniform shares and of the independent link in the initial weights, because a weight of 0 would remain
+0."""
 
 INDEPENDENT_PART: Final = 1e-3
-"""The fraction of the independent link that is added to each power of the kernel, so that it can be scaled."""
+"""The fraction of the independent link that is added to each power of the kernel, so that the power can be scaled."""
 
 SCALINGS: Final = 20
-"""The number of times that a link's rows and columns are scaled, which makes its sums accurate enough for a start."""
+"""The number of times that a link's rows and columns are scaled, which makes their sums accurate enough for a start."""
 
 MIXTURE_GAP: Final = 1e-7
-"""The gap, per trip, to which the mixture's log-likelihood is maximised."""
+"""The gap, per trip, at which maximisation of the mixture's log-likelihood stops."""
 
 LIKELY: Final = 3.0
-"""How far a mixture's log-likelihood may be below the maximum for the mixture to count as plausible.
+"""The amount by which a mixture's log-likelihood may be below the maximum for the mixture to count as plausible.
 
 This is more than 1.92, which is half of the 0.95 quantile of chi squared with one degree of freedom, because two
 extremes are judged.
@@ -62,7 +63,7 @@ def find_links(
         columns: (M, L) The probability of each cell of outputs given each bump.
         counts: (L, L) The number of trips for each pair of reported cells, with start cells in rows.
         start_shares, end_shares: (M,) The bumps' shares for starts and for ends, which sum to 1.
-        extremes: Whether to return extreme mixtures as well. An extreme mixture is omitted if it nearly equals the most
+        extremes: Whether to also return extreme mixtures. An extreme mixture is omitted if it nearly equals the most
             likely one.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The offline page about flows, with a heat map of the shares and tables of all flows with their intervals."""
+"""An offline page about flows, with a heat map of the shares and tables of all flows with their intervals."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from privopt.report.theme import axes_of, use_theme
 from privopt.run.verify import OpenedFolder
 
 MAX_LABELLED_GROUPS: Final = 40
-"""The largest number of groups for which each row and column of the matrix gets a label."""
+"""The maximum number of groups for which each row and column of the matrix gets a label."""
 
 
 @use_theme
 def matrix_figure(flows: Flows) -> Figure:
-    """Draw a matrix with the percentage of all trips that lead from each group (row) to each group (column).
+    """Draw a matrix with the percentage of all trips that go from each group (row) to each group (column).
 
     Args:
         flows: The flows.

@@ -35,7 +35,7 @@ from privopt.execution.resources import limited_to
 from privopt.interfaces import Progress
 
 MAX_GROUPS: Final = 100
-"""The maximum number of groups. Between 100 groups there are 10,000 flows."""
+"""The maximum number of groups. With 100 groups, there are 10,000 flows."""
 
 MAX_BUMPS: Final = 400
 """The maximum number of bumps (smooth distributions over records) in a fit.
@@ -44,12 +44,11 @@ With this number, a round takes 5 ms. If more bumps would be needed, the resolut
 """
 
 REFINEMENT: Final = 4.0
-"""How many times narrower the bumps for flows are than those for starts and ends, unless too many bumps would be
-needed.
+"""The factor by which bumps for flows are narrower than those for starts and ends, unless too many would be needed.
 
 The factor was tested over 2,032 street nodes with 200,000 trips. Bumps of 0.2 km instead of 0.4 km reduced a flow's
-mean error from 45 to 9 % of the flow for trips to near places, and from 69 to 39 % for trips that end where they began.
-For other trips it stayed the same.
+mean error from 45 to 9 % of the flow for trips to nearby places, and from 69 to 39 % for trips that end where they
+began. For other trips, it stayed the same.
 """
 
 LINKED: Final = "fitted links"
@@ -107,13 +106,13 @@ class Flows:
 
     @property
     def starts(self) -> Floats:
-        """The share of trips that start in each group, shape (G,)."""
+        """The share of trips that start in each group, as an array of shape (G,)."""
         sums: Floats = self.shares.sum(axis=1)
         return sums
 
     @property
     def ends(self) -> Floats:
-        """The share of trips that end in each group, shape (G,)."""
+        """The share of trips that end in each group, as an array of shape (G,)."""
         sums: Floats = self.shares.sum(axis=0)
         return sums
 
@@ -167,9 +166,9 @@ def estimate_flows(
         trips: The counted trips.
         options: The options for the estimate. The option ``intervals`` is ignored, because intervals for flows always
             come from the parametric bootstrap.
-        groups: The indices of each group's records, by group name. Every record is in exactly one group.
+        groups: The indices of each group's records, keyed by group name. Every record is in exactly one group.
         rows: A function that takes the indices of B records and returns an array of shape (B, N) with their distances
-            to all records. None if there are no distances.
+            to all records, or None if there are no distances.
         unit: The unit of distance.
         progress: A function to call with the current step, or None.
 

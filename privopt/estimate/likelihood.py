@@ -24,7 +24,7 @@ from privopt.interfaces import Progress
 MOST_STEPS: Final = 300
 """The maximum number of interior point steps."""
 MIN_WEIGHT_SHARE: Final = 1e-14
-"""The weight, as a fraction of the largest one, up to which a record is omitted from a step's equations."""
+"""The weight, as a fraction of the largest one, at or below which a record is omitted from a step's equations."""
 
 MAX_STALLED_STEPS: Final = 15
 """The number of steps without a smaller gap after which the method restarts in the interior, near the best shares."""
@@ -36,7 +36,8 @@ This minimum keeps either equation from being satisfied much sooner than the oth
 """
 
 DIAGONAL_RIDGE: Final = 1e-13
-"""The amount added to a unit diagonal. Without it, rounding could make a matrix for nearly equal records indefinite."""
+"""The amount added to a unit diagonal. Without it, rounding could make a matrix for nearly identical records
+indefinite."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -61,7 +62,7 @@ class Fit:
 
 
 def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
-    """Return an upper bound on how far the log-likelihood per report is below its maximum for given shares.
+    """Return an upper bound on how far the log-likelihood per report is below its maximum at the given shares.
 
     The bound is the logarithm of the largest derivative of the log-likelihood per report with respect to a share, or 0
     if the logarithm is negative.
@@ -125,7 +126,7 @@ def _start_point(p: Floats, columns: Floats, parts: Floats, minimum: float) -> t
         p: (N,) The shares, which are positive and sum to 1.
         columns: (N, K) The probability of each report given each record.
         parts: (K,) Each output's fraction of all reports.
-        minimum: The smallest allowed multiplier.
+        minimum: The minimum value of the multipliers.
     """
     slope = columns @ (parts / (p @ columns))
     return p, np.maximum(minimum, 1.0 - slope)
@@ -178,12 +179,12 @@ class _Newton:
     If there are at most as many outputs as records, the Woodbury identity reduces the system to one over the outputs.
 
     Attributes:
-        t: The vector t, shape (N,).
+        t: (N,) The vector t.
         by_reports: Whether the system was reduced to one over the outputs.
         columns, is_kept: For a reduced system, Z without the records that have almost no weight, and a mask of the
             remaining records.
         size: The square roots of the matrix's diagonal, by which the matrix was scaled to a unit diagonal.
-        factor: The Cholesky factor of the scaled matrix, as SciPy stores it.
+        factor: The Cholesky factor of the scaled matrix, as stored by SciPy.
     """
 
     def __init__(self, columns: Floats, v: Floats, t: Floats) -> None:
