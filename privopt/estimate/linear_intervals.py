@@ -1,13 +1,13 @@
-"""Simultaneous confidence intervals for groups' shares from linear estimators, fast even with thousands of records.
+"""Simultaneous confidence intervals for groups' shares, from linear estimators that are fast even for many records.
 
 Let pi be the true shares of the records, and Z the channel: Z_ik is the probability of output k given record i. Let g
-be the vector with a 1 for each record of a group and 0 elsewhere, so that g . pi is the group's share.
+be the vector with a 1 for each record in a group and 0 elsewhere, so that g . pi is the group's share.
 
-The share is estimated by a mean of weights. Each output k has a weight h_k, which is fixed before the reports are seen.
-The mean weight of n people's reports has the expectation pi . (Z h). Its bias is the expectation minus g . pi, and lies
-between min_i (Z h - g)_i and max_i (Z h - g)_i for every pi. The remaining error is that of a mean of n independent
-bounded values. It is bounded by the empirical Bernstein bound for every n, and by a normal quantile for large n.
-Therefore any weights give valid intervals, and good weights give narrow ones.
+The share is estimated by averaging weights. Each output k has a weight h_k, which is fixed before the reports are seen.
+The mean weight of the reports from n people has expectation pi . (Z h). Its bias is the expectation minus g . pi, and
+lies between min_i (Z h - g)_i and max_i (Z h - g)_i for every pi. The remaining error is that of a mean of n
+independent bounded values. It is bounded using the empirical Bernstein inequality for any n, or a normal quantile for
+large n. Therefore any weights give valid intervals, and good weights give narrow ones.
 
 The weights come from ridge regressions of g on the columns of Z. A larger ridge penalty on h gives more bias and less
 variance. For each group, several penalties are tried, and the regression with the narrowest predicted interval is used.
@@ -32,7 +32,7 @@ from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import Progress
 
 SET_APART: Final = 0.05
-"""The fraction of the reports to hold out for choosing weights.
+"""The fraction of reports held out for choosing the weights.
 
 With 200,000 reports over 2,032 places in 64 groups, holding out a tenth made intervals 3 % wider. Holding out a
 fiftieth, which gives worse weights, made them 1 % wider (tests/bench/bench_intervals.py, 2026-11-26).
@@ -42,17 +42,17 @@ RIDGES: Final = tuple(10.0 ** (power / 3) for power in range(-24, 7))
 """The ridge penalties to try, relative to the regression matrix's mean eigenvalue."""
 
 MUCH: Final = 2 * 10**9
-"""The value of groups times records times outputs above which only every fifth ridge penalty is tried.
+"""The product of the numbers of groups, records and outputs above which only every fifth ridge penalty is tried.
 
-For 700 single records, intervals were then 0.2 % wider on average, with the same median width. For 2,032 records, the
+For 700 single records, this made intervals 0.2 % wider on average, with the same median width. For 2,032 records, the
 computation took 10.5 s on one core instead of 36 s.
 """
 
 BLOCK: Final = 1 << 24
-"""The largest number of entries in ``functionals`` to convert to a dense matrix at a time."""
+"""The largest number of entries in ``functionals`` that are converted to a dense matrix at a time."""
 
 SPLIT_SEED: Final = 20260329
-"""The seed for choosing the held-out reports. It is fixed so that the same reports give the same intervals."""
+"""The seed used to select the held-out reports. It is fixed so that the same reports always give the same intervals."""
 
 ROUNDING_ERROR: Final = 1e-11
 """A bound on the rounding error of a bias, relative to 1 plus the largest weight."""
@@ -85,11 +85,11 @@ def linear_intervals(
         progress: A function to call with the current step, or None.
 
     Returns:
-        The lower and upper bounds, as two (G,) arrays with entries in [0, 1], or None if no shares lie within these
+        The lower and upper bounds, as two (G,) arrays with entries in [0, 1], or None if no shares satisfy all the
         bounds.
 
     Notes:
-        The eigendecomposition of order min(N, K) takes 5 s on one core if the order is 2,032. Each ridge penalty then
+        The eigendecomposition is of order min(N, K), and takes 5 s on one core for order 2,032. Each ridge penalty then
         takes about 10 N K G multiplications.
     """
     releases = [(channel, count) for channel, count in zip(channels, counts, strict=True) if count.any()]
@@ -119,16 +119,16 @@ def linear_intervals(
 
 
 class _Means:
-    """An estimator that bounds groups' shares by the mean weights of the reports from several releases.
+    """An estimator that bounds groups' shares using the mean weights of the reports from several releases.
 
-    Each output has a weight for each group. Each release counts in proportion to its number of reports.
+    Each output has a weight for each group. Each release is weighted in proportion to its number of reports.
 
     Attributes:
         _parts, _half_width: The constructor's arguments ``parts`` and ``half_width``.
         _shares: Each release's fraction of the reports that are used for the bounds.
         _probability_roots: (K, 1) The square roots of the estimated probabilities of all releases' outputs.
         _weigh: The ridge regressions, which return the outputs' weights.
-        _cuts: The indices at which the weights of one release end and those of the next release begin.
+        _cuts: The indices at which one release's weights end and the next release's weights begin.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class _Means:
             releases: The channel, shape (N, K), and the counts, shape (K,), of each release.
             parts: For each release, two arrays of counts of shape (K,): one for the reports used to choose the weights,
                 and one for the reports used to compute the bounds.
-            half_width: The function that returns the half widths for the means' errors, as described for
+            half_width: The function that returns the half widths around the means, as described under
                 :data:`HalfWidth`.
         """
         total = sum(int(counted_reports.sum()) for _, counted_reports in parts)
@@ -185,10 +185,10 @@ class _Means:
         return low, high
 
     def _estimate_means(self, weights: Sequence[Floats]) -> tuple[Floats, Floats]:
-        """Return the mean weights of the reports and the half widths for these means' errors, each of shape (2, G).
+        """Return the mean weights of the reports and the half widths around these means, each as a (2, G) array.
 
-        The first row of each array is for the reports used to choose the weights, and the second row for those used to
-        compute the bounds.
+        The first row of each array is for the reports used to choose the weights, and the second for the reports used
+        to compute the bounds.
 
         Args:
             weights: For each release, an array of shape (K, G) with its outputs' weights.
@@ -214,7 +214,7 @@ def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Int
 
     Args:
         counts: (K,) The number of times each output was reported.
-        chance: The random generator with which to draw the split.
+        chance: The random number generator used to draw the split.
     """
     rounded = np.rint(counts).astype(np.int64)
     n = int(rounded.sum())
@@ -227,8 +227,8 @@ def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Int
 def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
     """Return the square roots of the outputs' estimated probabilities, as a (K,) array without zeros.
 
-    The estimate combines the held-out reports with a total of K / 2 pseudo-counts, which are distributed like reports
-    under uniform shares.
+    The estimate combines the held-out reports with K / 2 pseudo-counts in total, distributed like reports under uniform
+    shares.
 
     Args:
         channel: (N, K) The probability of each output given each record.
@@ -241,7 +241,7 @@ def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
 
 
 def _weighted_moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
-    """Return the mean and the sample variance (with divisor n - 1) of the reports' weights, shape (G,) each.
+    """Return the mean and sample variance (with divisor n - 1) of the reports' weights, each as a (G,) array.
 
     Args:
         h: (K, G) The outputs' weights.
@@ -256,10 +256,9 @@ def _weighted_moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
 def _bernstein_half_width(error: float) -> HalfWidth:
     """Return a function that computes half widths around means of bounded values, valid for any number of values.
 
-    An interval with such a half width fails to contain the expectation with probability at most ``error``. The half
-    widths follow from Bernstein's bound, with an upper bound on the standard deviation (Maurer and Pontil 2009, Theorem
-    10). A tenth of the error probability is allotted to the standard deviation, and the rest to the two sides of the
-    mean.
+    An interval with this half width misses the expectation with probability at most ``error``. The half widths follow
+    from Bernstein's bound, with an upper bound on the standard deviation (Maurer and Pontil 2009, Theorem 10). A tenth
+    of the error probability is allotted to the standard deviation, and the rest to the two sides of the mean.
     """
     side_log, deviation_log = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
 
@@ -274,8 +273,8 @@ def _bernstein_half_width(error: float) -> HalfWidth:
 def _normal_half_width(error: float) -> HalfWidth:
     """Return a function that computes half widths around means, valid for a large number of values.
 
-    Asymptotically, an interval with such a half width fails to contain the expectation with probability ``error``. Each
-    half width is the standard error times a quantile of the normal distribution.
+    Asymptotically, an interval with this half width misses the expectation with probability ``error``. Each half width
+    is the standard error times a quantile of the normal distribution.
     """
     from scipy.stats import norm
 
@@ -292,7 +291,7 @@ def _normal_half_width(error: float) -> HalfWidth:
 
 
 class _Ridges:
-    """Ridge regressions with the same matrix A. Its eigendecomposition is computed only once.
+    """Ridge regressions that share a matrix A, so that its eigendecomposition is computed only once.
 
     Each regression finds the weights u that minimise |A u - g|^2 + ridge |u|^2, for a right-hand side g and a ridge
     penalty.

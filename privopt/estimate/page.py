@@ -1,4 +1,4 @@
-"""The offline page about an estimate, with maps of estimated and reported shares and a table of intervals."""
+"""The offline page for an estimate, with maps of estimated and reported shares and a table of intervals."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from privopt.report.theme import MARK, add_legend, use_theme
 from privopt.run.verify import OpenedFolder
 
 MAX_DRAWN_INTERVALS: Final = 40
-"""The maximum number of intervals to draw. If there are more, those of the largest shares are drawn."""
+"""The maximum number of intervals to draw. If there are more, only those of the largest shares are drawn."""
 MAX_TABLE_ROWS: Final = 10_000
 """The maximum number of rows in the page's table. The CSV file has all rows."""
 INTERVAL_LEAD: Final = "The largest first. Low and high are the ends of the interval of each share."
-"""The sentences above the table of shares."""
+"""The text above the table of shares."""
 
 
 def share_layer(estimate: Estimate, channel: Channel) -> Layer:
-    """Return a map layer with a point for each record, showing the share and interval of the record or its group.
+    """Return a map layer with a point for each record, showing the share and interval of that record or of its group.
 
     Args:
         estimate: The estimate, for records or groups.
@@ -70,7 +70,7 @@ def _by_record(estimate: Estimate) -> dict[str, Floats]:
 
 @use_theme
 def interval_figure(estimate: Estimate) -> Figure:
-    """Draw the largest shares with their intervals.
+    """Draw the largest shares together with their intervals.
 
     If the estimate includes the shares among the raw reports (``estimate.reported``), these are also drawn.
     """
@@ -112,7 +112,7 @@ def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
 
 
 def _describe_intervals(estimate: Estimate) -> str:
-    """Return sentences about how often, and under which conditions, the intervals contain the true shares."""
+    """Return sentences about how often and under what conditions the intervals contain the true shares."""
     is_each = estimate.each_by_itself
     holds = "Each interval by itself contains the true share" if is_each else "All intervals together contain the truth"
     conditions = ["shares are smooth over the map"] if estimate.assumption else []
@@ -208,7 +208,7 @@ def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
 def map_figure(estimate: Estimate, channel: Channel) -> Figure:
     """Draw maps of an estimate's shares.
 
-    For groups, three maps show each group's share and both ends of its interval. Each map has its own colour scale,
+    For groups, three maps show each group's share and the two ends of its interval. Each map has its own colour scale,
     because wide intervals would make all shares look alike on a common scale. For records, two maps show the reported
     and the estimated shares.
 

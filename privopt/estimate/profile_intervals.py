@@ -5,16 +5,16 @@ h . pi is the group's share. The profile at a value v is the greatest log-likeli
 h . pi = v. The interval consists of the values v at which the profile is at most chi-squared / 2n below its maximum,
 where n is the number of reports and chi-squared is the quantile for the confidence.
 
-The profile is found without constraints. Let c be a number such that all entries of the vector T = 1 + c h are
-positive. Let v be the value of h . pi for the shares that maximise the log-likelihood minus ln(T . pi). They are the
-best among all shares with h . pi = v. With T_i pi_i as the unknowns, finding them is an ordinary maximum likelihood
+The profile is found without imposing this constraint. Let c be a number such that all entries of the vector T = 1 + c h
+are positive. Let v be the value of h . pi for the shares that maximise the log-likelihood minus ln(T . pi). These are
+the best of all shares with h . pi = v. With T_i pi_i as the unknowns, finding them is an ordinary maximum likelihood
 problem with the probabilities z_ik / T_i, where z_ik is the probability of output k given record i. As c grows from -1
 to infinity, v falls from its largest value to 0.
 
 Each such fit also bounds the profile at every other value v': the profile is at most the sum of the fit's objective,
-the fit's gap and ln(1 + c v'). If this bound is low enough at v', then v' is a valid end for the interval: it is never
-inside the true end, however inaccurate the fit is. This also holds if v jumps as c grows, as it does with few reports.
-The tightest of all the ends found is used.
+the fit's gap and ln(1 + c v'). If this bound is low enough at v', then v' is a valid end for the interval: it never
+lies inside the true end, however inaccurate the fit is. This also holds if v jumps as c grows, as it does with few
+reports. The tightest of all ends found is used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from privopt.estimate.likelihood import fit
 from privopt.interfaces import Progress
 
 MAX_LOG_TILT: Final = 40.0
-"""The |ln T| beyond which the search for an end stops. h . pi is then practically at the end of its range."""
+"""The value of |ln T| beyond which the search for an end stops. h . pi is then practically at the end of its range."""
 
 FALL_TOLERANCE: Final = 0.05
 """The largest distance between the profile at an interval's end and the required level, relative to the allowed drop.
@@ -39,7 +39,7 @@ This tolerance shifts the end by at most 0.1 % of the interval's half width.
 """
 
 MIN_GAP_PER_REPORT: Final = 1e-11
-"""The smallest gap per report that fits are asked to reach. Rounding errors prevent smaller gaps."""
+"""The smallest gap per report requested of a fit. Rounding errors prevent smaller gaps."""
 
 BRACKET_TOLERANCE: Final = 1e-6
 """The bracket width at which bisection stops, relative to the bracket's upper end.
@@ -87,7 +87,7 @@ def profile_intervals(
 
 
 def _allowed_drop(confidence: float, reports: int) -> float:
-    """Return how far the profile log-likelihood per report may fall below its maximum within an interval.
+    """Return the amount by which the profile log-likelihood per report may fall below its maximum within an interval.
 
     The drop follows from Wilks' theorem.
     """
@@ -117,7 +117,7 @@ def _find_end(
         parts: (K,) Each output's fraction of all reports.
         level: The log-likelihood, per report, at the end of the interval.
         h: (N,) The vector h, with entries 0 and 1. The interval is for h . pi.
-        gap: Each fit stops once its log-likelihood per report is within this distance of the maximum.
+        gap: The distance from the maximum log-likelihood, per report, at which each fit stops.
         tolerance: The largest distance between the profile and the level, in log-likelihood per report.
         sign: 1 for the lower end of the interval, -1 for the upper end.
     """
@@ -135,7 +135,7 @@ def _find_end(
     proved_ends: list[float] = []
 
     def measure_excess(log_tilt: float) -> float:
-        """Return how far the profile exceeds the level in a fit at a given tilt.
+        """Return the amount by which the profile exceeds the level in a fit at a given tilt.
 
         The interval end proved by this fit is also stored. The tilt T is described in the module's docstring.
 

@@ -1,8 +1,8 @@
 """Estimates and intervals for the shares of records, or of groups of records, computed from reports.
 
-The estimated shares maximise the likelihood (:mod:`.likelihood`). If there are many records, the shares are smooth
-(:mod:`.smooth_shares`). Intervals come from linear programs, linear estimators, profile likelihood or a bootstrap,
-depending on the options and the size of the problem.
+The estimated shares maximise the likelihood (:mod:`.likelihood`). If there are many records, the estimated shares are
+smooth (:mod:`.smooth_shares`). Intervals come from linear programs, linear estimators, profile likelihood or a
+bootstrap, depending on the options and the size of the problem.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ Intervals = Literal["finite-sample", "asymptotic", "smooth"]
 MAX_UNSMOOTHED_RECORDS: Final = 300
 """The largest number of records for which all distributions are allowed by default.
 
-With more records, shares are smooth.
+With more records, the estimated shares are smooth.
 """
 
 PROFILE: Final = "profile likelihood"
-"""The name in results for the method in :mod:`privopt.estimate.profile_intervals`."""
+"""The name used in results for the method in :mod:`privopt.estimate.profile_intervals`."""
 EACH: Final = "each by itself"
-"""The suffix of a method's name if its intervals hold individually but not simultaneously."""
+"""The suffix added to a method's name if its intervals hold individually but not simultaneously."""
 
 NOISY_COUNTS: Final = "noisy-counts"
 """The value of :attr:`Estimate.method` for an estimate from noisy counts."""
 BOOTSTRAP: Final = "parametric bootstrap"
-"""The name in results for the method in :mod:`privopt.estimate.smooth_intervals`."""
+"""The name used in results for the method in :mod:`privopt.estimate.smooth_intervals`."""
 SMOOTH: Final = "smooth"
 """The text in a table's ``assumes`` column for smooth intervals."""
 
 MAX_PROFILED_RECORDS: Final = 300
-"""The largest number of records for which profile likelihood is used to find asymptotic intervals.
+"""The largest number of records for which asymptotic intervals are found by profile likelihood.
 
 Each interval takes about fifteen fits, and with 2,000 records each fit takes 0.3 s.
 """
@@ -64,7 +64,7 @@ class EstimateOptions:
 
     Attributes:
         confidence: The confidence level of the intervals.
-        gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
+        gap: The proved distance from the maximum log-likelihood, per report, at which the fit stops.
         intervals: The kind of intervals. Finite-sample intervals hold for any number of reports, and asymptotic ones
             for many reports. Smooth intervals hold for many reports if the shares are smooth over the map
             (:mod:`privopt.estimate.smooth_intervals`).
@@ -112,8 +112,8 @@ class ReportCounts:
         channel: The channel of the release.
         counts: (K,) The number of times each output was reported.
         skipped: The number of rows without a report.
-        repeated: The number of rows that were omitted because their subject already had a counted report, from this
-            release or from one counted earlier.
+        repeated: The number of rows omitted because their subject already had a counted report, from this release or
+            from one counted earlier.
     """
 
     channel: Channel
@@ -133,22 +133,22 @@ class Estimate:
         n: The number of reports, or the number of people according to noisy counts.
         method: ``"maximum-likelihood"``, ``"smooth-maximum-likelihood"`` or ``"noisy-counts"``.
         confidence: The confidence level of the intervals.
-        gap: A proved bound on how far the log-likelihood is below its maximum, per report. For smooth shares, the
+        gap: A proved bound on how far the log-likelihood per report is below its maximum. For smooth shares, the
             maximum is taken over shares with the same resolution.
         intervals: ``"finite-sample"``, ``"asymptotic"`` or ``"smooth"``. All intervals hold simultaneously, except
             asymptotic intervals for up to 300 single records, each of which holds individually.
-        intervals_by: The method that found the intervals: ``"linear programs"``, ``"linear estimators"``, both,
-            ``"profile likelihood"``, ``"parametric bootstrap"`` or ``"noise"``. If the intervals do not hold
+        intervals_by: The method that found the intervals: ``"linear programs"``, ``"linear estimators"``, both of
+            these, ``"profile likelihood"``, ``"parametric bootstrap"`` or ``"noise"``. If the intervals do not hold
             simultaneously, ``", each by itself"`` is appended.
         assumption: A sentence about what smooth intervals assume about the shares, or "" for other intervals.
-        resolution: The resolution of smooth shares, in ``unit``, or 0 if shares are not smooth.
-        whole_gap: A bound like ``gap``, but relative to the maximum over all distributions. It equals ``gap`` unless
-            shares are smooth.
+        resolution: The resolution of smooth shares, in ``unit``, or 0 if the shares are not smooth.
+        whole_gap: The same bound as ``gap``, but relative to the maximum over all distributions. It equals ``gap``
+            unless the shares are smooth.
         unit: The unit of distance.
         skipped: The number of rows without a report.
         reported: (G,) The records' or groups' shares among the raw reports, or None if the outputs are not the same as
             the records.
-        group_of: (N,) The index of each record's group, or -1 for a record without a group. None if there are no
+        group_of: (N,) The index of each record's group, or -1 for a record without a group. It is None if there are no
             groups.
         notes: Warnings for users of the estimate, as sentences.
     """
@@ -179,14 +179,14 @@ class Estimate:
 
     @property
     def gaps(self) -> str:
-        """A phrase with the gap and, for smooth shares, the gap over all distributions, or "" for noisy counts."""
+        """A phrase stating the gap and, for smooth shares, the gap over all distributions, or "" for noisy counts."""
         if self.method == NOISY_COUNTS:
             return ""
         whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
         return f", gap {self.gap:.2g}{whole_text} per report"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that ``privopt estimate --json`` prints, as a dict."""
+        """Return the JSON object printed by ``privopt estimate --json``, as a dict."""
         names = ("n", "skipped", "method", "confidence", "gap", "intervals", "intervals_by", "resolution", "unit")
         values = {name: getattr(self, name) for name in names}
         assumption = {"assumption": self.assumption} if self.assumption else {}
@@ -195,7 +195,7 @@ class Estimate:
     def to_frame(self) -> pl.DataFrame:
         """Return a DataFrame with the columns ``id``, ``share``, ``low`` and ``high``.
 
-        If the intervals make an assumption about the shares, there is also a column ``assumes``.
+        If the intervals make an assumption about the shares, there is also an ``assumes`` column.
         """
         columns: dict[str, Any] = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
         if self.assumption:
@@ -235,16 +235,15 @@ def estimate(
         observed: The counts for one release, or for several releases with the same inputs. The reports must be
             independent of one another.
         options: The options for the estimate.
-        groups: The indices of each group's records, to estimate the groups' shares, or None to estimate the records'
-            shares.
-        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+        groups: The indices of each group's records, or None to estimate the shares of individual records.
+        rows: A function that takes the indices of B records and returns their distances to all records as an array of
             shape (B, N), or None if there are no distances.
         unit: The unit of distance.
         progress: A function to call with the current step, or None.
 
     Raises:
-        UsageError: There are no reports, releases have different records, one of the reports cannot come from any
-            record, or smooth intervals are requested for records without distances.
+        UsageError: There are no reports, releases have different records, a report cannot come from any record, or
+            smooth intervals are requested for records without distances.
     """
     if options.intervals == "smooth" and rows is None:
         raise UsageError("intervals must be finite-sample or asymptotic without distances between records, got smooth")
@@ -315,7 +314,7 @@ def fit_reports(
         columns: (N, K) The probability of each output given each record.
         counts: (K,) The number of times each output was reported.
         options: The options for the estimate.
-        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+        rows: A function that takes the indices of B records and returns their distances to all records as an array of
             shape (B, N), or None if there are no distances.
         progress: A function to call with the current step, or None.
     """
@@ -336,14 +335,14 @@ def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
     """Return the number of threads for linear algebra: 1 for small matrices, None (one per processor) for large ones.
 
     With small matrices, threads mostly wait for one another, which is slow on a busy machine. If ``resolution`` is
-    greater than 0, the fit uses bumps, and their matrix is small.
+    greater than 0, the fit uses bumps, whose matrix is small.
     """
     is_dense = resolution == 0.0 and reported_columns.size > MIN_THREADED_ENTRIES
     return None if is_dense else 1
 
 
 def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
-    """Replace smooth intervals with finite-sample ones, because the best fit is not smooth.
+    """Replace smooth intervals with finite-sample ones, for use when the best fit is not smooth.
 
     Smooth intervals would assume smoothness that the reports do not support. The best fit is not smooth if there are
     many reports, or if the reports show that people are concentrated at a few records.
@@ -359,7 +358,7 @@ def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tupl
 
 
 def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
-    """Return the channels of several releases as one (N, K) array, and their output counts as one (K,) array.
+    """Return the channels of several releases as one (N, K) array, and their counts of outputs as one (K,) array.
 
     Raises:
         UsageError: Releases have different records, there are no reports, or a report cannot come from any record.
@@ -382,7 +381,7 @@ def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Int
         counts: (K,) The number of times each output was reported.
 
     Raises:
-        UsageError: There are no reports, or one of them cannot come from any record.
+        UsageError: There are no reports, or a report cannot come from any record.
     """
     if not counts.any():
         raise UsageError("reports must be at least one, got none")
@@ -392,7 +391,7 @@ def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Int
 
 
 def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
-    """Return the names of the groups, and a sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
+    """Return the names of the groups and a sparse (G, N) matrix with a 1 where a record belongs to a group.
 
     The matrix is sparse because a dense one would take 20 GB if each of 50,000 records were a group.
 
@@ -440,11 +439,11 @@ def _find_intervals(
     Args:
         observed: The counts for each release.
         columns: (N, K) The probability of each output from all releases given each record.
-        reported_columns: The columns of those outputs that were reported.
-        parts: Each of these outputs' fraction of all reports.
+        reported_columns: The columns of the outputs that were reported.
+        parts: The fraction of all reports made up by each of these outputs.
         n: The number of reports.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
-        options: The options, which provide the intervals' confidence and kind.
+        options: The options, which set the intervals' confidence level and kind.
         progress: A function to call with the current step, or None.
 
     Returns:
@@ -492,12 +491,12 @@ def _find_intervals(
 def _program_intervals(
     observed: Sequence[ReportCounts], functionals: csr_array, confidence: float, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Compute intervals by solving linear programs over the set of shares consistent with the output counts.
+    """Compute intervals by solving linear programs over the set of all shares consistent with the output counts.
 
     Args:
         observed: The counts for each release.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
-        confidence: The confidence with which all intervals hold simultaneously.
+        confidence: The confidence level at which all intervals hold simultaneously.
         progress: A function to call with the current step, or None.
 
     Returns:
@@ -518,7 +517,7 @@ def _program_intervals(
 
 
 def _reported_shares(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
-    """Return each group's share of the raw reports, as a (G,) array.
+    """Return each group's share of the raw reports as a (G,) array.
 
     The result is None if the outputs of any release are not the same as its records.
 
@@ -540,18 +539,17 @@ def estimate_of_counts(
 
     Under symmetric noise, the maximum-likelihood count is the noisy count, or 0 if the noisy count is negative. Each of
     the N noise values exceeds its bound with probability at most (1 - confidence) / N. Therefore all counts, and hence
-    all shares, lie in their intervals simultaneously with the given confidence.
+    all shares, lie within their intervals simultaneously with the given confidence.
 
     Args:
         channel: The channel of the release.
         counts: (N,) The noisy counts in the order of the channel's inputs.
-        options: The options. Only the confidence is used. Intervals must be finite-sample ones, and no resolution may
-            be set.
-        groups: The indices of each group's inputs, to estimate the groups' shares, or None to estimate the inputs'
-            shares.
+        options: The options. Only the confidence is used. The intervals must be finite-sample ones, and no resolution
+            may be set.
+        groups: The indices of each group's inputs, or None to estimate the shares of individual inputs.
 
     Raises:
-        UsageError: The options request other intervals or a resolution, or no count is positive.
+        UsageError: The options request other intervals or a resolution, or no counts are positive.
     """
     if options.intervals != "finite-sample" or options.resolution:
         raise UsageError("noisy counts must have finite-sample intervals, without a resolution")

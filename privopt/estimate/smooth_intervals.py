@@ -1,18 +1,18 @@
 """Intervals for shares that are assumed to be smooth over the map, calibrated by a parametric bootstrap.
 
-Intervals that hold for every distribution are wide, because the distribution could be concentrated at places that the
-reports say little about. An estimate for many records assumes more: its shares are mixtures of bumps
-(:mod:`.smooth_shares`). The intervals in this module make the same assumption, at a resolution that is PILOT_REFINEMENT
-times finer.
+Intervals that hold for every distribution are wide, because the distribution could be concentrated at places about
+which the reports say little. An estimate for many records assumes more: its shares are mixtures of bumps
+(:mod:`.smooth_shares`). The intervals in this module make the same assumption, but at a resolution that is
+PILOT_REFINEMENT times finer.
 
-The most likely shares at this finer resolution are the pilot. The bootstrap repeats two steps: it draws as many reports
-from the pilot as were observed, and it estimates shares from them at the resolution of the original estimate. The
-errors of these estimates include both the variance of the reports and the bias from smoothing shares as rough as the
-pilot.
+The most likely shares at this finer resolution are called the pilot. The bootstrap repeats two steps: it draws as many
+reports from the pilot as were observed, and then estimates shares from them at the resolution of the original estimate.
+The errors of these estimates include both the variance of the reports and the bias from smoothing shares as rough as
+the pilot.
 
 The half width for a share is a multiple of the share's root mean square error. The multiple is the same for all shares,
-and is chosen so that the intervals hold simultaneously. It is a quantile of the largest relative error among all
-shares, under a multivariate t distribution with the mean and the covariance of the drawn errors.
+and is chosen so that the intervals hold simultaneously. It is a quantile of the largest relative error among all shares
+under a multivariate t distribution with the same mean and covariance as the drawn errors.
 
 Source:
     Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 6 and 12; Haerdle, Marron, "Bootstrap
@@ -35,27 +35,27 @@ from privopt.estimate.smooth_shares import MAX_BUMP_ENTRIES, Rows, fit_bumps, ma
 from privopt.interfaces import Progress
 
 PILOT_REFINEMENT: Final = 4.0
-"""The ratio between the widths of the estimate's bumps and the pilot's, equal to four steps in the resolution search.
+"""The ratio of the width of the estimate's bumps to the width of the pilot's: four steps in the resolution search.
 
-With a pilot at the estimate's own resolution, the intervals would leave out the bias of smoothing. With bumps half as
-wide, they held simultaneously in 0 of 4 runs of tests/bench/bench_smooth.py in Chiang Mai, where the density of places
-is uneven.
+With a pilot at the estimate's own resolution, the intervals would not account for the bias from smoothing. With bumps
+half as wide, they held simultaneously in 0 of 4 runs of tests/bench/bench_smooth.py in Chiang Mai, where the density of
+places is uneven.
 """
 
 REPLICATES: Final = 60
-"""The number of times to draw reports from the pilot."""
+"""The number of times that reports are drawn from the pilot."""
 
 REPLICATE_GAP: Final = 1e-5
-"""The smallest gap, in log-likelihood per report, at which fits to drawn reports stop."""
+"""The smallest gap, in log-likelihood per report, at which fits to drawn reports may stop."""
 
 SEED: Final = 20261129
-"""The seed of all draws. It is fixed so that the same reports give the same intervals."""
+"""The seed of all random draws. It is fixed so that the same reports always give the same intervals."""
 
 QUANTILE_DRAWS: Final = 20_000
-"""The number of draws for estimating the quantile of the largest relative error."""
+"""The number of draws used to estimate the quantile of the largest relative error."""
 
 BLOCK: Final = 1 << 22
-"""The largest number of relative errors to hold in memory at the same time."""
+"""The largest number of relative errors held in memory at a time."""
 
 
 def smooth_intervals(
@@ -77,13 +77,14 @@ def smooth_intervals(
     Args:
         channels: For each release, an (N, K) array with the probability of each output given each record.
         counts: For each release, a (K,) array with the number of times each output was reported.
-        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+        rows: A function that takes the indices of B records and returns their distances to all records as an array of
             shape (B, N).
         resolution: The estimate's resolution, greater than 0.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence level, in (0, 1).
         gap: The distance from the maximum log-likelihood, per report, at which the fit for the estimate stopped. The
-            pilot's fit stops at the same distance, and the fits to drawn reports at no less than REPLICATE_GAP.
+            pilot's fit stops at the same distance, and the fits to drawn reports at this distance or REPLICATE_GAP,
+            whichever is larger.
         progress: A function to call with the number of the current draw, or None.
 
     Raises:
@@ -120,7 +121,7 @@ def smooth_intervals(
 
 
 def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
-    """Return (G,) half widths within which all errors lie simultaneously with the given confidence.
+    """Return a (G,) array of half widths within which all errors lie simultaneously with the given confidence.
 
     Args:
         errors: (B, G) The errors of B estimates of shares whose true values are known.
@@ -149,17 +150,17 @@ def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
 
 
 def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap: float) -> Floats:
-    """Return the most likely shares at the pilot's resolution, an array of shape (N,).
+    """Return the most likely shares at the pilot's resolution as an (N,) array.
 
-    The pilot is the fit that stands in for the true shares in the bootstrap.
+    In the bootstrap, the pilot stands in for the true shares.
 
     Args:
         columns: (N, K) The probability of each output from all releases given each record.
         counts: (K,) The number of times each output was reported.
-        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+        rows: A function that takes the indices of B records and returns their distances to all records as an array of
             shape (B, N).
         resolution: The pilot's resolution.
-        gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
+        gap: The proved distance from the maximum log-likelihood, per report, at which the fit stops.
 
     Raises:
         UsageError: The pilot's bumps do not fit in memory.

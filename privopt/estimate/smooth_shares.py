@@ -1,13 +1,13 @@
-"""Smooth shares: mixtures of bumps over the records, at the finest resolution that the reports support.
+"""Smooth shares: mixtures of bumps over the records, at the finest resolution supported by the reports.
 
-With a thousand records, the likelihood is greatest for shares that are concentrated on a few records. These shares can
-be farther from the truth than the raw reports, because reports with a kilometre of noise say little about which of ten
+With a thousand records, the likelihood is greatest for shares concentrated on a few records. These shares can be
+farther from the truth than the raw reports, because reports with a kilometre of noise say little about which of ten
 streets a person is in. Smooth shares avoid this.
 
-A bump at resolution r is proportional to exp(-(d / r)^2 / 2) at distance d from its centre. The mixtures of bumps whose
+A bump at resolution r is proportional to exp(-(d / r)^2 / 2) at distance d from its centre. Mixtures of bumps whose
 centres are about r apart form a convex family, so the maximum likelihood over these mixtures is also found to within a
-proved gap. (This is a sieve; compare the smoothed EM algorithm by Silverman et al. 1990.) Resolutions are tried from
-coarse to fine. The best resolution has the greatest maximum log-likelihood minus the number of bumps (Akaike's
+proved gap. (This is a sieve; compare the smoothed EM algorithm of Silverman et al. 1990.) Resolutions are tried from
+coarse to fine. The best resolution is the one with the greatest maximum log-likelihood minus number of bumps (Akaike's
 criterion). If the finest resolution is the best, shares that are not smooth are also tried.
 """
 
@@ -26,34 +26,34 @@ from privopt.estimate.likelihood import Fit, fit, gap_of
 from privopt.interfaces import Progress
 
 COARSEST_DIVISOR: Final = 4.0
-"""The ratio between the largest distance and the coarsest resolution. Each later one is finer by a factor of FINER."""
+"""The ratio of the largest distance to the coarsest resolution. Each later resolution is finer by a factor of FINER."""
 FINER: Final = math.sqrt(2.0)
-"""The ratio between two successive resolutions."""
+"""The ratio of each resolution to the next finer one."""
 MAX_WORSE_RESOLUTIONS: Final = 2
-"""The number of consecutive resolutions without improvement after which no finer one is tried."""
+"""The number of consecutive resolutions without improvement after which no finer ones are tried."""
 MAX_BUMP_ENTRIES: Final = 100_000_000
 """The largest number of entries in the (M, N) array of bumps, which takes 0.8 GB at this size.
 
 Resolutions that need a larger array are not tried.
 """
 MIN_BUMP_SHARE: Final = 1e-5
-"""The share above which a bump counts as used."""
+"""The share above which a bump counts as in use."""
 
 Rows = Callable[[Ints], Floats]
-"""A function that takes a (B,) array of record indices and returns their distances to all records, shape (B, N)."""
+"""A function that takes a (B,) array of record indices and returns their distances to all records as a (B, N) array."""
 
 
 def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
     """Return M bumps, which are smooth distributions over the N records, as an array of shape (M, N).
 
     The bumps' centres are chosen by farthest-first traversal from record 0, until the distance from every record to the
-    nearest centre is at most the resolution. If the array would have more than :data:`MAX_BUMP_ENTRIES` entries, the
-    result is None.
+    nearest centre is at most the resolution. Returns None if the array would have more than :data:`MAX_BUMP_ENTRIES`
+    entries.
 
     Args:
-        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+        rows: A function that takes the indices of B records and returns their distances to all records as an array of
             shape (B, N).
-        count: The number of records N.
+        count: The number of records, N.
         resolution: The bumps' width, in the same units as the distances.
     """
     centre_distances = [rows(np.array([0]))[0]]
@@ -86,12 +86,12 @@ def resolved_fit(
         columns: (N, K) The probability of each reported output given each record.
         parts: (K,) Each output's fraction of all reports. The fractions sum to 1.
         reports: The number of reports, n.
-        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+        rows: A function that takes the indices of B records and returns their distances to all records as an array of
             shape (B, N). If None, only resolution 0 is possible.
         resolution: The bumps' width, in the same units as the distances. If 0, all distributions are allowed. If None,
             the width is chosen automatically.
-        gap: A fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
-        progress: A function to call with each resolution that is tried, or None.
+        gap: The proved distance from the maximum log-likelihood, per report, at which a fit stops.
+        progress: A function to call with each resolution tried, or None.
 
     Raises:
         UsageError: The given resolution is so fine that the bumps do not fit in memory.
@@ -131,13 +131,13 @@ def resolved_fit(
 def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
     """Yield resolutions from coarse to fine.
 
-    They start at a quarter of the greatest distance, and stop at a typical neighbour distance: the median distance from
-    a record to the nearest record at another place, measured for up to 200 records.
+    They start at a quarter of the greatest distance, and stop at a typical distance between neighbours: the median
+    distance from a record to the nearest record at another place, based on up to 200 records.
 
     Args:
-        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+        rows: A function that takes the indices of B records and returns their distances to all records as an array of
             shape (B, N).
-        count: The number of records N.
+        count: The number of records, N.
     """
     first_distances = rows(np.array([0]))[0]
     # The greatest distance is found approximately, by measuring from the record that is farthest from record 0.
@@ -161,15 +161,15 @@ def fit_bumps(
     Args:
         columns: (N, K) The probability of each reported output given each record.
         parts: (K,) Each output's fraction of all reports.
-        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+        rows: A function that takes the indices of B records and returns their distances to all records as an array of
             shape (B, N).
         resolution: The bumps' width, in the same units as the distances.
-        gap: The fit stops once its log-likelihood per report is proved to be within this distance of the maximum.
-        progress: A function to call with a message that names the resolution, or None.
+        gap: The proved distance from the maximum log-likelihood, per report, at which the fit stops.
+        progress: A function to call with a message that states the resolution, or None.
 
     Returns:
-        The fit and its number of free parameters, which is the number of bumps in use minus one. None if this width
-        would need too many bumps.
+        The fit and its number of free parameters (the number of bumps in use minus one), or None if this width would
+        need too many bumps.
     """
     if progress is not None:
         progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)

@@ -1,4 +1,4 @@
-"""Round shares and their intervals for output files, to as many decimals as the reports support."""
+"""Rounding of shares and their intervals for output files, to as many decimals as the reports support."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST: Final = 6
 MOST: Final = 12
 """The largest number of decimals. Doubles near 1 have 15."""
 BEYOND_WIDTH: Final = 3
-"""The number of decimals beyond the first nonzero decimal of the narrowest interval's width.
+"""The number of decimals kept after the first nonzero decimal of the narrowest interval's width.
 
 With this many decimals, rounding moves an interval's ends by at most 1 % of its width.
 """
@@ -25,8 +25,8 @@ With this many decimals, rounding moves an interval's ends by at most 1 % of its
 def round_shares(share: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
     """Round shares and the ends of their intervals to as many decimal places as the interval widths justify.
 
-    Each array has shape (G,). The shares sum to 1 before and after rounding. The ends are rounded outwards, so that the
-    rounded intervals keep at least their original confidence level.
+    Each array has shape (G,). The shares sum to 1 before and after rounding. The ends are rounded outwards, so the
+    rounded intervals have at least the original confidence level.
 
     >>> [x.tolist() for x in round_shares(np.array([1 / 3, 2 / 3]), np.array([0.2, 0.5]), np.array([4 / 9, 0.7]))]
     [[0.333333, 0.666667], [0.2, 0.5], [0.444445, 0.7]]
@@ -45,7 +45,7 @@ def round_shares(share: Floats, low: Floats, high: Floats) -> tuple[Floats, Floa
 
 
 def _round_down(values: Floats, decimals: int) -> Floats:
-    """Round values down to a number of decimal places, as exactly as doubles permit."""
+    """Round values down to a given number of decimal places, as exactly as doubles permit."""
     rounded = np.round(values, decimals)
     lower = np.where(rounded > values, np.round(rounded - 10.0**-decimals, decimals), rounded)
     return np.asarray(lower + 0.0, dtype=np.float64)  # no negative zeros

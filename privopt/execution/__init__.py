@@ -2,9 +2,9 @@
 
 ``Executor.submit(key, function, *arguments)`` queues a task and returns a :class:`concurrent.futures.Future`. Tasks
 with the same key run one after another on the same worker, so that the worker can cache data for the key
-(:func:`worker_state`). Any other worker must be able to rebuild these data, because a task's result must depend only on
-its arguments, and never on where the task ran. A worker that dies is replaced, and its task is tried once more. If the
-new worker dies as well, the task fails with :class:`~privopt.errors.SolverError`.
+(:func:`worker_state`). Every other worker must be able to rebuild this data, because a task's result must depend only
+on its arguments, never on where the task ran. A worker that dies is replaced, and its task is retried once. If the new
+worker also dies, the task fails with :class:`~privopt.errors.SolverError`.
 
 >>> from privopt.execution import serial
 >>> with serial() as executor:
@@ -33,7 +33,7 @@ _HOMES = {
 
 # This does not use the package lazy-loader, for the reasons given in docs/adr/0008.
 def __getattr__(name: str) -> Any:
-    """Import a name in ``__all__`` from its module on first use.
+    """Import a name listed in ``__all__`` from its module on first use.
 
     This lets worker processes start without importing all modules of the package.
 

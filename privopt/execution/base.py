@@ -1,7 +1,7 @@
-"""The executor interface that all parallel work uses, and a base class for its implementations.
+"""The executor interface used for all parallel work, and a base class for its implementations.
 
 :class:`Executor` resembles :class:`concurrent.futures.Executor`, but each task also has a key that selects the worker.
-A task can therefore use what earlier tasks with the same key left in the worker's memory.
+A task can therefore use data that earlier tasks with the same key left in the worker's memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _local = threading.local()
 
 
 def worker_state() -> dict[Hashable, Any]:
-    """Return a dictionary that persists between the tasks of the current worker. It is empty in a new worker.
+    """Return a dictionary that persists between the current worker's tasks. It is empty in a new worker.
 
     Use it only as a cache: a task must be able to rebuild everything that it looks up here.
     """
@@ -43,7 +43,7 @@ class Held:
 
     Attributes:
         value: The value.
-        number: The number that identifies the value in messages to workers.
+        number: The number identifying the value in messages to workers.
     """
 
     value: Any = field(repr=False)
@@ -51,7 +51,7 @@ class Held:
 
 
 class Executor(ABC):
-    """Abstract base class for executors, which run tasks on workers. The key of a task determines its worker.
+    """Abstract base class for executors, which run tasks on workers. Each task's key determines its worker.
 
     Attributes:
         jobs: The number of tasks that can run at the same time.
@@ -63,7 +63,7 @@ class Executor(ABC):
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         """Queue ``function(*arguments)`` on the worker for ``key``, and return a future for the result.
 
-        The task runs after the earlier tasks on the same worker, and within the caller's time limits.
+        The task runs after all earlier tasks on the same worker, and within the caller's time limits.
         """
 
     def hold(self, value: object) -> object:
@@ -80,7 +80,7 @@ class Executor(ABC):
         """Call a function in parallel, like :func:`map`, and return an iterator over the results in order.
 
         The n-th call receives the n-th element of each of ``columns``, which must all have the same length. The calls
-        are assigned to ``jobs`` different keys in turn, and all of them are submitted immediately.
+        are distributed over ``jobs`` different keys in turn, and all are submitted immediately.
         """
         futures = [
             self.submit(("map", n % self.jobs), function, *row) for n, row in enumerate(zip(*columns, strict=True))
@@ -97,7 +97,7 @@ class Executor(ABC):
 class WorkerExecutor(Executor):
     """Base class for executors with several workers.
 
-    Each worker has a slot (its index) and a dedicated thread in this process that passes tasks to it in order.
+    Each worker has a slot (its index) and, in this process, a dedicated thread that passes tasks to it in order.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -142,7 +142,7 @@ class WorkerExecutor(Executor):
     def close(self, *, wait: bool = True) -> None:
         """Stop the workers' threads once they have finished their tasks.
 
-        If ``wait`` is False, queued tasks are cancelled, and the method returns without waiting for running ones.
+        If ``wait`` is False, queued tasks are cancelled, and the method returns without waiting for running tasks.
         """
         for pool in self._pools:
             pool.shutdown(wait=wait, cancel_futures=not wait)

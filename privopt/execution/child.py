@@ -1,8 +1,8 @@
-"""The worker's side of a worker process: the loop that runs tasks, and the format of messages.
+"""The worker's side of a worker process: the loop that runs tasks, and the message format.
 
-See :mod:`privopt.execution.worker` for the owner's side. A worker starts with only this module, which imports nothing
-else from the project at first. Otherwise, imports would take most of the time for small models. Other modules are
-imported when they are needed, or while the worker waits for its first task (:func:`serve`).
+See :mod:`privopt.execution.worker` for the owner's side. A worker starts with only this module, which initially imports
+nothing else from the project. Otherwise, imports would take up most of the time for small models. Other modules are
+imported when needed, or while the worker waits for its first task (:func:`serve`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from traceback import format_exception
 from typing import Any, NamedTuple
 
 _LENGTH = struct.Struct("<Q")
-"""The format of lengths and of the number of parts in messages: 8 bytes, little-endian."""
+"""The format of lengths and part counts in messages: 8 bytes, little-endian."""
 
 
 class RemoteError(NamedTuple):
@@ -46,7 +46,7 @@ class RemoteError(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> RemoteError:
-        """Convert an error to a form that can be sent. A note with the traceback is added to unexpected errors."""
+        """Convert an error to a form that can be sent. Unexpected errors get a note with the traceback."""
         from privopt.errors import PrivoptError
 
         if not isinstance(error, PrivoptError):
@@ -61,13 +61,13 @@ class RemoteError(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A placeholder in a message for a held value, which the worker looks up by its number."""
+    """A placeholder for a held value in a message. The worker looks up the value by its number."""
 
     number: int
 
 
 def pickle_parts(value: Any) -> list[bytes | memoryview]:
-    """Pickle a value, and return the pickle followed by the buffers of the value's arrays.
+    """Pickle a value, and return the pickle followed by the buffers of the arrays in the value.
 
     The buffers are not copied (PEP 574).
 
@@ -110,7 +110,7 @@ def _read_exactly(stream: Any, size: int) -> bytearray:
 
 
 def read_value(stream: Any) -> Any:
-    """Read a message created by `pickle_parts` and written by `write_parts`, and return its value."""
+    """Read a message created by `pickle_parts` and written by `write_parts`, and return the value in it."""
     (count,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
     # Each part goes into its own bytearray, so that arrays built on the buffers can be written to.
     parts = [_read_exactly(stream, _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))[0]) for _ in range(count)]
@@ -118,13 +118,13 @@ def read_value(stream: Any) -> Any:
 
 
 _owner: Any = None
-"""In a worker, the pipe to its owner. In other processes, None."""
+"""In a worker, the pipe to its owner; in other processes, None."""
 
 
 def send_progress(value: object) -> None:
-    """Send a progress value from a worker to the process that owns it, while a task runs.
+    """Send a progress value from a worker to its owner process while a task runs.
 
-    The owner keeps only the latest value.
+    The owner keeps only the most recent value.
     """
     if _owner is not None:
         _send((None, value))
@@ -150,14 +150,15 @@ def _send(answer: tuple[bool | None, Any]) -> None:
 
 
 def serve(quiet: bool, module: str = "") -> None:
-    """Run the main loop of a worker process, which reads tasks, runs them and sends back the answers.
+    """Run the main loop of a worker process, which reads tasks, runs them and sends back the results.
 
     The process ends when its owner closes the pipe or dies.
 
     Args:
-        quiet: Whether to discard what Python code prints to standard output. If False, it goes to standard error.
-        module: The module to import before the first task arrives, so that the import does not delay the task, or ""
-            for none.
+        quiet: Whether to discard anything that Python code prints to standard output. If False, it goes to standard
+            error.
+        module: A module to import before the first task arrives, so that the import does not delay the task, or "" for
+            none.
     """
     global _owner
     _end_with_parent()
@@ -203,7 +204,7 @@ def _run_task(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[b
 
 
 def _end_with_parent() -> None:
-    """Make this process end when its parent does, so that no worker is left behind.
+    """Make this process end when its parent does, so that no workers are left behind.
 
     On Linux, the kernel kills this process, even during a solve. On other systems, a thread checks twice a second
     whether the parent still exists.
@@ -211,7 +212,7 @@ def _end_with_parent() -> None:
     parent = os.getppid()
 
     def watch() -> None:
-        """End this process once its parent process has changed, which means that the original parent has died."""
+        """End this process once its parent process has changed, which means that the original parent has ended."""
         while os.getppid() == parent:
             time.sleep(0.5)
         os._exit(1)

@@ -1,9 +1,9 @@
 """Deadlines that apply to a block of code and to everything called inside it, in all threads and worker processes.
 
-A time scope is a block of code with its own deadline, opened by ``with limit(seconds)``. Functions called inside, at
+A time scope is a block of code with its own deadline, opened by ``with limit(seconds)``. Functions called inside it, at
 any depth, get the remaining time from :func:`clock` or call :meth:`~Clock.check`, so deadlines need not be passed as
 arguments. Scopes resemble the cancel scopes of trio and anyio (``move_on_after``), but without tasks. A scope
-suppresses the error raised at its own deadline, and propagates errors from the deadlines of outer scopes.
+suppresses the error raised at its own deadline, but lets errors from outer scopes' deadlines propagate.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ T = TypeVar("T")
 SLICE_SECONDS: Final = 0.1
 """The target duration of each span of :func:`slices`, in seconds.
 
-Compiled work notices that its deadline has passed after about this long.
+Compiled code notices after about this long that its deadline has passed.
 """
 
 UNWRITTEN: Final = "the time limit was reached before a release was found; nothing written"
@@ -55,14 +55,14 @@ UNWRITTEN: Final = "the time limit was reached before a release was found; nothi
 
 
 class OutOfTime(StoppedError):  # noqa: N818 (users do not see this error, because its own scope suppresses it)
-    """Raised when a time scope has expired or was cancelled. Methods of mechanisms must not catch this error.
+    """Raised when a time scope has expired or been cancelled. Mechanisms' methods must not catch this error.
 
     Attributes:
         clock: The scope that has expired.
     """
 
     def __init__(self, clock: Clock, unfinished: str = "") -> None:
-        """Create the error for a scope that has expired. The message names the ``unfinished`` work."""
+        """Create the error for an expired scope. The message names the ``unfinished`` work."""
         super().__init__(f"the time limit was reached before {unfinished}" if unfinished else UNWRITTEN)
         self.clock = clock
 
@@ -72,13 +72,13 @@ class Clock:
 
     Attributes:
         now: A function that returns the time in seconds.
-        end: The deadline, as a value of ``now()``, or infinity without a limit.
+        end: The deadline, as a value of ``now()``, or infinity if there is none.
         parent: The enclosing scope, or None for an outermost scope.
-        expired: Whether the scope's own deadline stopped its block.
-        seconds: The time that the scope was given, or infinity without a limit.
-        hold_count: The number of open blocks inside the scope that other code must wait for, even after the deadline
+        expired: Whether the block was stopped by the scope's own deadline.
+        seconds: The time given to the scope, or infinity if it has no deadline.
+        hold_count: The number of open blocks inside the scope for which other code must wait, even after the deadline
             (:meth:`keep_waiting`).
-        begun_holds: The number of such blocks that have begun so far. Unlike ``hold_count``, it also reveals a block
+        begun_holds: The number of these blocks that have begun so far. Unlike ``hold_count``, it also reveals blocks
             that began and ended between two readings.
     """
 
@@ -90,8 +90,8 @@ class Clock:
         Args:
             seconds: The time from now, or None for no deadline.
             parent: The enclosing scope, or None for an outermost scope.
-            now: A function that returns the time in seconds. The default is ``parent.now``, or ``time.monotonic``
-                without a parent.
+            now: A function that returns the time in seconds. The default is ``parent.now``, or ``time.monotonic`` if
+                there is no parent.
         """
         self.now: Callable[[], float] = now or (time.monotonic if parent is None else parent.now)
         self.parent = parent
@@ -108,7 +108,7 @@ class Clock:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether this scope or an enclosing one was cancelled by :meth:`cancel`."""
+        """Whether this scope or an enclosing one has been cancelled by :meth:`cancel`."""
         # Ask the parent instead of comparing its ``end``, because it may be a _HeldClock, which is cancelled along with
         # a scope that is not its parent.
         return self.end == -math.inf or (self.parent is not None and self.parent.is_cancelled)
@@ -117,7 +117,7 @@ class Clock:
     def left(self) -> float:
         """The number of seconds until the earliest deadline of this scope and its enclosing scopes.
 
-        The value is 0 once a deadline has passed, and infinity if there is no deadline.
+        It is 0 once a deadline has passed, and infinity if there is no deadline.
         """
         end, scope = self.end, self.parent
         while scope is not None:
@@ -134,10 +134,11 @@ class Clock:
     def check(self, unfinished: str = "") -> None:
         """Raise an error if the time is up.
 
-        Call this inside long loops. A call takes only half a microsecond.
+        Call this in long loops. A call takes only half a microsecond.
 
         Args:
-            unfinished: The end of the message, after "the time limit was reached before", or "" for a general message.
+            unfinished: The words that follow "the time limit was reached before" in the message, or "" for a generic
+                message.
 
         Raises:
             OutOfTime: The deadline of this scope or of an enclosing one has passed.
@@ -148,7 +149,7 @@ class Clock:
 
     @property
     def granted_seconds(self) -> float:
-        """The full time granted to the outermost scope that has a limit, or infinity if no scope has one.
+        """The full time granted to the outermost scope with a limit, or infinity if no scope has one.
 
         Unlike :attr:`left`, it does not depend on how busy the machine is, so it can be used to decide which method to
         run.
@@ -166,7 +167,7 @@ class Clock:
     def hold(self) -> Iterator[None]:
         """Let a block run past the deadlines of this scope and its enclosing scopes, unless :meth:`cancel` ends it.
 
-        Use this only for work that is short compared with the time granted, even on a busy machine. Code that waits for
+        Use this only for work that is short compared with the time granted, even on a busy machine. Code waiting for
         the scope's work checks :attr:`hold_count` before it stops waiting.
         """
         with self.keep_waiting(), self.without_deadline():
@@ -181,7 +182,7 @@ class Clock:
 
     @contextmanager
     def keep_waiting(self) -> Iterator[None]:
-        """Make code that waits for this scope, or for an enclosing one, keep waiting until the block ends.
+        """Make any code that waits for this scope or an enclosing one keep waiting until the block ends.
 
         Such code checks :attr:`hold_count` before it stops waiting. The deadlines do not change. If the block contains
         several :meth:`hold` blocks, callers also wait during the code between them.
@@ -201,7 +202,7 @@ class Clock:
                 held_scope.hold_count -= 1
 
     def limit_to_share(self, part: float) -> AbstractContextManager[Clock]:
-        """Open a scope with a fraction ``part`` of the remaining time, or without a limit if the time is unlimited."""
+        """Open a scope with a fraction ``part`` of the remaining time, or with no limit if the time is unlimited."""
         return limit(part * self.left)
 
 
@@ -215,12 +216,12 @@ class _HeldClock(Clock):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether an enclosing scope was cancelled."""
+        """Whether an enclosing scope has been cancelled."""
         return self._outer.is_cancelled
 
     @property
     def over(self) -> Clock | None:
-        """The outermost enclosing scope that has expired, or None if no enclosing scope was cancelled."""
+        """The outermost enclosing scope that has expired, or None if no enclosing scope has been cancelled."""
         return self._outer.over if self._outer.is_cancelled else None
 
 
@@ -242,7 +243,7 @@ def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> I
     """Open a scope that expires after a number of seconds, or earlier if an enclosing scope does.
 
     When the scope's own deadline passes, the block ends without an error and ``expired`` is set. Check ``expired``
-    before you use the results of a block that may have ended early.
+    before using the results of a block that may have ended early.
 
     >>> with limit(0.0) as scope:
     ...     check("anything was done")
@@ -278,12 +279,12 @@ def within(scope: Clock) -> Iterator[None]:
 
 
 def cap_time_limit(seconds: float | None = None) -> float | None:
-    """Return the time limit to pass to a solver: ``seconds``, or the remaining time of the scopes if that is less.
+    """Return the time limit to pass to a solver: ``seconds``, or the time remaining in the scopes if that is less.
 
-    Call this function before each call of a solver that cannot check the clock itself.
+    Call this function before each call to a solver that cannot check the clock itself.
 
     Args:
-        seconds: The caller's own limit, or None if it has none.
+        seconds: The caller's own limit in seconds, or None for no limit.
 
     Returns:
         The limit in seconds, or None if there is no limit.
@@ -303,8 +304,8 @@ def cap_time_limit(seconds: float | None = None) -> float | None:
 def slices(count: int) -> Iterator[tuple[int, int]]:
     """Yield half-open spans ``(a, b)`` that together cover ``range(count)``, checking the deadline before each span.
 
-    Use this to split up the work of compiled code, which cannot check the deadline itself. The spans grow until one
-    takes a tenth of a second, so the results must not depend on how the range is divided.
+    Use this to split up work for compiled code, which cannot check the deadline itself. The spans grow until one takes
+    a tenth of a second, so results must not depend on how the range is divided.
 
     Raises:
         OutOfTime: The deadline passed before the next span began.
@@ -324,13 +325,13 @@ def slices(count: int) -> Iterator[tuple[int, int]]:
 
 
 _CALLS: WeakSet[DaemonCall[Any]] = WeakSet()
-"""All :class:`DaemonCall` objects that still exist, whether running or done."""
+"""All :class:`DaemonCall` objects that still exist, whether still running or done."""
 
 
 def left_behind() -> bool:
     """Return whether any :class:`DaemonCall` is still running.
 
-    If so, the process should exit without joining the threads of these calls.
+    If so, the process should exit without joining the threads of those calls.
     """
     return any(not call.done for call in list(_CALLS))
 
@@ -343,9 +344,9 @@ class DaemonCall(Generic[T]):
         within: The time scope in which the function runs, or None for the caller's scope.
 
     Attributes:
-        thread: The thread. If the caller stops waiting for it, it ends when the function next checks its clock after
-            the deadline, or at the latest when the process ends.
-        error: The error that the function raised, or None if it has raised no error so far.
+        thread: The thread. If the caller stops waiting for the thread, it ends when the function first checks its clock
+            after the deadline, or at the latest when the process ends.
+        error: The error raised by the function, or None if it has not raised one so far.
     """
 
     def __init__(self, function: Callable[[], T], within: Clock | None = None) -> None:
@@ -358,7 +359,7 @@ class DaemonCall(Generic[T]):
             context.run(_CLOCK.set, within)
 
         def work() -> None:
-            """Run the function in the thread, and store its result or its error."""
+            """Run the function in the thread, and store its result or error."""
             try:
                 self._value.append(context.run(function))
             except BaseException as error:  # also KeyboardInterrupt and SystemExit, for result() to raise
@@ -394,9 +395,9 @@ class Ticket:
     """The caller's remaining time, in a form that can be sent to a worker process.
 
     Attributes:
-        seconds: The remaining time in seconds when the ticket was created, or infinity without a limit.
+        seconds: The time in seconds that remained when the ticket was created, or infinity if there is no limit.
         machine: The name of the machine where the ticket was created.
-        end: The deadline on that machine's ``time.monotonic`` clock, which all of its processes share.
+        end: The deadline on that machine's ``time.monotonic`` clock, which all its processes share.
     """
 
     seconds: float
@@ -413,17 +414,18 @@ class Ticket:
     def seconds_left(self) -> float:
         """The number of seconds until the deadline.
 
-        On another machine, clocks cannot be compared, so it is the number of seconds left when the ticket was created.
+        On another machine, whose clock cannot be compared, it is the number of seconds left when the ticket was
+        created.
         """
         # The monotonic clock counts from the start of a machine, so its deadlines are meaningless on another one.
         return self.end - time.monotonic() if platform.node() == self.machine else self.seconds
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call a function in a worker, within the time limit of the ticket.
+        """Call a function in a worker, within the ticket's time limit.
 
         Raises:
-            StoppedError: The deadline passed. OutOfTime is not used, because it refers to a scope that exists only in
-                the worker.
+            StoppedError: The deadline has passed. OutOfTime is not used, because it refers to a scope that exists only
+                in the worker.
         """
         with limit(self.seconds_left):
             return function(*arguments)
@@ -432,10 +434,10 @@ class Ticket:
 
 
 END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that ask a process to end: Ctrl-C, ``kill``, and the end of its terminal."""
+"""The signals that ask a process to end: Ctrl-C, ``kill`` and the closing of its terminal."""
 
 _SIGNAL_RECEIVED: Final = threading.Event()
-"""An event that is set when an open :func:`interrupts` block has received a signal."""
+"""An event that is set once an open :func:`interrupts` block has received a signal."""
 _open_blocks = 0
 """The number of open :func:`interrupts` blocks that handle signals. Only the main thread changes it."""
 
@@ -449,8 +451,8 @@ def asked_to_end() -> bool:
 def interrupts() -> Iterator[list[int]]:
     """Turn the signals in :data:`END_SIGNALS` into KeyboardInterrupt in the block, and yield a list of those received.
 
-    Code in the block may catch the interrupt and finish with its current result. In that case, the list still shows
-    that there was a signal, and :func:`asked_to_end` returns True in all threads until the outermost such block ends.
+    Code in the block may catch the interrupt and finish with its current result. The list then still shows that there
+    was a signal, and :func:`asked_to_end` returns True in all threads until the outermost of these blocks ends.
     Existing signal handlers also run, after the signal has been added to the list. Outside the main thread, the context
     manager has no effect.
     """
@@ -491,8 +493,8 @@ def interrupts_on_end() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that cleanup code in the block can run.
 
     Only signals that would end the process immediately are handled. Ignored signals (as under nohup) stay ignored, and
-    a program's own handlers stay in place. Unlike :func:`interrupts`, the context manager does not affect
-    :func:`asked_to_end`. Outside the main thread, it has no effect.
+    a program's own handlers stay in place. Unlike :func:`interrupts`, this context manager does not affect
+    :func:`asked_to_end`. Outside the main thread, it has no effect at all.
     """
 
     def end_block(number: int, frame: FrameType | None) -> NoReturn:

@@ -1,8 +1,8 @@
 """The executor for Dask clusters, which pins each task to the worker for its key.
 
-By default, Dask places tasks freely and repeats them elsewhere if a worker dies. Here, each task names its worker,
-because the worker's memory contains what earlier tasks with the same key left. This module replaces lost workers
-itself.
+By default, Dask places tasks freely, and reruns them elsewhere if a worker dies. Here, each task names its worker,
+because the worker's memory contains data left by earlier tasks with the same key. This module itself replaces lost
+workers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privopt.execution.clock import Clock, Ticket
 T = TypeVar("T")
 
 _LOST_AFTER_SECONDS = 2.0
-"""The number of seconds after which a worker that the scheduler no longer lists counts as lost."""
+"""The number of seconds after which a worker that the scheduler no longer lists is considered lost."""
 _PATIENCE_SECONDS = 10.0
 """The number of seconds to wait for a scheduler to answer, or for a worker to join a cluster without workers."""
 
@@ -31,11 +31,12 @@ class _Dask(WorkerExecutor):
     Attributes:
         _client: The ``distributed.Client``.
         _names: The name (address) of each slot's worker. A slot is the index of a worker in this executor.
-        _scattered: Dask's future for each held value on each worker, keyed by the value's number and the worker's name.
+        _scattered: The Dask future for each held value on each worker, keyed by the value's number and the worker's
+            name.
     """
 
     def __init__(self, client: Any) -> None:
-        """Create an executor for the workers that a cluster currently has.
+        """Create an executor for the workers that currently belong to a cluster.
 
         Args:
             client: A ``distributed.Client``.
@@ -51,20 +52,21 @@ class _Dask(WorkerExecutor):
         self._scattered: dict[tuple[int, str], Any] = {}
 
     def _live_workers(self) -> list[str]:
-        """Return the sorted names (addresses) of the workers that the scheduler currently knows about."""
+        """Return the sorted names (addresses) of the workers currently known to the scheduler."""
         return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call a function on the worker in a slot. If the worker is lost, try once more on another one.
+        """Call a function on the worker in a slot. If the worker is lost, try once more on another worker.
 
         Args:
-            slot: The slot to run on. All of its tasks go to the same worker as long as that worker lives.
+            slot: The slot in which to run the function. All tasks in a slot go to the same worker as long as that
+                worker lives.
             function: The function to call.
             arguments: The arguments. A value held by reference (:class:`Held`) is sent only if the worker does not
                 already have it.
 
         Raises:
-            SolverError: The second worker was lost as well, so the task is probably the cause.
+            SolverError: The second worker was also lost, so the task is probably the cause.
         """
         for _ in range(2):
             name = self._worker_name(slot)
@@ -97,7 +99,7 @@ class _Dask(WorkerExecutor):
         return self._names[slot]
 
     def _send(self, name: str, held: Held) -> Any:
-        """Return Dask's future for a held value on the worker called ``name``, sending the value first if necessary."""
+        """Return the Dask future for a held value on the worker called ``name``, sending the value first if needed."""
         for key in [key for key in list(self._scattered) if key[1] == name and key[0] not in self._live_values]:
             # The caller dropped its reference to the value. Without this future, the cluster frees the data.
             del self._scattered[key]
@@ -112,9 +114,9 @@ class _Dask(WorkerExecutor):
             self._scattered.pop(key, None)
 
     def _wait_for_answer(self, future: Any, name: str) -> bool:
-        """Wait for a task to finish, and return True once it has.
+        """Wait for a task to finish, and return True once it has finished.
 
-        Return False if its worker, or data that the task needs, is lost first.
+        Return False if the task's worker, or data needed by the task, is lost first.
         """
         from distributed import KilledWorker
 
@@ -143,7 +145,7 @@ def connect(address: str) -> Executor:
     """Return an executor for the cluster whose scheduler listens at ``host:port``.
 
     Raises:
-        UsageError: ``distributed`` is not installed, no scheduler answers, or the cluster has no workers.
+        UsageError: ``distributed`` is not installed, no scheduler responds, or the cluster has no workers.
     """
     try:
         from distributed import Client

@@ -1,9 +1,9 @@
-"""Functions that numba compiles to machine code. numba is loaded when the first such function is called.
+"""Functions that are compiled to machine code by numba, which is loaded when the first of them is called.
 
-numba caches the code so that later processes only need to load it. The cache is the folder named by NUMBA_CACHE_DIR if
-that is set, and otherwise a folder next to the module or, failing that, the user's cache folder. Since loading numba
-and the code takes half a second, a function can declare which calls are short enough that interpreting them is faster.
-If numba is not installed, every call is interpreted, with the same results.
+numba caches the compiled code so that later processes only need to load it. The cache is the folder named by
+NUMBA_CACHE_DIR if that is set, and otherwise a folder next to the module or, failing that, the user's cache folder.
+Since loading numba and the code takes half a second, a function can declare which calls are so short that interpreting
+them is faster. If numba is not installed, all calls are interpreted, with the same results.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ MAX_INTERPRETED_COSTS = 700
 """The largest number of costs (records times outputs) for which a solve and its proof are interpreted.
 
 Interpreting a solve with 26 records and 26 outputs takes a few tenths of a second, whereas loading numba and the
-compiled code takes half a second and 100 MiB.
+compiled code takes half a second and 100 MiB of memory.
 """
 _listeners: list[Callable[[str], object]] = []
-"""Functions to call with a message at the next compilation."""
+"""The functions to call with a message at the next compilation."""
 _listening = False
 """Whether numba reports its compilations to this module."""
 _compilation_count = 0
-"""The number of compilations that numba has reported."""
+"""The number of compilations reported by numba."""
 
 
 class LazyJit(Generic[P, R]):
-    """A function that is compiled when it is first called.
+    """A function that is compiled when first called.
 
     Attributes:
         py_func: The original, uncompiled function.
         _interpreted: The number of calls that have been interpreted so far.
-        _dispatcher_object: numba's callable for the compiled function, or None before it is needed.
-        _ready: The same object, but set only once the compiled functions that this one calls have been replaced by
-            their dispatchers.
+        _dispatcher_object: numba's callable for the compiled function, or None until it is needed.
+        _ready: The same object, but set only once the compiled functions called by this one have been replaced by their
+            dispatchers.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LazyJit(Generic[P, R]):
             function: The function.
             options: Options for ``numba.njit``.
             few: A function that takes a call's positional arguments and returns whether the call is short enough to be
-                interpreted. If None, no call is interpreted.
+                interpreted. If None, no calls are interpreted.
         """
         self.py_func = function
         self._options = options
@@ -118,8 +118,8 @@ class LazyJit(Generic[P, R]):
 def _make_dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Callable[P, R]:
     """Return numba's dispatcher for a function, which compiles the function when it is first called.
 
-    Without numba, the function itself is returned, with NumPy's warnings silenced. ``options`` are passed to
-    ``numba.njit``.
+    If numba is not installed, the function itself is returned, with NumPy's warnings silenced. ``options`` are passed
+    to ``numba.njit``.
     """
     try:
         import numba
@@ -134,11 +134,11 @@ def _make_dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Calla
 
 
 def _silence_warnings(function: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function so that, like compiled code, it issues no warnings about overflow and invalid values."""
+    """Wrap a function so that, like compiled code, it issues no warnings about overflow or invalid values."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function without NumPy's warnings about overflow and invalid values."""
+        """Call the function without NumPy's warnings about overflow or invalid values."""
         import numpy as np
 
         with np.errstate(all="ignore"):
@@ -153,8 +153,8 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
     The compiled code is cached between runs and releases the GIL.
 
     Args:
-        few: A function that takes the positional arguments of a call and returns whether the call is short enough to be
-            interpreted. If None, no call is interpreted.
+        few: A function that takes a call's positional arguments and returns whether the call is short enough to be
+            interpreted. If None, no calls are interpreted.
         options: Further options for ``numba.njit``.
 
     >>> @jit()
@@ -165,7 +165,7 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
     """
 
     def decorate(function: Callable[P, R]) -> LazyJit[P, R]:
-        """Wrap the function so that it is compiled when it is first called."""
+        """Wrap the function so that it is compiled when first called."""
         return LazyJit(function, {"nogil": True, **options}, few)
 
     return decorate
@@ -188,7 +188,7 @@ def compilations() -> int:
 
 
 def _listen_to_numba() -> None:
-    """Register a listener that counts numba's compilations and notifies the listener set by :func:`when_compiling`."""
+    """Register a listener that counts numba's compilations and notifies the functions set by :func:`when_compiling`."""
     global _listening
     if _listening:
         return

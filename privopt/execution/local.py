@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Serial(Executor):
-    """An executor that runs each task immediately, in the thread that submits it."""
+    """An executor that runs each task immediately, in the thread that submitted it."""
 
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         """Call the function immediately, and return a future that is already done."""
@@ -47,21 +47,21 @@ class _Processes(WorkerExecutor):
     """An executor that runs tasks in worker processes, which are started on first use and replaced if they die.
 
     Attributes:
-        _workers: The worker in each slot, or None before the slot's first task and after the worker's death.
-        _closed: Whether the executor was closed, so that no more workers may be started.
+        _workers: The worker in each slot, or None before the slot's first task or after its worker's death.
+        _closed: Whether the executor has been closed, so that no more workers may be started.
     """
 
     def __init__(self, jobs: int) -> None:
-        """Create slots for ``jobs`` worker processes. Each process is started when it is first used."""
+        """Create slots for ``jobs`` worker processes. Each process is started on first use."""
         super().__init__(jobs)
         self._workers: list[Worker | None] = [None] * jobs
         self._closed = False
 
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call a function in the worker process of a slot. If the process dies, try once more in a new one.
+        """Call a function in a slot's worker process. If the process dies, try once more in a new one.
 
         Raises:
-            SolverError: The second process died as well, or the executor was closed before one could be started.
+            SolverError: The second process also died, or the executor was closed before a process could be started.
         """
         # A worker may die by chance, for example if memory is short. If a second one dies too, the task is probably the
         # cause.
@@ -101,12 +101,12 @@ class _Processes(WorkerExecutor):
 
 
 def serial() -> Executor:
-    """Return an executor that runs each task immediately, in the thread that submits it."""
+    """Return an executor that runs each task immediately, in the thread that submitted it."""
     return _Serial()
 
 
 def threads(jobs: int) -> Executor:
-    """Return an executor that runs tasks in ``jobs`` threads of this process, where ``jobs`` is at least 1."""
+    """Return an executor that runs tasks in ``jobs`` threads (at least 1) of this process."""
     return _Threads(_at_least_one(jobs))
 
 
@@ -123,7 +123,7 @@ def _at_least_one(jobs: int) -> int:
 
 
 def from_url(url: str | None, jobs: int = 1) -> Executor:
-    """Return the executor selected by the options ``--executor`` and ``--jobs``.
+    """Return the executor selected by the ``--executor`` and ``--jobs`` options.
 
     Args:
         url: None for this machine, or ``dask://host:port``.
@@ -131,7 +131,7 @@ def from_url(url: str | None, jobs: int = 1) -> Executor:
             argument and uses all of its workers.
 
     Raises:
-        UsageError: The scheme is unknown, ``jobs`` is below 1, the cluster does not answer or has no workers, or
+        UsageError: The scheme is unknown, ``jobs`` is below 1, the cluster does not respond or has no workers, or
             ``distributed`` is not installed.
     """
     if url is None:

@@ -1,8 +1,8 @@
-"""The memory and threads that this process may use, and the division of work among its threads.
+"""The memory and threads available to this process, and the division of work among its threads.
 
 On Linux, free memory is read from /proc/meminfo, and limits come from ulimit and from control groups (cgroups v1 and
-v2), as set by containers and batch systems. On other systems, only physical memory and ulimit are considered.
-``--jobs`` limits the threads.
+v2), as used by containers and batch systems. On other systems, only physical memory and ulimit are considered.
+``--jobs`` limits the number of threads.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Final, TypeVar
 from privopt.execution.clock import check
 
 GB: Final = 10**9
-"""The number of bytes in a gigabyte of ``--memory``."""
+"""The number of bytes in a gigabyte, as used by ``--memory``."""
 PROGRAM_BYTES: Final = 240_000_000
-"""The minimum memory, in bytes, that a process uses after it has loaded the libraries for solving."""
+"""The minimum memory, in bytes, used by a process once it has loaded the libraries for solving."""
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 """The size of a memory page, in bytes."""
 UNLIMITED: Final = 1 << 62
 """The number of bytes at or above which a limit counts as no limit.
 
-cgroup v1 reports a huge number if there is no limit.
+cgroup v1 reports a huge number when there is no limit.
 """
 
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def resident() -> int:
-    """Return the number of bytes of physical memory that this process currently uses (its resident set)."""
+    """Return the number of bytes of physical memory currently used by this process (its resident set size)."""
     try:
         return int((_PROC / "self/statm").read_text().split()[1]) * PAGE
     except OSError:  # the system is not Linux; the peak so far is an upper bound
@@ -43,7 +43,7 @@ def resident() -> int:
 
 
 def peak_resident() -> int:
-    """Return the largest number of bytes of physical memory that this process has used so far."""
+    """Return the largest number of bytes of physical memory used by this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # macOS reports the peak in bytes, other systems in kibibytes.
     return peak if sys.platform == "darwin" else peak * 1024
@@ -64,9 +64,9 @@ def _free_bytes() -> int:
 
 
 def _bytes_under_rlimits() -> int:
-    """Return the number of bytes that resource limits (ulimit) still permit this process to allocate.
+    """Return the number of bytes that this process may still allocate under its resource limits (ulimit).
 
-    It is the smaller of the remaining address space and the remaining private memory.
+    This is the smaller of the remaining address space and the remaining private memory.
     """
     try:
         fields = [int(field) * PAGE for field in (_PROC / "self/statm").read_text().split()]
@@ -83,13 +83,13 @@ def _bytes_under_rlimits() -> int:
 
 
 def _bytes_under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int:
-    """Return the number of bytes that this process's control groups still permit: the minimum over all levels.
+    """Return the number of bytes still permitted by this process's control groups: the minimum across all levels.
 
-    Inactive file caches count as free, because the kernel drops them when memory is short.
+    Inactive file caches count as free, because the kernel drops them when memory runs short.
 
     Args:
         lines: The contents of /proc/self/cgroup, for tests. If None, the file is read.
-        root: The folder of the control groups, for tests.
+        root: The root folder of the control groups, for tests.
     """
     try:
         text = (_PROC / "self/cgroup").read_text() if lines is None else lines
@@ -114,10 +114,10 @@ def _bytes_under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int
 
 
 def _bytes_left_in_group(group: Path, limit_file: str, usage_file: str) -> int:
-    """Return the number of bytes that a control group still permits: its limit minus its usage.
+    """Return the number of bytes still permitted by a control group: its limit minus its usage.
 
     Inactive file caches are not counted as usage. ``limit_file`` and ``usage_file`` are the names of the group's files,
-    which differ between versions 1 and 2 of control groups.
+    which differ between cgroup versions 1 and 2.
     """
     try:
         limit = (group / limit_file).read_text().strip()
@@ -133,7 +133,7 @@ def _bytes_left_in_group(group: Path, limit_file: str, usage_file: str) -> int:
 T = TypeVar("T")
 
 VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""The environment variables from which linear algebra libraries read their number of threads when loaded."""
+"""The environment variables from which linear algebra libraries read their number of threads when they are loaded."""
 
 
 def allowed_threads() -> int:
@@ -144,10 +144,10 @@ def allowed_threads() -> int:
 
 @contextmanager
 def limited_to(jobs: int | None) -> Iterator[None]:
-    """Limit the number of threads of this process in a block, including those of linear algebra libraries.
+    """Limit the number of threads used by this process in a block, including those of linear algebra libraries.
 
-    The limit is set for the whole process. A context variable would not work, because the threads of a pool do not see
-    the context variables of the thread that created the pool.
+    The limit is set for the whole process. A context variable would not work, because a pool's threads do not see the
+    context variables of the thread that created the pool.
 
     Args:
         jobs: The number of threads, or None for no further limit (see :func:`allowed_threads`).
@@ -174,7 +174,7 @@ def limited_to(jobs: int | None) -> Iterator[None]:
 def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
     """Divide ``range(count)`` into consecutive half-open spans ``(a, b)`` of at most ``block`` elements.
 
-    There are about ``parts`` spans, or more if that is necessary to keep them short enough.
+    There are about ``parts`` spans, or more if necessary to keep them short enough.
 
     >>> spans(10, 4, 2)
     [(0, 4), (4, 8), (8, 10)]
@@ -184,13 +184,13 @@ def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
 
 
 def in_threads(function: Callable[[int, int], T], count: int, *, min_span: int = 64) -> list[T]:
-    """Divide ``range(count)`` into spans, call a function on each in threads, and return the results in order.
+    """Divide ``range(count)`` into spans, call a function for each span in threads, and return the results in order.
 
     Args:
-        function: A function that takes the ends a and b of a half-open span. It should release the GIL. Calls must not
-            depend on each other.
+        function: A function that takes the ends a and b of a half-open span. It should release the GIL. Its calls must
+            not depend on one another.
         count: The length of the range. If it is 0, the function is not called.
-        min_span: The length of the shortest range to divide. A shorter range is processed as a single span in the
+        min_span: The length of the shortest range to divide. Shorter ranges are processed as a single span in the
             caller's thread.
 
     Raises:

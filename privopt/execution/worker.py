@@ -1,10 +1,10 @@
 """A worker process, and the messages between the worker and its owner.
 
-A worker is a child process started with ``python -c`` that exchanges pickles over a pipe. Unlike multiprocessing's
-spawn and forkserver methods, it does not import the caller's ``__main__``, which would run a script without a
-``__main__`` guard again. Unlike a fork, it inherits no threads or locks. Functions must therefore be in an importable
-module. A value that is held for several tasks (:class:`~privopt.execution.base.Held`) is sent once. Later messages
-contain only its number.
+A worker is a child process that is started with ``python -c`` and exchanges pickles over a pipe. Unlike
+multiprocessing's spawn and forkserver methods, it does not import the caller's ``__main__``, which would rerun a script
+that has no ``__main__`` guard. Functions must therefore be in an importable module. Unlike a fork, a worker inherits no
+threads or locks. A value that is held for several tasks (:class:`~privopt.execution.base.Held`) is sent only once.
+Later messages contain just its number.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from privopt.execution.resources import VARIABLES
 T = TypeVar("T")
 
 _STACK: Final = re.compile(r"\[0x[0-9a-f]+\]$|Getting stack trace")
-"""Matches the lines of the stack trace written by CBC's signal handler after the error message."""
+"""Matches the lines of the stack trace that CBC's signal handler writes after the error message."""
 
 
 class DeadWorkerError(Exception):
-    """Raised if a worker process ends, or its pipe breaks, before it has answered."""
+    """Raised if a worker process ends, or its pipe breaks, before it has responded."""
 
 
 def settle(future: Future[T], function: Callable[..., T], *arguments: object) -> None:
-    """Call a function, and store its result or its error in ``future``.
+    """Call a function, and store its result or error in ``future``.
 
-    This is what the executors of ``concurrent.futures`` do with a task. In addition, an error that is not an
-    ``Exception``, such as KeyboardInterrupt, is re-raised, because it is meant for the current thread.
+    This is what executors in ``concurrent.futures`` do with a task. In addition, an error that is not an ``Exception``,
+    such as KeyboardInterrupt, is re-raised, because it is meant for the current thread.
     """
     try:
         future.set_result(function(*arguments))
@@ -58,8 +58,8 @@ def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
     """Start a thread that runs calls from a queue until this process ends, and return the queue.
 
     All workers are started by this thread. Linux kills a worker when the *thread* that started it ends
-    (PR_SET_PDEATHSIG), so a short-lived thread must not start workers. The process id ``process`` is the cache key,
-    because a forked child does not inherit its parent's thread.
+    (PR_SET_PDEATHSIG), so a short-lived thread must not start workers. The process id ``process`` serves as the cache
+    key, because a forked child does not inherit its parent's threads.
     """
     start_calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
@@ -86,14 +86,14 @@ def _worker_environ() -> dict[str, str]:
 
 
 class Worker:
-    """A worker: a child process, together with a record of the values that it has received.
+    """A worker: a child process together with a record of the values it has received.
 
     Attributes:
         process: The child process.
         answered: The number of answered calls.
-        held: The numbers that identify the held values in the child's memory.
-        latest: The latest value sent by the most recent call with :func:`privopt.execution.child.send_progress`, or
-            None if that call has sent no value.
+        held: The numbers identifying the held values in the child's memory.
+        latest: The last value that the most recent call sent with :func:`privopt.execution.child.send_progress`, or
+            None if it has not sent any.
     """
 
     def __init__(self, *, quiet: bool = False, module: str = "") -> None:
@@ -101,9 +101,9 @@ class Worker:
 
         Args:
             quiet: Whether to discard the child's standard output and keep its standard error for :meth:`death`. If
-                False, both Python streams go to this process's standard error. What native libraries print to standard
-                output is always discarded.
-            module: The module that the child imports while it waits for its first task, or "" for none.
+                False, both Python streams go to this process's standard error. Anything that native libraries print to
+                standard output is always discarded.
+            module: A module for the child to import while it waits for its first task, or "" for none.
 
         Raises:
             SolverError: There is no Python interpreter to run the worker.
@@ -141,12 +141,12 @@ class Worker:
 
         Args:
             function: The function to call.
-            arguments: The arguments. The value of a :class:`Held` reference is sent once. Later calls send only its
-                number.
+            arguments: The arguments. The value of a :class:`Held` reference is sent only once. Later calls send just
+                its number.
             live: The numbers of the held values that are still in use. The child discards all others.
 
         Raises:
-            DeadWorkerError: The process ended instead of answering.
+            DeadWorkerError: The process ended instead of responding.
             UsageError: The function or an argument cannot be pickled, or the child cannot load it.
         """
         # Replace held values with their numbers, and send along those that the child does not have yet.
@@ -176,7 +176,7 @@ class Worker:
         raise value.error()
 
     def hear(self, value: object) -> None:
-        """Store a progress value sent by the running call with :func:`privopt.execution.child.send_progress`."""
+        """Store a progress value that the running call sent with :func:`privopt.execution.child.send_progress`."""
         self.latest = value
 
     def alive(self) -> bool:
@@ -186,7 +186,7 @@ class Worker:
     def death(self) -> str:
         """Wait for the process to end, and describe how it ended: its signal or exit code, and its last error line.
 
-        The error line is omitted unless the worker is quiet, because only then is its standard error kept.
+        The error line is included only if the worker is quiet, because its standard error is otherwise not kept.
         """
         code = self.process.wait()
         lines: list[str] = []
@@ -199,7 +199,7 @@ class Worker:
         return f"{cause}{f': {lines[-1][:200]}' if lines else ''}"
 
     def close(self, *, wait: bool = False) -> None:
-        """Stop the process immediately, or after its task if ``wait`` is True."""
+        """Stop the process immediately, or after its current task if ``wait`` is True."""
         if not wait:
             self.process.kill()
         for stream in (self.process.stdin, self.process.stdout, self._errors):

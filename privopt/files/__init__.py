@@ -1,1 +1,1 @@
-"""Modules that read and write files safely, including arrays in untrusted archives (`archive`)."""
+"""Modules for reading and writing files safely, including arrays in untrusted archives (`archive`)."""

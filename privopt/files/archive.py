@@ -1,6 +1,6 @@
-"""Read and write arrays. Files are untrusted, so headers are checked before any memory is allocated.
+"""Read and write arrays. Files are untrusted, so their headers are checked before any memory is allocated.
 
-Before a large file is loaded, the memory needed is estimated from the file's size and first bytes, and passed to the
+Before a large file is loaded, the memory required is estimated from the file's size and first bytes, and passed to the
 caller's memory check (:func:`loading`, :func:`expect`).
 """
 
@@ -39,22 +39,22 @@ __all__ = [
 
 
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""The compression methods that NumPy uses for members of an archive."""
+"""The compression methods that NumPy uses for archive members."""
 _HEADER_BYTES: Final = 4096
-"""The largest number of bytes that an archive member is assumed to take in addition to its values."""
+"""The largest number of bytes that an archive member is assumed to occupy in addition to its values."""
 _MAX_TEXT_BYTES: Final = 1024
 """The largest size of a string in an archive, in bytes."""
 _LOCAL, _LENGTHS, _CENTRAL, _END_64 = 30, 26, 46, 76
 """Sizes and offsets in a zip archive, in bytes (APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16).
 
-They are the size of a member's local header, the offset in this header of the lengths of the name and extra field, the
-size of a directory entry, and the size of the zip64 records before the end."""
+They are the size of a member's local header, the offset within this header of the lengths of the name and extra field,
+the size of a directory entry, and the size of the zip64 records before the end record."""
 _TYPE_BYTES = 256
 """The number of bytes to read from the start of an .npy header to find the type, which NumPy writes first."""
 _STATED = re.compile(rb"""['"]descr['"]: ['"][<|>]""")
 """Matches an .npy header whose type specifies its byte order: little-endian, none (single bytes) or big-endian."""
 _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
-"""Matches an .npy header whose type specifies a byte order other than big-endian."""
+"""Matches an .npy header whose type specifies its byte order as anything but big-endian."""
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -82,7 +82,7 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
 
 
 def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
-    """Return an array's shape and the size in bytes of each value, given the first bytes of an ``.npy`` file.
+    """Return an array's shape and the number of bytes per value, given the first bytes of an ``.npy`` file.
 
     Raises:
         ValueError: The bytes are not an .npy header.
@@ -110,7 +110,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
     """Return the array in an .npy file, as a read-only view of the file's bytes.
 
     Raises:
-        ValueError: The bytes are not an .npy file, or the size of the file differs from what its header implies.
+        ValueError: The bytes are not an .npy file, or the file's size differs from the size implied by its header.
     """
     stream = io.BytesIO(contents)
     shape, columns_first, dtype = _read_header(stream)
@@ -126,7 +126,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
 
 
 def npy_as_written(contents: bytes) -> bytes:
-    """Convert an ``.npy`` file to the form that NumPy writes: version 1.0, with the byte order in the header.
+    """Convert an ``.npy`` file to the form written by NumPy: version 1.0, with the byte order in the header.
 
     Published arrays have this form, no matter which program wrote the original file.
     """
@@ -156,8 +156,8 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
 def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
     """Check that an archive contains only its members and their directory, so that all programs read the same data.
 
-    ``zipfile`` accepts bytes before and between members, truncates names at a zero byte, and prefers the second zip64
-    end record to the first. Other programs handle these cases differently, so they could read different data.
+    ``zipfile`` accepts extra bytes before and between members, truncates names at a zero byte, and prefers the second
+    zip64 end record to the first. Other programs handle these cases differently, so they could read different data.
 
     Raises:
         ValueError: The archive contains anything else.
@@ -184,7 +184,7 @@ def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[A
     """Return all arrays in an archive by name. Their total size must be at most ``largest`` bytes.
 
     Raises:
-        ValueError: A member is not an array in the form that ``solve`` writes, or the arrays are too large.
+        ValueError: A member is not an array in the form written by ``solve``, or the arrays are too large.
     """
     arrays: dict[str, NDArray[Any]] = {}
     remaining_bytes = largest
@@ -224,17 +224,18 @@ def read_npz(
     only: Collection[str] | None = None,
     largest: int | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays in an .npz file by name, with the checks of :func:`parse_npz`.
+    """Return the arrays in an .npz file by name, after the checks described in :func:`parse_npz`.
 
     Args:
         path: The file, which must not be a link.
-        expectation: The expected contents, for messages.
+        expectation: A description of the expected contents, for messages.
         only: The names of the arrays that the file may contain. If None, any names are allowed.
         largest: The maximum total size of the arrays in bytes. The default is the size of the file, because
             ``np.savez`` does not compress.
 
     Raises:
-        InputError: The file is missing, not an .npz archive or too large, or contains an array that is not in ``only``.
+        InputError: The file is missing, is not an .npz archive, is too large, or contains an array that is not in
+            ``only``.
     """
     try:
         with open_regular(path, links=False) as (stream, size):
@@ -270,16 +271,16 @@ def read_arrays(
         path: The file, which must be a regular file and not a link.
         required: The type and shape of each array by name. ``np.str_`` stands for strings of any length.
         optional: The type and shape of each array that may be absent, by name.
-        largest: The maximum total size of the arrays in bytes, which defaults to the file's size. It is used only if
-            the types and shapes do not determine a maximum, because an axis may have any length.
+        largest: The maximum total size of the arrays in bytes, which defaults to the file's size. It is used only if an
+            axis may have any length, because otherwise the types and shapes determine the maximum.
 
     Returns:
         Read-only arrays by name. The caller must check their values, for example whether they are finite and
         non-negative.
 
     Raises:
-        InputError: The file is missing, not an .npz archive, or larger than its arrays can be, or it lacks some arrays
-            or has arrays that differ from the requirements. The error names each of these arrays.
+        InputError: The file is missing, is not an .npz archive, or is larger than its arrays can be. This is also
+            raised if arrays are missing or do not meet the requirements, in which case the error names each of them.
     """
     all_types = {**required, **(optional or {})}
     arrays = read_npz(path, f"arrays {', '.join(all_types)}", only=all_types, largest=_max_bytes(all_types) or largest)
@@ -321,9 +322,9 @@ def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
 
 
 def _has_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool:
-    """Return whether an array has the given shape, in which axes may be named.
+    """Return whether an array has the given shape, whose axes may be named.
 
-    ``sides`` contains the lengths of the named axes seen so far. The lengths of new ones are added to it.
+    ``sides`` contains the lengths of the named axes seen so far. The lengths of newly seen ones are added.
     """
     if array.ndim != len(shape):
         return False
@@ -351,26 +352,26 @@ HEAD: Final = 1 << 16
 MIN_CHECKED_BYTES: Final = 16e6
 """The number of bytes below which allocations are not announced.
 
-They are covered by the mechanism's own announcement, which is made when the problem is known.
+These allocations are covered by the mechanism's own announcement, which is made once the problem is known.
 """
 BYTES_PER_CSV_BYTE: Final = 14.0
-"""The memory for a CSV file's text, cells and numbers, in bytes per byte of the file (measured: 11 to 15)."""
+"""The memory needed for a CSV file's text, cells and numbers, in bytes per byte of the file (measured: 11 to 15)."""
 BYTES_PER_PARQUET_CELL: Final = 150.0
-"""The memory for reading a Parquet file, in bytes per cell. It is large because the file is first converted to CSV."""
+"""The memory needed to read a Parquet file, in bytes per cell: large because the file is first converted to CSV."""
 DOUBLES_PER_VALUE: Final = 5.0
-"""The memory for checking and copying an array, in doubles per value (measured: 4.1 to 5.1)."""
+"""The memory needed to check and copy an array, in doubles per value (measured: 4.1 to 5.1)."""
 
 _NEED: ContextVar[Callable[[float, str], None] | None] = ContextVar("_NEED", default=None)
-"""The function to call before a large allocation, or None outside :func:`loading`."""
+"""The function to call before a large allocation, or None outside a :func:`loading` block."""
 
 
 @contextmanager
 def loading(need: Callable[[float, str], None]) -> Iterator[None]:
-    """Call ``need`` before anything large is loaded in the block.
+    """Call ``need`` before anything large is loaded within the block.
 
     Args:
-        need: A function that takes a number of bytes and a plural noun for the objects that need them. It raises an
-            error if there is not enough memory for them.
+        need: A function that takes a number of bytes and a plural noun for the objects that need this memory. It raises
+            an error if there is not enough memory.
     """
     token = _NEED.set(need)
     try:
@@ -391,13 +392,13 @@ def expect(needed: float, subject: str) -> None:
 
 
 def loading_bytes(stream: BufferedReader, size: int) -> float:
-    """Estimate how many bytes of memory it takes to read a table, an array or a text file.
+    """Estimate the number of bytes of memory required to read a table, an array or a text file.
 
     The estimate is 0 if the file cannot be read at all.
 
     Args:
-        stream: A file named in a problem (.npy, .csv, .parquet or another), positioned at its start. It is rewound to
-            its start.
+        stream: A file named in a problem (.npy, .csv, .parquet or other), positioned at its start. It is left at its
+            start.
         size: The size of the file in bytes.
     """
     try:
@@ -421,7 +422,7 @@ def loading_bytes(stream: BufferedReader, size: int) -> float:
 
 
 def _count_cells(stream: BufferedReader) -> float:
-    """Return the number of cells (rows times columns) from a Parquet file's footer, or 0 if it is unreadable."""
+    """Return the number of cells (rows times columns) stated in a Parquet file's footer, or 0 if it is unreadable."""
     import polars as pl
 
     try:

@@ -1,4 +1,4 @@
-"""An append-only log of strings in a file. The strings added in a block are on disk when the block ends."""
+"""An append-only log of strings in a file. Strings added in a block are on disk when the block ends."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SCHEMA: Final = ("CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NO
 class DurableLog(LogFile):
     """An append-only file of strings that only its owner can read.
 
-    Strings are added in a block of :meth:`adding`. When the block ends, its strings are either all on disk or all
-    discarded. Only one process at a time can be inside such a block. To make sure that a string is generated only once,
+    Strings are added in an :meth:`adding` block. When the block ends, its strings are either all on disk or all
+    discarded. Only one process at a time can be inside such a block. To ensure that a string is generated only once,
     look it up and add it in the same block::
 
         with DurableLog(Path("sent"), name="file of messages sent", mark=0x666C6D31) as log, log.adding():
@@ -28,12 +28,12 @@ class DurableLog(LogFile):
                 log.add(drawn(round))
 
     Args:
-        path: The file. If it does not exist, it is created by the first block of :meth:`adding`.
-        name: The name for this kind of file in messages.
-        mark: The SQLite application id that identifies this kind of file.
+        path: The file. If it does not exist, it is created by the first :meth:`adding` block.
+        name: The name used for this kind of file in messages.
+        mark: The SQLite application id identifying this kind of file.
 
     Raises:
-        InputError: The file is of another kind.
+        InputError: The file is of a different kind.
         DoesNotHoldError: The file is corrupted or was tampered with.
         UsageError: The folder is missing, or the file cannot be opened.
         StoppedError: An I/O error occurred, or another process was writing for more than a minute.
@@ -50,7 +50,7 @@ class DurableLog(LogFile):
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Lock the log while strings are added to it.
+        """Lock the log so that strings can be added to it in a block.
 
         The strings are flushed to disk when the block exits normally, and discarded if it raises an error.
         """
@@ -58,6 +58,6 @@ class DurableLog(LogFile):
             yield
 
     def add(self, text: str) -> None:
-        """Add a string. Call this within a block of :meth:`adding`."""
+        """Add a string. Call this only within an :meth:`adding` block."""
         with translated_errors(self.path):
             self.connection(make=True).execute("INSERT INTO entries (text) VALUES (?)", (text,))

@@ -1,7 +1,7 @@
-"""The SQLite file behind a ledger, stored reports or a log. All transactions are durable and atomic.
+"""The SQLite file underlying a ledger, stored reports or a log. All transactions are durable and atomic.
 
-SQLite's errors are divided into three kinds: the file was changed, it may not be opened or written, or the work was
-stopped by an I/O error or by another process's lock.
+SQLite's errors are divided into three kinds: the file was changed, it cannot be opened or written, or the work was
+stopped by an I/O error or another process's lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOCK_TIMEOUT_SECONDS: Final = 60.0
 """The number of seconds to wait for another process to finish writing."""
 
 PAGE_BYTES: Final = 4096
-"""The size of a database page in bytes. The first page contains the marks that identify the kind of file."""
+"""The size of a database page in bytes. The first page contains the marks identifying the kind of file."""
 _PRAGMAS: Final = (
     "synchronous = FULL",
     "fullfsync = ON",  # macOS needs this to flush the disk's cache, and other systems ignore it
@@ -47,8 +47,8 @@ class Form:
     """A kind of log file, such as a ledger.
 
     Attributes:
-        name: The name for this kind of file in messages.
-        mark: The SQLite application id that identifies this kind of file.
+        name: The name used for this kind of file in messages.
+        mark: The SQLite application id identifying this kind of file.
         schema: The SQL statements that create the tables.
     """
 
@@ -59,7 +59,7 @@ class Form:
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Convert SQLite's errors in the block to privopt's own, which name the file ``path`` in their messages.
+    """Convert SQLite's errors in the block to privopt's own, whose messages name the file ``path``.
 
     Raises:
         DoesNotHoldError: The file is corrupted or was tampered with.
@@ -115,7 +115,7 @@ class LogFile:
         _identity: The device and inode of the open file, used to detect that the file has been replaced.
 
     Raises:
-        InputError: The file is missing or of another kind.
+        InputError: The file is missing or of a different kind.
         DoesNotHoldError: The file is corrupted or was tampered with.
         UsageError: The file cannot be opened, or its folder does not exist.
     """
@@ -140,7 +140,7 @@ class LogFile:
         _make_tables(self._connection, self.form, self.begin)
 
     def _open_file(self) -> sqlite3.Connection:
-        """Open the file at the path, and store its identity."""
+        """Open the file at the path, and remember its identity."""
         while True:
             status = _status_of(self.path)
             if status is not None:
@@ -188,10 +188,10 @@ class LogFile:
                     connection.execute("ROLLBACK")
 
     def _begin_transaction(self, begin: str, *, make: bool) -> sqlite3.Connection:
-        """Begin a transaction in the file that is now at the path, and return its connection.
+        """Begin a transaction in the file that is currently at the path, and return its connection.
 
-        Another process may replace the file (:mod:`privopt.ledger.rotation`), even while this process waits for the
-        lock.
+        Another process may replace the file (:mod:`privopt.ledger.rotation`), even while this process is waiting for
+        the lock.
 
         Args:
             begin: The SQL statement that begins the transaction.
@@ -205,7 +205,7 @@ class LogFile:
             connection.execute("ROLLBACK")
 
     def _is_current(self) -> bool:
-        """Return whether the open file is still the one at the path. If nothing is at the path, the result is True."""
+        """Return whether the open file is still the one at the path. This is True if there is nothing at the path."""
         try:
             status = self.path.stat()
         except OSError:
@@ -224,7 +224,7 @@ class LogFile:
         self.close()
 
     def connection(self, *, make: bool) -> sqlite3.Connection:
-        """Return the connection to the file, or to its initial contents in memory if it does not exist.
+        """Return the connection to the file, or, if it does not exist, to its initial contents in memory.
 
         Args:
             make: Whether to create the file if it is missing.
@@ -265,7 +265,7 @@ def write_database(path: Path, form: Form, fill: Callable[[sqlite3.Connection], 
     """Create a log file that only its owner can read, and flush it to disk.
 
     Args:
-        path: The temporary path to write to, where nothing may exist yet. The caller renames or links the file.
+        path: The temporary path to write to, at which nothing may exist yet. The caller renames or links the file.
         form: The kind of log file.
         fill: A function that writes the initial contents, in the transaction that creates the tables.
 
@@ -286,7 +286,7 @@ def write_database(path: Path, form: Form, fill: Callable[[sqlite3.Connection], 
 
 
 def _make_tables(connection: sqlite3.Connection, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Create the tables and the initial contents of a new file in a single transaction."""
+    """Create the tables and initial contents of a new file in a single transaction."""
     connection.execute("BEGIN IMMEDIATE")
     for statement in form.schema:
         connection.execute(statement)
@@ -295,7 +295,7 @@ def _make_tables(connection: sqlite3.Connection, form: Form, fill: Callable[[sql
 
 
 def _check_complete(path: Path, form: Form) -> None:
-    """Check that a new file has all of its pages and tables, and no longer needs a write-ahead log or a journal.
+    """Check that a new file has all its pages and tables, and no longer needs a write-ahead log or journal.
 
     Raises:
         StoppedError: The file is incomplete.
@@ -316,14 +316,14 @@ def _check_complete(path: Path, form: Form) -> None:
 
 @contextmanager
 def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
-    """Open a log file that will not be written to again, and yield a read-only connection in a transaction.
+    """Open a log file that will not be written to again, and yield a read-only connection inside a transaction.
 
     Args:
         path: The path of the file.
         form: The expected kind of log file.
 
     Raises:
-        InputError: The file is of another kind.
+        InputError: The file is of a different kind.
         DoesNotHoldError: The file is corrupted or was tampered with.
     """
     _check_head(path, form)
@@ -339,7 +339,7 @@ def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
 
 
 def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
-    """Open an existing database file, after checking that its kind and its tables match ``form``."""
+    """Open an existing database file after checking that its kind and tables match ``form``."""
     _check_head(path, form)
     with translated_errors(path):
         # With isolation_level=None, sqlite3 does not begin transactions by itself.
@@ -367,21 +367,21 @@ def _status_of(path: Path) -> os.stat_result | None:
 
 
 NAME_LOOKS: Final = 3
-"""The number of times a file's names are counted before it is rejected. Names can vanish between two counts."""
+"""The number of times to count a file's names before rejecting it, because names can vanish between counts."""
 
 
 def _check_names(path: Path, status: os.stat_result) -> None:
     """Reject a file that has several names (hard links).
 
     SQLite names the write-ahead log after the file. Programs that open the file under different names do not see each
-    other's log, so they could spend the same budget twice and corrupt the file.
+    other's logs, so they could spend the same budget twice and corrupt the file.
 
     Args:
         path: The path of the file.
         status: The file's status.
 
     Raises:
-        UsageError: The file has a name that privopt did not give it.
+        UsageError: The file has a name that was not given to it by privopt.
     """
     for _ in range(NAME_LOOKS):
         # A folder has several links too. It is rejected later, because it is not a log.
@@ -421,15 +421,15 @@ def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> Non
 
 
 def _check_head(path: Path, form: Form) -> None:
-    """Check a file's first page for three marks of a log file of the given kind.
+    """Check a file's first page for the three marks of a log file of the given kind.
 
-    These are SQLite's signature, the application id, and the statements that create the tables.
+    The marks are SQLite's signature, the application id, and the statements that create the tables.
 
-    A file with exactly two of the marks is assumed to be a file of this kind that was tampered with. A file with fewer
-    marks is assumed to be of another kind.
+    A file with exactly two of the marks is assumed to be a file of this kind that has been tampered with. A file with
+    fewer marks is assumed to be of a different kind.
 
     Raises:
-        InputError: The file cannot be read, or is of another kind.
+        InputError: The file cannot be read, or is of a different kind.
         DoesNotHoldError: The file is corrupted or was tampered with.
     """
     try:

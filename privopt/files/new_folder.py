@@ -1,7 +1,7 @@
 """Write folders and files atomically: build each one in a private hidden folder, check it, and move it into place.
 
-Targets that a command must not write are rejected before work starts (:func:`check_target`, :func:`check_file`). Each
-run writes into its own hidden folder next to the target (:func:`claim_folder`).
+Targets that must not be written are rejected before work starts (:func:`check_target`, :func:`check_file`). Each run
+writes into its own hidden folder next to the target (:func:`claim_folder`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 OURS: Final = ".privopt"
-"""The string in the names of all hidden folders created by privopt, so that no other folders are removed."""
+"""The string included in the names of all hidden folders created by privopt, so that no other folders are removed."""
 
 FOLDER_NAME_BYTES: Final = 255
 """The maximum length of a name on common file systems, in bytes."""
@@ -56,7 +56,7 @@ TARGET_NAME_BYTES: Final = FOLDER_NAME_BYTES - len(f"..12345678{OURS}.replaced")
 PATH_BYTES: Final = 4096 - 2 * (FOLDER_NAME_BYTES + 1)
 """The maximum length of a target's path, in bytes.
 
-Linux allows 4,096 bytes, but the path of a file in a hidden folder is longer than that of the target.
+Linux allows 4,096 bytes, but the path of a file in a hidden folder is longer than the target's.
 """
 
 
@@ -67,12 +67,12 @@ def check_target(
 
     Args:
         folder: The folder to write.
-        force: Whether an earlier result may be replaced.
-        option: The prefix of messages: the option that names the folder, or the Python method that was called
+        force: Whether an existing result may be replaced.
+        option: The prefix of error messages: the option that specifies the folder, or the Python method that was called
             (``"save:"``).
-        known_by: The name of a file that every earlier result contains. A folder without this file is assumed not to
-            have been written by privopt.
-        read: The files and folders that the command reads. The folder must neither be nor contain any of them.
+        known_by: The name of a file contained in every result. A folder without this file is assumed not to have been
+            written by privopt.
+        read: The files and folders read by the command. The folder must neither be nor contain any of them.
 
     Raises:
         UsageError: The folder exists and may not be replaced, or its parent folder cannot be written.
@@ -104,7 +104,7 @@ def check_parent(target: Path, option: str = "--out") -> None:
 
     Args:
         target: The file or folder to write.
-        option: The option that names the target, for messages.
+        option: The option that specifies the target, for error messages.
 
     Raises:
         UsageError: The target cannot be written, or its name is too long.
@@ -115,13 +115,13 @@ def check_parent(target: Path, option: str = "--out") -> None:
 
 
 def check_files_folder(folder: Path, option: str) -> None:
-    """Reject a folder that cannot be created, or in which no files can be written.
+    """Reject a folder that cannot be created, or in which files cannot be written.
 
     The folder may already exist, and may contain other files.
 
     Args:
         folder: The folder to write files to.
-        option: The option that names the folder, for messages.
+        option: The option that specifies the folder, for error messages.
 
     Raises:
         UsageError: The folder cannot be written, is a release folder, or is inside one.
@@ -176,7 +176,7 @@ def check_name(target: Path, subject: str) -> None:
 
 
 def _refuse_inside(folder: Path, subject: str) -> NoReturn:
-    """Raise the error for a path that lies in a release folder."""
+    """Raise the error for a path inside a release folder."""
     raise UsageError(f"{subject}: lies in {folder}, which holds the release alone; name a path elsewhere")
 
 
@@ -193,7 +193,7 @@ def _check_writable(folders: Sequence[Path], subject: str) -> None:
         subject: The prefix of error messages.
 
     Raises:
-        UsageError: No ancestor exists, the nearest one is not a folder, or it cannot be written.
+        UsageError: No ancestor exists, or the nearest existing one is not a folder or cannot be written.
     """
     nearest = next((folder for folder in folders if os.path.lexists(folder)), None)
     if nearest is None:
@@ -205,7 +205,7 @@ def _check_writable(folders: Sequence[Path], subject: str) -> None:
 
 
 def is_same_file(a: Path, b: Path) -> bool:
-    """Return whether two paths refer to the same file or folder, even if they differ in links or letter case."""
+    """Return whether two paths refer to the same file or folder, even if they differ in their links or letter case."""
     if _resolve(a) == _resolve(b):
         return True
     try:
@@ -220,7 +220,7 @@ def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
     Args:
         target: The file to write.
         force: Whether an existing file may be replaced.
-        option: The option that names the file, for messages, as in :func:`check_target`.
+        option: The option that specifies the file, for error messages, as in :func:`check_target`.
 
     Raises:
         UsageError: The file exists and ``force`` is False, it is not a regular file, or its folder cannot be created.
@@ -241,14 +241,14 @@ def check_files(
 ) -> None:
     """Reject target files that must not be written.
 
-    In addition to the checks of :func:`check_file`, a target must not be one of the files that the command reads, must
-    not lie in a release folder, and must not be named by two different options.
+    In addition to passing the checks of :func:`check_file`, a target must not be one of the files read by the command,
+    must not lie in a release folder, and must not be specified by two different options.
 
     Args:
-        targets: The files to write, keyed by the option that names them, with None for options that are not given.
+        targets: The files to write, keyed by the option that specifies them, with None for options that are not given.
         force: Whether existing files may be replaced.
-        read: The files that the command reads, with None for options that are not given.
-        folders: Release folders. No target may lie in one of them, even if the release is damaged.
+        read: The files read by the command, with None for options that are not given.
+        folders: Release folders. No target may lie in any of them, even if the release is damaged.
 
     Raises:
         UsageError: A target fails one of the checks.
@@ -271,7 +271,7 @@ def check_files(
 
 
 def _options_and_paths(targets: Mapping[str, Path | Sequence[Path] | None]) -> Iterator[tuple[str, Path]]:
-    """Yield each target together with the option that names it. An option may name several targets, or none."""
+    """Yield each target together with the option that specifies it. An option may specify any number of targets."""
     for option, paths in targets.items():
         for path in () if paths is None else (paths,) if isinstance(paths, Path) else paths:
             yield option, path
@@ -281,7 +281,7 @@ def _options_and_paths(targets: Mapping[str, Path | Sequence[Path] | None]) -> I
 def claim_folder(target: Path) -> Iterator[Path]:
     """Create and lock a hidden folder next to ``target``, yield its path, and remove it when the block ends.
 
-    Leftovers of killed runs are removed first.
+    Anything left behind by killed runs is removed first.
 
     Raises:
         StoppedError: An I/O error occurred, or the run was interrupted.
@@ -308,7 +308,7 @@ def _lock_folder(target: Path) -> tuple[Path, int]:
     """Create a hidden folder, and lock it until this process ends, so that other runs can tell that it is in use.
 
     Returns:
-        The path of the folder, and the file descriptor that holds the lock.
+        The path of the folder and the file descriptor that holds the lock.
     """
     while True:
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=f"{OURS}.writing", dir=target.parent))
@@ -323,11 +323,11 @@ def _lock_folder(target: Path) -> tuple[Path, int]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what killed runs have left next to a target: unlocked hidden folders of this user.
+    """Remove anything that killed runs have left next to a target, i.e. unlocked hidden folders belonging to this user.
 
     Folders with unfinished work are removed even if they belong to another target. They may contain drawn reports, and
-    there may never be another run that writes to that target. A folder that a killed run was replacing is removed only
-    if it belongs to this target. If it belongs to another target, it may be the owner's only copy.
+    there may never be another run that writes to that target. A folder that was being replaced by a killed run is
+    removed only if it belongs to this target. If it belongs to another target, it may be its owner's only copy.
     """
     # The names that _lock_folder creates, in which mkdtemp adds eight random characters between prefix and suffix.
     random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)
@@ -344,7 +344,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _remove_if_free(folder: Path) -> None:
-    """Remove a folder unless another run has locked it."""
+    """Remove a folder unless it is locked by another run."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:  # another process has just removed it
@@ -361,20 +361,20 @@ def _remove_if_free(folder: Path) -> None:
 
 @contextmanager
 def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Iterator[Path]:
-    """Yield the path of a file that becomes ``target`` if the block succeeds, and is removed if the block fails.
+    """Yield the path of a file that becomes ``target`` if the block succeeds and is removed if the block fails.
 
     The file is in a hidden folder next to ``target``, where the block may also write other files. If the run is killed,
-    ``target`` is unchanged, but the hidden folder may be left behind. The next run that writes to the same place
-    removes it.
+    ``target`` is unchanged, but the hidden folder may be left behind. It is removed by the next run that writes to the
+    same location.
 
     Args:
         target: The file to create.
         force: Whether an existing file may be replaced.
-        option: The option that names ``target``, for messages.
+        option: The option that specifies ``target``, for error messages.
 
     Raises:
-        UsageError: :func:`privopt.files.new_folder.check_file` rejects the target.
-        StoppedError: Writing failed or was interrupted, and the target is unchanged.
+        UsageError: The target is rejected by :func:`privopt.files.new_folder.check_file`.
+        StoppedError: Writing failed or was interrupted. The target is unchanged.
     """
     target = target.absolute()
     check_file(target, force=force, option=option)
@@ -388,14 +388,14 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
 
 
 def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
-    """Write a file that the checksums do not cover, such as the report, into a release folder.
+    """Write a file that is not covered by the checksums, such as the report, into a release folder.
 
-    The file is written next to the release folder and then renamed, because anything left in the folder by a killed run
-    would make the release invalid. If the folder's parent is not writable, the file is written next to ``target``
-    instead.
+    The file is written next to the release folder and then renamed, because anything that a killed run left in the
+    folder would make the release invalid. If the folder's parent is not writable, the file is written next to
+    ``target`` instead.
 
     Args:
-        target: The file, in ``folder`` or in its ``private/``.
+        target: The file, located in ``folder`` or in its ``private/`` subfolder.
         contents: The bytes to write.
         folder: The absolute path of the release folder.
 
@@ -421,19 +421,19 @@ def new_folder(
     """Yield a folder to write into, which becomes ``target`` if the block succeeds and is removed if the block fails.
 
     Only the owner can enter the folder until the block ends. Its files then get mode 0644, or 0600 if they are in
-    ``private/`` or if the whole folder is private. If the run is killed, ``target`` is unchanged, but a hidden folder
-    may be left next to it. The next run that writes to the same place removes it.
+    ``private/`` or the whole folder is private. If the run is killed, ``target`` is unchanged, but a hidden folder may
+    be left next to it. It is removed by the next run that writes to the same location.
 
     Args:
         target: The folder to create.
-        force: Whether an earlier result may be replaced.
+        force: Whether an existing result may be replaced.
         private: Whether only the owner may enter the folder (mode 0700).
-        option: The option that names ``target``, for messages.
-        known_by: The name of a file that every earlier result contains.
+        option: The option that specifies ``target``, for error messages.
+        known_by: The name of a file contained in every result.
 
     Raises:
-        UsageError: :func:`privopt.files.new_folder.check_target` rejects the target.
-        StoppedError: Writing failed or was interrupted, and the target is unchanged.
+        UsageError: The target is rejected by :func:`privopt.files.new_folder.check_target`.
+        StoppedError: Writing failed or was interrupted. The target is unchanged.
     """
     with open_workspace(target, force=force, option=option, known_by=known_by) as workspace:
         folder = workspace.new()
@@ -444,14 +444,14 @@ def new_folder(
 
 @frozen
 class Workspace:
-    """A hidden folder next to a target folder, inside which candidates for the target can be created.
+    """A hidden folder next to a target folder, in which candidates for the target can be created.
 
     Attributes:
         target: The folder to create.
-        home: The hidden folder, which only this run uses.
-        force: Whether an earlier result may be replaced.
-        option: The option that names ``target``, for messages.
-        known_by: The name of a file that every earlier result contains.
+        home: The hidden folder, which is used only by this run.
+        force: Whether an existing result may be replaced.
+        option: The option that specifies ``target``, for error messages.
+        known_by: The name of a file contained in every result.
     """
 
     target: Path
@@ -465,13 +465,13 @@ class Workspace:
         return Path(tempfile.mkdtemp(dir=self.home))
 
     def complete(self, folder: Path, *, private: bool = False, check: Callable[[Path], None] | None = None) -> None:
-        """Prepare a written folder for publication: add checksums, check it, make it accessible, and flush it to disk.
+        """Prepare a written folder for publication: add checksums, check it, make it accessible and flush it to disk.
 
         Args:
-            folder: The folder with all of its files.
+            folder: The folder, with all its files.
             private: Whether only the owner may read the folder.
-            check: A function to call with the folder before others can read it. If it raises an error, the folder stays
-                inaccessible to others.
+            check: A function to call with the folder before others can read it. If the function raises an error, the
+                folder remains inaccessible to others.
         """
         for subfolder, is_private in ((folder, False), (folder / PRIVATE, True)):
             if subfolder.is_dir():
@@ -484,7 +484,7 @@ class Workspace:
         flush_folder(folder)
 
     def publish(self, folder: Path, warn: Callable[[str], None] | None = None) -> None:
-        """Move a complete folder to the target's path, and remove the folder that it replaces, if any.
+        """Move a complete folder to the target's path, and remove any folder that it replaces.
 
         If the replaced folder cannot be removed, ``warn`` is called with a message.
 
@@ -501,16 +501,16 @@ class Workspace:
 def open_workspace(
     target: Path, *, force: bool = False, option: str = "--out", known_by: str = RESULT
 ) -> Iterator[Workspace]:
-    """Yield a hidden workspace next to ``target``. One folder in it may become ``target``; the rest is removed.
+    """Yield a hidden workspace next to ``target``. One folder in it may become ``target``, and the rest are removed.
 
     Args:
         target: The folder to create.
-        force: Whether an earlier result may be replaced.
-        option: The option that names ``target``, for messages.
-        known_by: The name of a file that every earlier result contains.
+        force: Whether an existing result may be replaced.
+        option: The option that specifies ``target``, for error messages.
+        known_by: The name of a file contained in every result.
 
     Raises:
-        UsageError: :func:`privopt.files.new_folder.check_target` rejects the target.
+        UsageError: The target is rejected by :func:`privopt.files.new_folder.check_target`.
         StoppedError: An I/O error occurred, or the run was interrupted.
     """
     target = target.absolute()
@@ -521,7 +521,7 @@ def open_workspace(
 
 @contextmanager
 def make_parents(target: Path) -> Iterator[None]:
-    """Create the missing parent folders of a target, and remove them again if the block fails."""
+    """Create a target's missing parent folders, and remove them again if the block fails."""
     # The innermost folder is first, so that it is removed before the folders that contain it.
     missing = [folder for folder in target.parents if not folder.exists()]
     try:
@@ -537,11 +537,11 @@ def make_parents(target: Path) -> Iterator[None]:
 def _open_up(folder: Path, *, private: bool) -> None:
     """Make a folder's public files readable by others, and set the modification times of all files to now.
 
-    Equal times hide when each file was written. The folder itself is made accessible last.
+    Equal times conceal when each file was written. The folder itself is made accessible last.
 
     Args:
         folder: The folder.
-        private: Whether only the owner may enter the folder. If so, nothing is made readable.
+        private: Whether only the owner may enter the folder. If so, no files are made readable.
     """
     now = time.time_ns()
     for path in folder.rglob("*"):
@@ -558,16 +558,16 @@ def flush_folder(folder: Path) -> None:
 
 
 def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
-    """Move a finished folder to its target path, after moving any folder that is already there out of the way.
+    """Move a finished folder to its target path, first moving any existing folder there out of the way.
 
     Args:
         folder: The finished folder.
         target: The new path of the folder.
-        home: The hidden folder of this run. A folder that is moved out of the way gets this folder's name with the
-            suffix ``.replaced``.
+        home: The hidden folder of this run. A folder moved out of the way gets this folder's name with the suffix
+            ``.replaced``.
 
     Returns:
-        The new path of the folder that was moved out of the way, or None if there was no such folder or it was empty.
+        The new path of the folder moved out of the way, or None if there was no such folder or it was empty.
     """
     if not target.exists() or not any(target.iterdir()):
         folder.rename(target)  # this replaces an empty folder
@@ -584,7 +584,7 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
 
 
 def remove_replaced(folder: Path, warn: Callable[[str], None] | None) -> None:
-    """Remove a folder that was replaced by a new result. If that fails, call ``warn`` with a message."""
+    """Remove a folder that has been replaced by a new result. If that fails, call ``warn`` with a message."""
     try:
         folder.chmod(0o700)
         shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""Split a release folder's public files into parts that can be compared between two runs."""
+"""Split a release folder's public files into parts that can be compared between runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PACKED: Final = ("external_attr", "compress_type", "flag_bits", "create_system")
 """The attributes of a zip archive member that describe how it was packed."""
 
 NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w-])")
-"""Matches a number in text, unless it is part of a word or name."""
+"""Matches a number in text, unless it is part of a word or a name."""
 
 
 def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, bytes]]:
     """Yield the name and contents of each file in a release folder.
 
-    If a file is a zip archive, each of its members is yielded as well, under the name ``file:member``.
+    If a file is a zip archive, each of its members is also yielded, under the name ``file:member``.
 
     Args:
         folder: The release folder.
@@ -44,7 +44,7 @@ def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, 
 
 
 def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
-    """Return the contents of a release by file name, except for result.json and the checksums.
+    """Return the contents of a release's files by name, excluding result.json and the checksums.
 
     Archives are represented by their members, so that it does not matter how they were packed. The files in
     ``private/`` are included only if ``private`` is True.
@@ -56,7 +56,7 @@ def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
 
 
 def read_public_parts(folder: Path) -> dict[str, bytes]:
-    """Return the values in result.json, except for times, keyed by their location in the document.
+    """Return the values in result.json, except for times, keyed by their locations in the document.
 
     A list is included both as a whole and element by element.
     """
@@ -68,7 +68,7 @@ def read_public_parts(folder: Path) -> dict[str, bytes]:
 def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
     """Yield the location and value of each part of a JSON document.
 
-    The parts are the list of keys of each object, each list as a whole, each of its elements, and each single value.
+    The parts are each object's list of keys, each list as a whole, each list's elements, and each single value.
 
     Args:
         value: The document, or a part of it.
@@ -86,10 +86,10 @@ def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
 
 
 def split_public_files(folder: Path) -> dict[str, bytes]:
-    """Return a release's public contents, split into named parts that can be compared between two runs.
+    """Return a release's public contents, split into named parts that can be compared between runs.
 
     The parts are whole files, table columns, text files without their numbers, archive metadata, and the values in
-    result.json. Parts that legitimately differ between runs on the same input (times, and checksums that depend on
+    result.json. Parts that may legitimately differ between runs on the same input (times, and checksums that depend on
     them) are omitted.
     """
     files = artefact(folder)
@@ -119,7 +119,7 @@ def _is_zip(contents: bytes) -> bool:
 def _archive_facts(contents: bytes) -> bytes:
     """Return an archive's metadata as bytes.
 
-    The metadata include the archive's comment and, for each member in order, its name, date, mode, comment and
+    The metadata consists of the archive's comment and, for each member in order, its name, date, mode, comment and
     compression.
     """
     with zipfile.ZipFile(io.BytesIO(contents)) as archive:

@@ -1,4 +1,4 @@
-"""Read regular files of bounded size, each only once, and create private files."""
+"""Read regular files of bounded size, reading each only once, and create private files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 from privopt.errors import UsageError
 
 LARGEST: Final = 8 * 2**30
-"""The largest size of a file, in bytes. Larger files are rejected before anything is read."""
+"""The maximum size of a file, in bytes. Larger files are rejected before anything is read."""
 
 
 class Unreadable(ValueError):  # noqa: N818 (a reason that callers turn into a fault)
@@ -21,7 +21,7 @@ class Unreadable(ValueError):  # noqa: N818 (a reason that callers turn into a f
 
     @property
     def actual(self) -> str:
-        """The reason as a noun phrase, to be used as :attr:`privopt.errors.Fault.actual` in a fault about the path."""
+        """The reason as a noun phrase, for use as :attr:`privopt.errors.Fault.actual` in a fault about the path."""
         if str(self) == _MISSING:
             return "no such file"
         clause = str(self)
@@ -29,11 +29,11 @@ class Unreadable(ValueError):  # noqa: N818 (a reason that callers turn into a f
 
 
 _MISSING: Final = "which does not exist"
-"""The message of :class:`Unreadable` for a missing file."""
+"""The message of :class:`Unreadable` for missing files."""
 
 
 def what_it_is(mode: int) -> str:
-    """Describe the kind of a file in words, such as "a folder", given its ``st_mode``."""
+    """Describe a file's type in words, such as "a folder", given its ``st_mode``."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a pipe",
@@ -48,7 +48,7 @@ def what_it_is(mode: int) -> str:
 
 @contextmanager
 def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> Iterator[tuple[BufferedReader, int]]:
-    """Open a regular file for reading, without ever blocking on a pipe or a device.
+    """Open a regular file for reading, without ever blocking on a pipe or device.
 
     Args:
         path: The path of the file.
@@ -59,7 +59,7 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
         The open file and its size in bytes.
 
     Raises:
-        Unreadable: The file is missing, not a regular file or too large, or it cannot be read.
+        Unreadable: The file is missing, is not a regular file, is too large, or cannot be read.
     """
     try:
         # Check the path before opening it, because merely opening a device can have effects.
@@ -93,14 +93,14 @@ def read_bytes(path: Path, *, largest: int = LARGEST, links: bool = True) -> byt
     """Return the bytes of a regular file of at most ``largest`` bytes. Links are followed only if ``links`` is True.
 
     Raises:
-        Unreadable: :func:`open_regular` rejects the file, or the file's length changes while it is being read.
+        Unreadable: The file is rejected by :func:`open_regular`, or its length changes while it is being read.
     """
     with open_regular(path, largest=largest, links=links) as (stream, size):
         return read_whole(stream, size)
 
 
 def read_whole(stream: BufferedReader, size: int) -> bytes:
-    """Return all bytes of a file that was opened by :func:`open_regular` when it had ``size`` bytes.
+    """Return all bytes of a file that had ``size`` bytes when it was opened by :func:`open_regular`.
 
     Raises:
         Unreadable: The file cannot be read, or its length has changed.
@@ -116,16 +116,16 @@ def read_whole(stream: BufferedReader, size: int) -> bytes:
 
 
 def private_folder(path: Path, *, closed: bool = False) -> None:
-    """Create a folder that only its owner can enter, or restrict access to an existing one.
+    """Create a folder that only its owner can enter, or restrict access to an existing folder.
 
     Args:
         path: The path of the folder. Missing parent folders are also created as private folders.
-        closed: Whether to reject an existing folder that other users can enter, because they may have read or changed
-            its files.
+        closed: Whether to reject an existing folder that other users can enter, since they may have read or changed its
+            files.
 
     Raises:
-        UsageError: The path is not a folder, belongs to another user, or is accessible to other users although
-            ``closed`` is True.
+        UsageError: The path is not a folder or belongs to another user, or ``closed`` is True and other users can enter
+            the folder.
     """
     # Create parents recursively, because mkdir(parents=True) would give them the default mode.
     if not path.parent.exists():
@@ -145,9 +145,9 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
 
 @contextmanager
 def open_private(path: Path) -> Iterator[BinaryIO]:
-    """Yield a new file for writing, which is readable only by its owner from the start.
+    """Yield a new file for writing that only its owner can read from the start.
 
-    If the block succeeds, the new file replaces any existing file at ``path``. If the block fails, the new file stays
+    If the block succeeds, the new file replaces any existing file at ``path``. If the block fails, the new file remains
     under a hidden name until the next call for this path removes it. Links are not followed.
     """
     part = path.with_name(f".{path.name}.part")
@@ -161,7 +161,7 @@ def open_private(path: Path) -> Iterator[BinaryIO]:
 
 
 def flush(path: Path) -> None:
-    """Flush a file, or a folder's directory entries, to disk, so that they survive a power failure."""
+    """Flush a file, or a folder's directory entries, to disk, to make sure that they survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

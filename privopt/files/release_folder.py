@@ -1,7 +1,7 @@
 """Read release folders (DIR) as untrusted input: file names, checksums and result.json.
 
-DIR contains only regular files. A SHA256SUMS file lists each of them, except itself, its signature and the report.
-:mod:`privopt.run.publish` writes DIR.
+DIR contains only regular files. A SHA256SUMS file lists all of them except itself, its signature and the report. DIR is
+written by :mod:`privopt.run.publish`.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ PROBLEM: Final = "problem"
 PROOF: Final = "proof.npz"
 PRIVATE: Final = "private"
 REPORT: Final = "report.html"
-"""The name of the report in a release folder or its private/. Not in SHA256SUMS, because it may be written later."""
+"""The name of the report in a release folder or its private/. Not in SHA256SUMS, as it may be written later."""
 
 SIGNATURE: Final = "SHA256SUMS.sig"
-"""The name of the file that signs a release folder's SHA256SUMS, and therefore cannot be listed there."""
+"""The name of the signature of a release folder's SHA256SUMS file, which therefore cannot be listed in that file."""
 
 LARGEST_TEXT: Final = 64 * 2**20
-"""The largest size of a result.json or SHA256SUMS file, in bytes."""
+"""The maximum size of a result.json or SHA256SUMS file, in bytes."""
 
 MAX_JSON_DEPTH: Final = 32
-"""The maximum depth of nested objects and lists in result.json."""
+"""The maximum nesting depth of objects and lists in result.json."""
 
 
 Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | None"
-"""A value that JSON can represent."""
+"""A value that can be represented in JSON."""
 
 
 def jsonable(value: object) -> Json:
-    """Convert a value to a form that JSON can represent, for result.json.
+    """Convert a value to a form that can be represented in JSON, for result.json.
 
     NaN becomes null, infinite numbers become ``"inf"`` and ``"-inf"``, fractions become doubles, and arrays become
     lists.
@@ -89,12 +89,12 @@ def jsonable(value: object) -> Json:
 
 
 def dump_json(value: object) -> str:
-    """Return a value as JSON text that ends in a newline. The text never contains NaN or Infinity."""
+    """Return a value as JSON text ending in a newline. The text never contains NaN or Infinity."""
     return json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a regular file in hexadecimal.
+    """Return the SHA-256 of a regular file as hexadecimal digits.
 
     Raises:
         InputError: The path is not a regular file, or cannot be read.
@@ -107,10 +107,10 @@ def sha256(path: Path) -> str:
 
 
 def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
-    """Return the sorted relative paths of all regular files in a folder, and a fault for each other entry.
+    """Return the sorted relative paths of all regular files in a folder, and a fault for every other entry.
 
     Files in subfolders are included. Links, pipes, devices, sockets, empty subfolders and oversized files are reported
-    as faults, without being opened.
+    as faults without being opened.
 
     Raises:
         InputError: A folder cannot be read.
@@ -144,10 +144,10 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
 def sums_text(folder: Path, *, private: bool = False) -> str:
     """Return the text of the SHA256SUMS file for a folder, with one line per file in the format of ``sha256sum``.
 
-    SHA256SUMS itself, the report and the signature of a release folder are not covered.
+    SHA256SUMS itself is not covered, nor are a release folder's report and signature.
 
     Args:
-        folder: A release folder or its ``private/``.
+        folder: A release folder or its ``private/`` subfolder.
         private: Whether ``folder`` is ``private/``.
     """
     covered = {name for name in files_in(folder)[0] if private or not name.startswith(f"{PRIVATE}/")}
@@ -156,17 +156,17 @@ def sums_text(folder: Path, *, private: bool = False) -> str:
 
 
 def _sum_line(name: str, digest: str) -> str:
-    """Return a line in the format of sha256sum. Line breaks in names are escaped, so that no name can forge a line."""
+    """Return a line in the format of ``sha256sum``. Line breaks in names are escaped, so no name can forge a line."""
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
 
 def expect_release(folder: Path, name: str = RESULT) -> None:
-    """Reject a folder that is not a release folder, before anything in it is read.
+    """Reject a folder that is not a release folder, before reading anything in it.
 
     Args:
         folder: The folder.
-        name: The name of a file that every release folder contains.
+        name: The name of a file contained in every release folder.
 
     Raises:
         InputError: The folder does not exist or does not contain the file.
@@ -181,7 +181,7 @@ def check_sums(folder: Path) -> list[str]:
 
     Returns:
         One line for each file that was changed, removed or added. If :func:`files_in` reports faults, such as links,
-        only these are listed, one per line. The list is empty if all checksums match.
+        only those are listed, one per line. The list is empty if all checksums match.
 
     Raises:
         InputError: SHA256SUMS is missing, or the release folder cannot be read.
@@ -201,7 +201,7 @@ def _compare_sums(folder: Path, *, private: bool) -> list[str]:
     """Compare a folder's files with its SHA256SUMS, and return one line for each difference.
 
     Args:
-        folder: A release folder or its ``private/``.
+        folder: A release folder or its ``private/`` subfolder.
         private: Whether ``folder`` is ``private/``.
 
     Raises:
@@ -225,15 +225,15 @@ def _compare_sums(folder: Path, *, private: bool) -> list[str]:
 
 
 def _digests_by_name(text: str) -> dict[str, str]:
-    """Return the digests in the text of a SHA256SUMS file, keyed by file name.
+    """Return the digests listed in the text of a SHA256SUMS file, keyed by file name.
 
-    Names stay escaped, as written by :func:`_sum_line`.
+    Names remain escaped, as written by :func:`_sum_line`.
     """
     return {name: digest for digest, _, name in (line.partition("  ") for line in text.split("\n") if line)}
 
 
 def read_document(folder: Path) -> dict[str, Any]:
-    """Return the result.json of a release folder as a JSON object.
+    """Return a release folder's result.json as a JSON object.
 
     Raises:
         InputError: The file is missing, is not a JSON object, repeats a name within an object, contains invalid
@@ -242,7 +242,7 @@ def read_document(folder: Path) -> dict[str, Any]:
     path = folder / RESULT
 
     def refuse(got: str, expectation: str = "a result of privopt") -> NoReturn:
-        """Raise an error that says what the file contains and what was expected."""
+        """Raise an error that states what the file contains and what was expected."""
         raise InputError([Fault(str(path), "", got, expectation)])
 
     try:
@@ -268,7 +268,7 @@ def _no_constant(constant: str) -> NoReturn:
 
 
 def _read_finite(text: str) -> float:
-    """Convert a number in JSON to a double, or raise a ValueError if it is too large for a double."""
+    """Convert a number in JSON to a double, or raise a ValueError if it is too large."""
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"{text}, which no double can hold")

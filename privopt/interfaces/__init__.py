@@ -1,9 +1,9 @@
-"""The abstract classes that a plugin implements, and the values they exchange.
+"""The abstract classes implemented by plugins, and the values exchanged between them.
 
 A mechanism solves a problem and returns an :class:`Outcome`. The pipeline (:mod:`privopt.run.solve`) certifies its
 release with the mechanism's :class:`PrivacyConstraint`, evaluates it with its :class:`UtilityLoss`, and writes it only
 if the certificate holds. The claim (:class:`Guarantee`) and the record of what was checked (:class:`Certificate`) have
-different types. The same applies to the problem declared by a file and the loaded problem solved by a mechanism
+different types. The same applies to the problem declared in a file and the loaded problem solved by a mechanism
 (:meth:`Mechanism.load`).
 """
 

@@ -1,8 +1,8 @@
-"""The optional abilities of a mechanism. Each consists of a single method or attribute (its member).
+"""The optional abilities of a mechanism. Each consists of a single method or attribute, called its member.
 
-A mechanism has an ability if it defines the member. It does not need to inherit from the ability's class. The classes
-are protocols, like ``Sized`` and ``Iterable`` in :mod:`collections.abc`, and code that uses an ability first checks for
-it, for example with ``isinstance(mechanism, Plans)``::
+A mechanism has an ability if it defines the member. It need not inherit from the ability's class. The classes are
+protocols, like ``Sized`` and ``Iterable`` in :mod:`collections.abc`, and code that uses an ability first checks for it,
+for example with ``isinstance(mechanism, Plans)``::
 
     class HeadCount(Mechanism[HeadCountProblem, Count]):
         ...
@@ -10,8 +10,8 @@ it, for example with ``isinstance(mechanism, Plans)``::
         def warnings(self, problem, release, result):  # now it is a Warns
             return ["fewer than ten people came"] if release.count < 10 else []
 
-The docstring of each class says what happens without the ability. ``isinstance`` checks only that the member exists,
-not its signature. The conformance kit also reports public methods whose names nearly match a member's name.
+Each class's docstring says what happens without the ability. ``isinstance`` checks only that the member exists, not its
+signature. The conformance kit also reports public methods whose names nearly match a member's name.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ D = TypeVar("D", contravariant=True)
 class ChecksProblem(Protocol[P]):
     """The ability of a mechanism to reject problems that a method cannot solve, before any budget is charged.
 
-    Without this ability, every problem that loads is accepted.
+    Without this ability, every problem that can be loaded is accepted.
     """
 
     def check_problem(self, problem: P, method: str) -> None:
@@ -91,17 +91,17 @@ class ChecksProblem(Protocol[P]):
 
 @runtime_checkable
 class NeedsMemory(Protocol[P]):
-    """The ability of a mechanism to estimate the memory that a problem needs.
+    """The ability of a mechanism to estimate how much memory a problem requires.
 
     A problem that does not fit in memory is then rejected immediately. Without this ability, work starts on any
     problem, no matter how large.
     """
 
     def bytes_needed(self, problem: P, method: str) -> float | None:
-        """Estimate how many more bytes the process will need for a method and all later steps.
+        """Estimate how many more bytes the process will need for a given method and all later steps.
 
-        The estimate uses only public sizes, and should be too high rather than too low. If the method can fall back on
-        less memory-intensive ways to solve the problem, the estimate should be for the least demanding one.
+        The estimate uses only public sizes, and should err on the high side. If the method can fall back on less
+        memory-intensive ways of solving the problem, the estimate should be for the least demanding one.
 
         Returns:
             The number of bytes, or None if no estimate is possible.
@@ -116,7 +116,7 @@ class AdvisesMemory(Protocol[P]):
     """
 
     def memory_advice(self, problem: P) -> str:
-        """Return advice on how to make the problem fit in memory, as the end of a sentence, or "" for no advice."""
+        """Return advice on making the problem fit in memory, as the end of a sentence, or "" for no advice."""
 
 
 @runtime_checkable
@@ -146,8 +146,8 @@ class TakesKinds(Protocol):
     """The ability of a mechanism to accept only some of the registered kinds in problem files.
 
     Each kind is registered for a role. For the role ``"distance"``, for example, each kind is a different distance. The
-    command ``describe`` omits the kinds that are not accepted, together with their keys. Without this ability, a
-    problem file can name any registered kind.
+    ``describe`` command omits kinds that are not accepted, together with their keys. Without this ability, a problem
+    file can name any registered kind.
     """
 
     def takes(self, role: str, name: str) -> bool:
@@ -155,13 +155,13 @@ class TakesKinds(Protocol):
 
         Args:
             role: A registered role, such as ``"distance"``.
-            name: The name of a registered kind that can be loaded.
+            name: The name of a registered kind, which can be loaded.
         """
 
 
 @runtime_checkable
 class DescribesReading(Protocol[D]):
-    """The ability of a mechanism to provide the text shown as progress while :meth:`Mechanism.load` runs.
+    """The ability of a mechanism to provide the text displayed as progress while :meth:`Mechanism.load` runs.
 
     Without this ability, the text is "problem".
     """
@@ -183,8 +183,8 @@ class PublishesFiles(Protocol[P, R]):
     def public_files(self, problem: P, release: R) -> Mapping[str, bytes]:
         """Return the public replacements for problem files, keyed by the names used in the problem file.
 
-        A file declared ``secret`` is itself written only to ``private/``. If there is a replacement for it, the
-        replacement is written to ``problem/`` under the same name.
+        A file declared ``secret`` is itself written only to ``private/``. Its replacement, if any, is written to
+        ``problem/`` under the same name.
         """
 
 
@@ -192,13 +192,13 @@ class PublishesFiles(Protocol[P, R]):
 class CopiesFiles(Protocol):
     """The ability of a mechanism to write clean copies of the files that it releases (``--copy-to``).
 
-    An example is photos without metadata. Without this ability, the option is rejected.
+    For example, the copies may be photos without metadata. Without this ability, the option is rejected.
     """
 
     copies: ClassVar[bool]
-    """Whether ``solve`` writes the copies into :attr:`SolveContext.copies`.
+    """Whether ``solve`` writes the copies to :attr:`SolveContext.copies`.
 
-    If it does, their names and SHA-256 digests are listed in the details under ``copies``.
+    If so, their names and SHA-256 digests are listed in the details under ``copies``.
     """
 
 
@@ -221,7 +221,7 @@ class Reopens(Protocol[D]):
             The problem and the release.
 
         Raises:
-            InputError: A file is missing or malformed, or two files contradict each other.
+            InputError: A file is missing or malformed, or files contradict each other.
             DoesNotHoldError: The release cannot belong to the problem.
         """
 
@@ -237,14 +237,14 @@ class ProvesBound(Protocol[P, R]):
     """
 
     def proved_bound(self, problem: P, release: R, result: Result, folder: Path) -> float | None:
-        """Return the bound on the objective (``objective.lower_bound``) that can be proved from the folder's files.
+        """Return the bound on the objective (``objective.lower_bound``) that can be proved from the files in a folder.
 
         The bound is evaluated from a stored proof, or recomputed.
 
         Args:
             problem: The published problem. Its secrets are absent when ``verify`` calls this method.
             release: The published release.
-            result: The content of result.json, whose bound is to be proved.
+            result: The contents of result.json, whose bound is to be proved.
             folder: The release folder, to which :attr:`Outcome.proof` was written.
 
         Returns:
@@ -257,9 +257,9 @@ class ProvesBound(Protocol[P, R]):
 
 @runtime_checkable
 class StatesProof(Protocol):
-    """The ability of a mechanism to guarantee that the bound in result.json and the proved bound are the same double.
+    """The ability of a mechanism to guarantee that the bound in result.json is exactly the proved bound, as a double.
 
-    Without this ability, the bound in result.json may be weaker than the proved one.
+    Without this ability, the bound in result.json may be weaker than the proved bound.
     """
 
     bound_is_proof: ClassVar[bool]
@@ -268,10 +268,10 @@ class StatesProof(Protocol):
 
 @runtime_checkable
 class BoundsChosen(Protocol[P]):
-    """The ability of a mechanism to say which releases its bound covers (:attr:`Outcome.bound_over`).
+    """The ability of a mechanism to state which releases its bound covers (:attr:`Outcome.bound_over`).
 
-    If the mechanism chooses the outputs of a release from candidates, the bound covers either only releases over the
-    chosen outputs, or releases over all candidates.
+    If the mechanism chooses a release's outputs from a set of candidates, the bound covers either only releases over
+    the chosen outputs or all releases over the candidates.
 
     Without this ability, ``objective.bound_over`` is omitted.
     """
@@ -285,19 +285,19 @@ class BoundsChosen(Protocol[P]):
 
 @runtime_checkable
 class SolvesProgram(Protocol):
-    """The ability of a mechanism to solve a program whose value differs from the objective in result.json.
+    """The ability of a mechanism to solve a program whose optimum may differ from the objective in result.json.
 
-    The program is an optimisation problem such as a relaxation. Without this ability, results with a program in
+    The program is an optimisation problem, such as a relaxation. Without this ability, results with a program in
     ``details.lp`` are rejected.
     """
 
     programs: ClassVar[bool]
-    """Whether ``details.lp`` contains the program's value and bound. If so, ``--gap`` and the status refer to these."""
+    """Whether ``details.lp`` contains the program's value and bound. If so, ``--gap`` and the status refer to those."""
 
 
 @runtime_checkable
 class StatesDetails(Protocol[P, R]):
-    """The ability of a mechanism to provide values for ``details`` in result.json that ``verify`` recomputes.
+    """The ability of a mechanism to provide values under ``details`` in result.json that are recomputed by ``verify``.
 
     Without this ability, there are no such values.
     """
@@ -320,13 +320,13 @@ class StatesDetails(Protocol[P, R]):
 class Warns(Protocol[P, R]):
     """The ability of a mechanism to warn users about a release that is valid but should be used with caution.
 
-    Without this ability, only the warnings of the notion of privacy are printed.
+    Without this ability, only the privacy notion's own warnings are printed.
     """
 
     def warnings(self, problem: P, release: R, result: Result) -> Sequence[str]:
         """Return the warnings as plain sentences that reveal only public data.
 
-        ``solve`` prints each one to standard error after ``warning:``, and the report shows it after ``Warning:``.
+        ``solve`` prints each warning to standard error after ``warning:``, and the report shows it after ``Warning:``.
         """
 
 
@@ -338,7 +338,7 @@ class Explains(Protocol[P, R]):
     """
 
     def meaning(self, problem: P, release: R, result: Result) -> Sequence[str]:
-        """Return plain sentences, based only on public data, that ``solve`` prints below its table."""
+        """Return plain sentences, based only on public data, for ``solve`` to print below its table."""
 
 
 # --- asked by one command each ------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ class Plans(Protocol[D]):
     """
 
     def plan(self, declared: D, file: str, context: SolveContext) -> Plan:
-        """Return a prediction of the errors, computed without the secret files.
+        """Predict the errors without using the secret files.
 
         Args:
             declared: An instance of the problem class. Its secret files are absent, as in a published copy.
@@ -361,7 +361,7 @@ class Plans(Protocol[D]):
 
         Raises:
             UsageError: The method cannot predict errors.
-            InputError: The problem lacks data that the prediction requires.
+            InputError: The problem lacks data required for the prediction.
         """
 
 
@@ -369,7 +369,7 @@ class Plans(Protocol[D]):
 class Audits(Protocol[P, R]):
     """The ability of a mechanism to measure how much an attacker gains from a release (``privopt audit``).
 
-    Without this ability, ``audit`` measures the gain from the release's channel, if it has one.
+    Without this ability, ``audit`` measures the gain using the release's channel, if it has one.
     """
 
     def audit(self, problem: P, release: R, result: Result) -> Mapping[str, Any]:
@@ -389,7 +389,7 @@ class AuditsOverTime(Protocol[P, R]):
 
 @runtime_checkable
 class HasChannel(Protocol[P, R]):
-    """The ability of a mechanism to compute the release's channel, using the problem's public data.
+    """The ability of a mechanism to compute the release's channel from the problem's public data.
 
     The channel, which contains the probabilities of reports given secrets, is used by ``estimate`` and ``audit``.
     Without this ability, they use :meth:`Release.channel`.
@@ -403,7 +403,7 @@ class HasChannel(Protocol[P, R]):
 class VariesEpsilon(Protocol[P]):
     """The ability of a mechanism to copy a problem with a different epsilon (``privopt curve``).
 
-    Without this ability, the command accepts only mechanisms that release a matrix over places.
+    Without this ability, the command accepts the mechanism only if it releases a matrix over places.
     """
 
     def at_epsilon(self, problem: P, epsilon: Fraction) -> Any:
@@ -416,7 +416,7 @@ class VariesEpsilon(Protocol[P]):
 
 @runtime_checkable
 class Drafts(Protocol):
-    """The ability of a mechanism to write a problem file from a table (``privopt init``).
+    """The ability of a mechanism to draft a problem file from a table (``privopt init``).
 
     Without this ability, ``init`` expects a table of places.
     """
@@ -435,16 +435,17 @@ class Drafts(Protocol):
         """Write a problem file for a table.
 
         Args:
-            table: The path of the table of individuals.
+            table: The path of a table of individuals.
             out: The path of the problem file.
             force: Whether to replace an existing file.
-            count: The column with the number of individuals in each row, or None if every row is one individual.
-            persons: Whether to treat every row as one individual, even if a column looks like counts.
+            count: The column with the number of individuals in each row, or None if every row stands for one
+                individual.
+            persons: Whether to treat every row as one individual even if a column looks like counts.
             totals: The totals to omit, as ``COLUMN=VALUE``. Rows with this value in this column are skipped.
             keep_totals: Whether to treat values that look like totals as ordinary categories.
 
         Returns:
-            One sentence for each guess that was made about the table.
+            One sentence for each guess made about the table.
         """
 
 
@@ -475,7 +476,7 @@ ABILITIES: Final[tuple[type, ...]] = (
     VariesEpsilon,
     Drafts,
 )
-"""All abilities, in the order in which the pipeline and the commands use them."""
+"""All abilities, in the order in which the pipeline and commands use them."""
 
 
 def member_of(ability: type) -> str:
@@ -499,13 +500,13 @@ def check_memory(mechanism: object, problem: object, context: SolveContext) -> N
     """Reject a problem that does not fit in memory, before any work on it starts.
 
     Args:
-        mechanism: The mechanism, which may have the abilities :class:`NeedsMemory` and :class:`AdvisesMemory`.
+        mechanism: The mechanism, which may have the :class:`NeedsMemory` and :class:`AdvisesMemory` abilities.
         problem: The loaded problem.
         context: The method and the free memory.
 
     Raises:
-        StoppedError: The problem needs more memory than is free. The message says how much, and includes the
-            mechanism's advice.
+        StoppedError: The problem needs more memory than is free. The message says how much, and includes any advice
+            from the mechanism.
     """
     needed = mechanism.bytes_needed(problem, context.method) if isinstance(mechanism, NeedsMemory) else None
     if needed is None:
@@ -533,7 +534,7 @@ def check_problem(mechanism: object, problem: object, method: str) -> None:
 
 
 def notion_of(mechanism: object, problem: object, method: str) -> str | None:
-    """Return the notion that a mechanism chooses for a problem and method, or None for the notion in its spec."""
+    """Return the notion chosen by a mechanism for a problem and method, or None if the notion in its spec applies."""
     return mechanism.notion(problem, method) if isinstance(mechanism, ChoosesNotion) else None
 
 
@@ -580,7 +581,7 @@ def reopen(mechanism: Mechanism[Any, Any], declared: object, file: str, folder: 
 
     Args:
         mechanism: The mechanism.
-        declared: The problem as its file declares it. Its secret files are absent.
+        declared: The problem as declared in its file. Its secret files are absent.
         file: The name of the problem file, for error messages.
         folder: The release folder.
     """

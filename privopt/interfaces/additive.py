@@ -40,15 +40,16 @@ _SCALE_NAMES: Final = {"laplace": "scale", "gaussian": "variance"}
 
 @frozen(kw_only=True)
 class NoiseCall:
-    """One addition of noise to one or more numbers, as described by a release.
+    """One addition of noise to one or more numbers, as recorded in a release.
 
     Attributes:
-        scale: The exact scale at which the noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`). For
+        scale: The exact scale at which the noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`), or for
             Gaussian noise, the variance.
-        sensitivity: The L1 sensitivity of the numbers between neighbouring inputs. For Gaussian noise, the squared L2
-            sensitivity.
+        sensitivity: The L1 sensitivity of the numbers between neighbouring inputs, or for Gaussian noise, the squared
+            L2 sensitivity.
         law: The distribution of the noise: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
-        budget_share: The part of the budget that this call may spend, or None if only the sum of all calls is limited.
+        budget_share: The part of the budget that this call may spend, or None if only the sum over all calls is
+            limited.
         name: The name used for the call in descriptions of failures, such as ``"level 2"``.
     """
 
@@ -84,14 +85,14 @@ def certify_noise(
         calls: The noise calls of the release.
         failures: One line for each other claim that failed. If there are any, the certificate does not hold.
         notes: Fields to add to the certificate's notes, which already contain ``sensitivities`` and ``scales``. The
-            field ``scales`` is named ``variances`` if all calls are Gaussian, or ``scales_or_variances`` if only some
-            are.
+            ``scales`` field is named ``variances`` if all calls are Gaussian, or ``scales_or_variances`` if only some
+            of them are.
         checked: The number of values to which noise was added. The default is the number of calls.
-        rests_on: The assumption that cannot be checked from the release, in words. The default is the assumption that
-            the noise was freshly drawn at the given scales.
+        rests_on: A description of the assumption that cannot be checked from the release. By default, this is that the
+            noise was freshly drawn at the given scales.
 
     Raises:
-        UsageError: The noise of a call is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.
+        UsageError: A call's noise is neither Laplace nor Gaussian, so the mechanism must certify it itself.
     """
     notion = _NOTIONS[guarantee.kind]
     allowed = notion.budget_of(guarantee)
@@ -160,7 +161,7 @@ class ScaledNoiseRelease(Protocol):
     def scales(self) -> Sequence[Fraction]:
         """The exact scale at which each call's noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`).
 
-        It may differ from the scale that was requested.
+        It may differ from the requested scale.
         """
 
 

@@ -15,8 +15,8 @@ from privopt.errors import UsageError
 class Channel:
     """The probability of each report given each secret, for a release whose reports are drawn independently.
 
-    The command ``privopt estimate`` needs nothing else from a release. For example, a frequency oracle with finitely
-    many outputs can provide its channel as follows::
+    ``privopt estimate`` needs nothing else from a release. For example, a frequency oracle with finitely many outputs
+    can provide its channel as follows::
 
         def channel(self):
             return Channel(inputs=self.answers, outputs=self.answers, probabilities=self.matrix)
@@ -48,7 +48,7 @@ class Channel:
     streets: Ints | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Check that the probabilities have the right shape and that each row is a distribution.
+        """Check that the probabilities have the right shape and that each row is a probability distribution.
 
         Raises:
             UsageError: The shape of the probabilities does not match the ids, or a row is not a probability
@@ -66,10 +66,10 @@ class Channel:
     def pair_with(self, other: Channel) -> Channel:
         """Return the channel of two independent reports, one from each of two channels.
 
-        Its outputs are named ``(first, second)``. It has no prior, distances or map.
+        The combined channel's outputs are named ``(first, second)``. It has no prior, distances or map.
 
         Args:
-            other: A channel over the same inputs. Its outputs vary fastest.
+            other: A channel over the same inputs. Its outputs vary fastest in the combined channel.
 
         Raises:
             UsageError: The two channels have different inputs.
@@ -92,7 +92,8 @@ class NoisyCounts:
     Attributes:
         inputs: (N,) ids of the places where people are counted.
         reach: A function that takes a probability a in (0, 1) and returns the half-width of a confidence interval at
-            level 1 - a. The absolute value of the noise in one count exceeds the half-width with probability at most a.
+            level 1 - a. The absolute value of the noise in a single count exceeds the half-width with probability at
+            most a.
     """
 
     inputs: Sequence[str]

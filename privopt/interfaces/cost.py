@@ -38,10 +38,10 @@ __all__ = [
 ]
 
 EXAMPLE_KM: Final = Fraction(1, 2)
-"""The distance in kilometres between the two places in the example that explains a limit."""
+"""The distance in kilometres between the two places in the example used to explain a limit."""
 
 EXAMPLE_REPORTS: Final = 6
-"""The number of reports in the example that explains a limit on a report page."""
+"""The number of reports in the example used to explain a limit on a report page."""
 
 EPSILON, RHO, PAIR = "epsilon", "rho", "(epsilon, delta)"
 """The names of a subject's accounts."""
@@ -60,10 +60,10 @@ UNITS: Final = tuple(NUMBERS)
 _AMOUNT: Final = re.compile(r"\d{1,40}(\.\d{1,40})?|\d{1,40}/0*[1-9]\d{0,39}", re.ASCII)
 
 Amount = str | int | Fraction
-"""The types in which a caller may give an amount. Doubles are excluded, because 0.1 as a double is not one tenth."""
+"""The types in which a caller may pass an amount. Doubles are excluded, because 0.1 as a double is not one tenth."""
 
 Sum = tuple[Fraction, ...]
-"""A sum of charges: a single number, or epsilon and delta."""
+"""A sum of charges: either a single number, or epsilon and delta."""
 
 
 def sum_text(value: Sum) -> str:
@@ -83,13 +83,13 @@ def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
     Fraction(1, 10)
 
     Args:
-        value: A rational number, an integer, or a string that contains a decimal or a quotient. Doubles are rejected,
-            because a double is rarely equal to the intended number.
-        what: The amount's name in messages.
+        value: A rational number, an integer, or a string containing a decimal or a quotient. Doubles are rejected,
+            because a double rarely equals the intended number exactly.
+        what: The amount's name, for error messages.
         zero: Whether the amount may be 0.
 
     Raises:
-        UsageError: The value has another type or form, is negative, or is 0 although ``zero`` is False.
+        UsageError: The value has a different type or form, is negative, or is 0 while ``zero`` is False.
     """
     amount: Fraction | None = None
     if isinstance(value, str) and _AMOUNT.fullmatch(value.strip()):
@@ -118,7 +118,7 @@ def _convert_delta(value: Amount | None) -> Fraction | None:
 
 
 def _check_text(instance: object, attribute: object, value: str) -> None:
-    """Check that a value is one printable line of at most MAX_TEXT_CHARACTERS characters (an attrs validator)."""
+    """Check that a value is a single printable line of at most MAX_TEXT_CHARACTERS characters (an attrs validator)."""
     name = getattr(attribute, "name", "")
     if not isinstance(value, str) or len(value) > MAX_TEXT_CHARACTERS or not value.isprintable():
         raise UsageError(f"{name} must be a line of at most {MAX_TEXT_CHARACTERS:,} characters, got {cut(repr(value))}")
@@ -132,11 +132,11 @@ class Cost:
     Fraction(1, 2)
 
     Attributes:
-        epsilon: The exact amount, or None if the cost is measured in rho. It may be given as a string with a decimal or
-            quotient.
+        epsilon: The exact epsilon, or None if the cost is measured in rho. It may be given as a string containing a
+            decimal or a quotient.
         rho: The exact rho of zero-concentrated DP, or None for other notions.
         delta: The exact delta of approximate DP, given in addition to epsilon, or None for other notions.
-        unit: The neighbouring relation that the amounts refer to. All costs in a ledger have the same unit.
+        unit: The neighbouring relation to which the amounts refer. All costs in a ledger have the same unit.
         notion: The name of the notion of privacy, or "" if unknown.
         mechanism: The SHA-256 of the file that identifies the report's source: a folder's SHA256SUMS, or a problem
             file.
@@ -173,27 +173,27 @@ class Cost:
         return tuple(self._numbers.values())
 
     def times(self, count: int) -> Cost:
-        """Return the total cost of ``count`` reports that each have this cost, by sequential composition."""
+        """Return the total cost, by sequential composition, of ``count`` reports with this cost each."""
         numbers: dict[str, Any] = {name: count * value for name, value in self._numbers.items()}
         return evolve(self, **numbers)
 
     @property
     def account(self) -> str:
-        """The account to charge, which is one of `UNITS`."""
+        """The account to charge: one of `UNITS`."""
         return RHO if self.rho is not None else EPSILON if self.delta is None else PAIR
 
 
 def cost_of_draw(
     guarantee: Guarantee, relation: str, mechanism: str, purpose: str, *, mark: str | None = None
 ) -> Cost | str:
-    """Return the cost of one draw under a guarantee, or a string that says why a ledger cannot account for it.
+    """Return the cost of one draw under a guarantee, or a string explaining why a ledger cannot account for it.
 
     Args:
         guarantee: The guarantee of the draw.
         relation: The unit of the guarantee's amounts (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
         mechanism: The SHA-256 of the file that identifies the draw's source: a folder's SHA256SUMS, or a problem file.
         purpose: The purpose of the charge, in words.
-        mark: The reason why the draw is not private, in words, or None if it is private. A reason is returned
+        mark: The reason why the draw is not private, in words, or None if it is private. Any reason is returned
             unchanged, regardless of the guarantee.
     """
     if mark:
@@ -237,14 +237,14 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
 def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> str:
     """Return a clause about how much of the privacy budget each subject may spend.
 
-    If the budget is an epsilon and its unit is known, the clause also says by what factor all reports about a subject
-    together can change the odds between two possible secrets.
+    If the budget is an epsilon with a known unit, the clause also states the factor by which all reports about a
+    subject together can change the odds between two possible secrets.
 
     Args:
-        account: The account, which is one of `UNITS`.
-        amount: The budget limit: a tuple with one number, or with an epsilon and a delta.
-        unit: The neighbouring relation that the amounts refer to, such as ``"per km"``, or "" if unknown.
-        within: The period of the limit, in words, or "" if the limit applies for all time.
+        account: The account: one of `UNITS`.
+        amount: The budget limit: a tuple of one number, or of an epsilon and a delta.
+        unit: The neighbouring relation to which the amounts refer, such as ``"per km"``, or "" if unknown.
+        within: The period of the limit, in words, or "" for a limit that applies for all time.
     """
     unit = unit if account == EPSILON else f"{account}, {unit}".rstrip(", ")
     text = f"each subject may spend {sum_text(amount)}{' ' if unit else ''}{unit}{within or ' in all'}"

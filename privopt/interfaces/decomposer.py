@@ -1,6 +1,6 @@
 """The interface for decomposers, which solve a compiled model by splitting it into a master problem and blocks.
 
-:mod:`privopt.decompose` implements one (Benders decomposition).
+One decomposer (Benders decomposition) is implemented in :mod:`privopt.decompose`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Decomposed:
             "stopped" (by a time limit or an interrupt).
         x: (n,) the best feasible point found.
         objective: The objective at ``x``.
-        bound: The proved bound on the optimum, or None if no bound was proved. It is a lower bound if the form is
-            minimised, and an upper bound if it is maximised.
+        bound: The proved bound on the optimum, or None if no bound was proved. It is a lower bound if the form is a
+            minimisation, and an upper bound if it is a maximisation.
         duals: (m,) multipliers that prove the bound, or None if no bound was proved.
-        rounds: The number of rounds of the method.
+        rounds: The number of rounds carried out.
         trajectory: A tuple (seconds, lower bound, upper bound) for each round. Unknown bounds are infinite.
         details: Further statistics about the run.
     """
@@ -44,21 +44,21 @@ class Decomposed:
 
 
 class Decomposer(ABC):
-    """A method that solves a compiled model by splitting it into a master problem and blocks.
+    """A method for solving a compiled model by splitting it into a master problem and blocks.
 
-    A decomposer is registered as a kind for the ``"decomposer"`` role and created without arguments. Its name becomes a
-    method of every mechanism that can be decomposed (:attr:`privopt.specs.MechanismSpec.decomposes`).
+    A decomposer is registered as a kind for the ``"decomposer"`` role, and is created without arguments. Its name
+    becomes a method of every mechanism that can be decomposed (:attr:`privopt.specs.MechanismSpec.decomposes`).
     """
 
     @abstractmethod
     def solve(
         self, form: dsl.StandardForm, blocks: Sequence[Sequence[int] | Ints], context: SolveContext
     ) -> Decomposed:
-        """Solve a compiled model. Its columns outside ``blocks`` are the complicating variables of the master problem.
+        """Solve a compiled model. Columns outside ``blocks`` are the complicating variables of the master problem.
 
         Args:
             form: A linear form without integer columns.
-            blocks: The column indices of each block. No row may contain columns from two blocks.
+            blocks: The column indices of each block. No row may contain columns from more than one block.
             context: The solver for the master problem and the blocks, and the run's gap, executor, progress display and
                 checkpoint.
 

@@ -1,7 +1,7 @@
-"""Notions of privacy for Gaussian noise: zero-concentrated DP, and (epsilon, delta)-DP proved through it.
+"""Notions of privacy for Gaussian noise: zero-concentrated DP, and (epsilon, delta)-DP derived from it.
 
-Gaussian noise has a finite rho but no finite epsilon, and rho adds up exactly over calls. Costs are therefore measured
-in rho for both notions. For approximate DP, the total is converted to epsilon and delta
+Gaussian noise has a finite rho but no finite epsilon, and rho adds up exactly across calls. Costs are therefore
+measured in rho for both notions. For approximate DP, the total is converted to epsilon and delta
 (:mod:`privopt.numbers.gaussian`).
 """
 
@@ -20,7 +20,7 @@ from privopt.numbers.gaussian import delta_of, rho_of
 R_contra = TypeVar("R_contra", contravariant=True)
 
 STATED_DELTA: Final = 1e-6
-"""The delta that is assumed when a guarantee in terms of rho is expressed in words."""
+"""The delta assumed when a guarantee in terms of rho is expressed in words."""
 
 
 def one_in(probability: float) -> str:
@@ -37,10 +37,10 @@ def one_in(probability: float) -> str:
 class ZCDP(BoundedOdds[R_contra]):
     """rho-zero-concentrated differential privacy between neighbouring inputs (Bun and Steinke, TCC 2016).
 
-    The notion requires that the Renyi divergence of each order a > 1 is at most rho * a. Discrete Gaussian noise of
+    The notion requires the Renyi divergence of every order a > 1 to be at most rho * a. Discrete Gaussian noise of
     variance V on numbers that change by D in squared L2 norm costs D / (2 V) (Canonne, Kamath and Steinke 2020, Theorem
-    4). Noise that is epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of several additions
-    of noise add up.
+    4). Noise that is epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of successive
+    additions of noise add up.
 
     Subclass this class to define a mechanism's constraint. The ``extra`` of its guarantee must contain ``rho`` and the
     exact text ``rho_text``. The guarantee's statement must say which inputs are neighbours.
@@ -51,7 +51,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the cost in rho of one addition of Gaussian or Laplace noise, as explained in the class docstring."""
+        """Return the cost in rho of adding Gaussian or Laplace noise once, as explained in the class docstring."""
         if shift.law == "gaussian":
             return shift.square / (2 * shift.scale)
         # Laplace noise is epsilon-DP with epsilon = change / scale.
@@ -66,7 +66,7 @@ class ZCDP(BoundedOdds[R_contra]):
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
         """Return three (epsilon, delta) pairs implied by rho, rounded up.
 
-        The conformance kit searches for events that violate one of these pairs.
+        The conformance kit searches for events that violate any of these pairs.
         """
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always has a rho
@@ -84,9 +84,9 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause that bounds how often an attacker guesses right, and how far the odds can change.
+        """Return a clause bounding how often an attacker guesses right and how far the odds can change.
 
-        The change in the odds is stated for the pair (epsilon, delta) from :meth:`point`.
+        The change in the odds is stated for the (epsilon, delta) pair from :meth:`point`.
         """
         # The guess comes first. The factor, which may only be exceeded with probability delta, is far larger than the
         # change in odds for most results.
@@ -104,8 +104,8 @@ class ZCDP(BoundedOdds[R_contra]):
         """Return an upper bound on the probability of a correct guess, derived from a KL divergence of at most rho.
 
         The guess is right with probability at most (1 + TV) / 2, where TV is the total variation distance. By Pinsker's
-        inequality, TV is at most sqrt(KL / 2). By the inequality of Bretagnolle and Huber (1979), it is also at most
-        sqrt(1 - exp(-KL)), which is smaller if rho is above 1.6.
+        inequality, TV is at most sqrt(KL / 2). By the Bretagnolle-Huber inequality (1979), it is also at most sqrt(1 -
+        exp(-KL)), which is smaller if rho is above 1.6.
         """
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always has a rho
@@ -114,12 +114,12 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence that names the trusted party: the publisher, who holds the data and draws the noise."""
+        """Return a sentence naming the trusted party: the publisher, who holds the data and draws the noise."""
         return CURATOR
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return what was checked, and what a single release cannot show, as two lists of lines."""
+        """Return two lists of lines: what was checked, and what a single release cannot show."""
         checked = ["The noise's variance against the squares of what one individual can change, in rationals."]
         unchecked_claim = "That the noise was really drawn at that variance: one release cannot show it."
         return checked, [AGAIN.replace("epsilon", "the budget"), unchecked_claim]
@@ -129,7 +129,7 @@ class ApproxDP(ZCDP[R_contra]):
     """(epsilon, delta)-differential privacy between neighbouring inputs (Dwork et al., EUROCRYPT 2006).
 
     Noise satisfies this notion if its rho provably implies the guarantee (:func:`privopt.numbers.gaussian.delta_of`).
-    The ``extra`` of the guarantee must contain ``delta`` and its exact text ``delta_text``.
+    The guarantee's ``extra`` must contain ``delta`` and its exact text ``delta_text``.
     """
 
     kind: ClassVar[str] = "approx-dp"
@@ -142,7 +142,7 @@ class ApproxDP(ZCDP[R_contra]):
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return a tuple with a single pair, the guarantee's own (epsilon, delta), rounded up to doubles."""
+        """Return a tuple with just one pair: the guarantee's own (epsilon, delta), rounded up to doubles."""
         assert guarantee.epsilon is not None  # a guarantee of this kind always has epsilon and delta
         return ((float_up(guarantee.epsilon), float_up(Fraction(guarantee.extra["delta_text"]))),)
 

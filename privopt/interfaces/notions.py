@@ -1,4 +1,4 @@
-"""The notions of pure DP, local DP and no privacy, with their budgets and with explanations in words.
+"""The notions of pure DP, local DP and no privacy, with their budgets and explanations in words.
 
 Notions for Gaussian noise are in :mod:`privopt.interfaces.gaussian`. Plugins register others.
 """
@@ -32,12 +32,12 @@ __all__ = [
 R_contra = TypeVar("R_contra", contravariant=True)
 
 USELESS_FACTOR: Final = 100
-"""The factor beyond which a change in the odds between two inputs counts as leaving almost no doubt."""
+"""The factor beyond which a change in the odds between two inputs is considered to leave almost no doubt."""
 
 HIDING_GUESS: Final = 0.75
 """The largest probability of a correct guess for which a promise says that one individual makes little difference.
 
-It corresponds to odds of 3 to 1.
+This corresponds to odds of 3 to 1.
 """
 
 
@@ -84,11 +84,11 @@ def describe_difference(guarantee: Guarantee) -> str:
 
 
 class BoundedOdds(PrivacyConstraint[R_contra]):
-    """A notion of privacy that bounds how much more likely a result can be for one input than for its neighbour."""
+    """A notion of privacy that bounds how much more likely a result can be for one input than for a neighbour."""
 
     @classmethod
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
-        """Return a pair (epsilon, delta) that follows from the guarantee, for use in explanations."""
+        """Return an (epsilon, delta) pair that follows from the guarantee, for use in explanations."""
         return cls.curve(guarantee)[0]
 
     @classmethod
@@ -101,14 +101,14 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause about how well one individual is hidden, depending on how likely a correct guess is."""
+        """Return a clause about how well one individual is hidden, based on how likely a correct guess is."""
         if cls.guess(guarantee) <= HIDING_GUESS:
             return "One individual makes little difference"
         return "What one individual changes may show"
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Return (exp(epsilon) + delta) / (exp(epsilon) + 1), the largest probability of a correct guess."""
+        """Return (exp(epsilon) + delta) / (exp(epsilon) + 1), the largest possible probability of a correct guess."""
         epsilon, delta = cls.point(guarantee)
         # Numerator and denominator are divided by exp(epsilon), which would overflow for large budgets.
         return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
@@ -121,7 +121,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence about how well one individual is hidden, and how far that individual can change the odds.
+        """Return a sentence about how well one individual is hidden and how far that individual can change the odds.
 
         If the guarantee hides next to nothing, the first of the :meth:`warnings` is returned as a sentence instead.
         """
@@ -134,7 +134,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
     def warnings(cls, result: Result) -> Sequence[str]:
         """Return a warning clause if an attacker can tell two neighbouring inputs apart almost with certainty.
 
-        Such a guarantee is valid, but hides next to nothing.
+        A guarantee like this is valid, but hides next to nothing.
         """
         # Odds of USELESS_FACTOR to 1 correspond to a probability of USELESS_FACTOR / (USELESS_FACTOR + 1).
         if cls.guess(result.guarantee) <= USELESS_FACTOR / (USELESS_FACTOR + 1):
@@ -148,14 +148,14 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 class _Additive(BoundedOdds[R_contra]):
     """A notion achieved by adding noise. Its epsilon bounds how far the odds of any result can change.
 
-    The bound holds for every result, with no exceptions of small probability (delta).
+    The bound holds for every result, without exceptions of small probability (delta).
     """
 
     odds: ClassVar[bool] = True
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return what was checked, and what a single release cannot show, as two lists of lines."""
+        """Return two lists of lines: what was checked, and what a single release cannot show."""
         checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]
         return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
 
@@ -171,7 +171,7 @@ class PureDP(_Additive[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence that names the trusted party: the publisher, who holds the data and draws the noise."""
+        """Return a sentence naming the trusted party: the publisher, who holds the data and draws the noise."""
         return CURATOR
 
 
@@ -179,7 +179,7 @@ class LocalDP(_Additive[R_contra]):
     """epsilon-differential privacy of each sender's report, even against the server (Kasiviswanathan et al. 2011).
 
     Subclass this class to define a mechanism's constraint. The guarantee compares reports with and without a sender's
-    data, so it needs no trusted curator.
+    data, so it does not require a trusted curator.
     """
 
     kind: ClassVar[str] = "local-dp"
@@ -188,7 +188,7 @@ class LocalDP(_Additive[R_contra]):
     def trust(cls, result: Result) -> str:
         """Return a sentence about who must be trusted to have drawn the noise.
 
-        This is either each sender's device, or whoever ran a single program that drew the noise for all senders.
+        This is either each sender's device or whoever ran a single program that drew the noise for all senders.
         """
         return (
             "No server has to be trusted if each sender's own device really drew the noise. If one program drew it for "
@@ -205,7 +205,7 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def describe_attack(cls, guarantee: Guarantee) -> str:
-        """Return a sentence about how often an attacker can tell whether a given sender's data were counted."""
+        """Return a sentence about how often an attacker can tell whether a given sender's data was counted."""
         question = f"whether {guarantee.scope or 'one individual'} was counted"
         return f"An attacker who must tell {question} is right at most {in_100(cls.guess(guarantee))}; by chance, 50."
 
@@ -222,7 +222,7 @@ class LocalDP(_Additive[R_contra]):
 CURATOR: Final = (
     "Whoever published this has the data. They must be trusted with it, and to have really drawn the noise."
 )
-"""The sentence about whom readers must trust, for notions whose noise is added by the publisher."""
+"""The sentence about who must be trusted, for notions whose noise is added by the publisher."""
 
 NO_GUARANTEE: Final = "No privacy guarantee: "
 """The start of a statement of kind ``"none"``, which is followed by the reason."""
@@ -236,7 +236,7 @@ class NoGuarantee(PrivacyConstraint[object]):
     True
 
     Attributes:
-        reason: The reason why nothing is guaranteed, in words.
+        reason: The reason why there is no guarantee, in words.
     """
 
     kind: ClassVar[str] = NOTHING
@@ -244,19 +244,19 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence stating that no privacy is promised, and why."""
+        """Return a sentence stating that no privacy is promised, and why not."""
         # A class method has no access to ``reason``, so the reason is taken from the statement.
         reason_text = result.guarantee.statement.removeprefix(NO_GUARANTEE)
         return f"This result promises no privacy: {reason_text}" if reason_text else "This result promises no privacy."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return two lists of one line each: that nothing was checked, and that everything is unchecked."""
+        """Return two lists of one line each, saying that nothing was checked and that everything is unchecked."""
         return ["Nothing: this method claims nothing."], ["Everything."]
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of kind ``"none"``, with the reason in its statement."""
+        """The guarantee, of kind ``"none"``, with the reason in its statement."""
         return Guarantee(kind=self.kind, statement=f"{NO_GUARANTEE}{self.reason}.")
 
     def measure(self, release: object) -> Certificate:

@@ -1,4 +1,4 @@
-"""Predictions of a release's errors, made before epsilon is chosen and any secret is read (``privopt plan``)."""
+"""Predictions of a release's errors, made before epsilon is chosen or any secrets are read (``privopt plan``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attrs import field, frozen
 from privopt.declare.toml_text import exact_text
 
 MAX_NAME_CHARACTERS: Final = 24
-"""The maximum length of part names in the text table, in characters. Longer names are shortened."""
+"""The maximum length of part names in the text table, in characters. Longer names are truncated."""
 
 Errors = Mapping[Fraction, tuple[float, ...]]
 """The errors of all parts, keyed by budget."""
@@ -19,7 +19,7 @@ Errors = Mapping[Fraction, tuple[float, ...]]
 
 @frozen(kw_only=True)
 class Plan:
-    """The errors to expect from a method, for each part of the release and for several budgets.
+    """The expected errors of a method, for each part of the release and for several budgets.
 
     >>> plan = Plan(
     ...     method="noisy", budget="epsilon", unit="people", basis="the noise's own spread", parts=("all places",),
@@ -35,11 +35,11 @@ class Plan:
         basis: What the predictions are based on, in words.
         parts: The names of the parts of the release for which errors are predicted.
         errors: The errors of all parts, keyed by budget.
-        shares: The fraction of the budget that each part gets in the problem, or () if the budget is not divided.
-        best: The best way found to split the budget, as the shares and the errors of all parts, or None if no search
-            was made. The search minimises the weighted sum of errors at the problem's budget.
+        shares: The fraction of the budget allotted to each part in the problem, or () if the budget is not divided.
+        best: The best way found to split the budget, given by the shares and errors of all parts, or None if there was
+            no search. The search minimises the weighted sum of errors at the problem's budget.
         weights: The weight of each part's error in the weighted sum, or () for equal weights.
-        baselines: The errors of simpler methods at the same budgets, by name. A method that does worse than these is
+        baselines: The errors of simpler methods at the same budgets, by name. A method with larger errors than these is
             not worth using.
         problem_budget: The budget in the problem file.
         notes: Sentences that readers of the plan should see.
@@ -61,15 +61,15 @@ class Plan:
     def _rows(self, errors: Errors) -> list[dict[str, Any]]:
         """Return a JSON object for each budget, with the budget as exact text and the error of each part.
 
-        The budget is text because a JSON number such as 0.1 would be rounded to a double.
+        The budget is given as text because a JSON number such as 0.1 would be rounded to a double.
         """
         return [{self.budget: exact_text(budget), "by_part": list(by_part)} for budget, by_part in errors.items()]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as the JSON object that ``privopt plan --json`` prints.
+        """Return the plan as the JSON object printed by ``privopt plan --json``.
 
         Budgets, shares and weights, which are rational numbers, are converted to exact text. Errors are estimates and
-        stay doubles.
+        remain doubles.
         """
         return {
             "method": self.method,
@@ -98,8 +98,8 @@ class Plan:
         """Return the plan as lines of text: a table of errors, a table of budget shares, and the notes.
 
         The first table has one row for each part and one column for each budget. Its last columns show the errors of
-        the baselines and of the best split at the problem's budget. The second table shows how the problem and the best
-        split divide the budget, in percent. It is omitted if the budget is not divided.
+        the baselines and of the best split at the problem's budget. The second table shows, in percent, how the budget
+        is divided in the problem and in the best split. It is omitted if the budget is not divided.
         """
         columns: dict[str, tuple[float, ...]] = {
             exact_text(budget): column_errors for budget, column_errors in self.errors.items()
@@ -126,7 +126,7 @@ class Plan:
 
         Args:
             corner: The heading of the first column, which contains the names of the parts.
-            columns: The numbers of all parts, keyed by the column's heading. They are shown with three significant
+            columns: The numbers of all parts, keyed by the column's heading. They are displayed with three significant
                 digits.
         """
         # Long names are shortened, so that the errors for several budgets fit beside them.
@@ -143,5 +143,5 @@ class Plan:
 
 
 def _shorten_name(name: str) -> str:
-    """Shorten a part's name to at most :data:`MAX_NAME_CHARACTERS` characters, ending in "..." if it was too long."""
+    """Shorten a part's name to at most :data:`MAX_NAME_CHARACTERS` characters, ending in "..." if it was longer."""
     return name if len(name) <= MAX_NAME_CHARACTERS else name[: MAX_NAME_CHARACTERS - 3] + "..."

@@ -25,10 +25,10 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class Release(ABC):
-    """The published result of a mechanism. It can be written and read back, and some releases can be sampled."""
+    """The published result of a mechanism. It can be written and read back. Some releases can also be sampled."""
 
     artefact: ClassVar[str] = ""
-    """The name of the archive (.npz) that contains the ``weights`` array, or "" for releases without weights."""
+    """The name of the archive (.npz) containing the ``weights`` array, or "" for releases without weights."""
 
     private_folder: ClassVar[bool] = False
     """Whether only the owner may read the release folder (mode 0700)."""
@@ -38,7 +38,7 @@ class Release(ABC):
         """Write the release to ``folder``. The contents may depend on secrets only through the mechanism."""
 
     def write_private(self, folder: Path) -> None:  # noqa: B027  (most releases have nothing private)
-        """Write files that only the owner may see to ``folder``, the ``private/`` subfolder of the release folder."""
+        """Write files that only the owner may see to ``folder``, the release folder's ``private/`` subfolder."""
 
     @classmethod
     @abstractmethod
@@ -54,12 +54,12 @@ class Release(ABC):
     def read_without_problem(cls, folder: Path) -> Release | None:
         """Read the release in a verified folder without loading its problem, so that reports can be drawn from it.
 
-        The result is None if the release cannot be read without its problem.
+        Returns None if the release cannot be read without its problem.
         """
         return None
 
     def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw outputs for one secret, with randomness from the operating system.
+        """Draw outputs for one secret, using randomness from the operating system.
 
         Raises:
             UsageError: The release has no distribution to sample.
@@ -67,20 +67,20 @@ class Release(ABC):
         raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
 
     def channel(self) -> Channel | NoisyCounts | None:
-        """Return the channel from secrets to reports, which is the basis of estimates from reports.
+        """Return the channel from secrets to reports, which is used to compute estimates from reports.
 
-        The result is None if the release draws no reports.
+        Returns None if the release draws no reports.
         """
         return None
 
 
 @frozen(kw_only=True)
 class Shift:
-    """A difference between two inputs, which must be hidden by adding noise to some numbers.
+    """A difference between two inputs that must be hidden by adding noise to some numbers.
 
     Attributes:
         law: The distribution of the noise: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
-        scale: The exact scale of the noise. For Gaussian noise, the variance.
+        scale: The exact scale of the noise, or for Gaussian noise, the variance.
         change: The L1 norm of the change in the numbers to which noise is added.
         square: The squared L2 norm of this change.
     """
@@ -92,7 +92,7 @@ class Shift:
 
 
 class PrivacyConstraint(ABC, Generic[R_contra]):
-    """A notion of privacy. It adds constraints to models, certifies releases and expresses guarantees in words.
+    """A notion of privacy, which adds constraints to models, certifies releases and expresses guarantees in words.
 
     A notion is registered as a kind for the ``"notion"`` role (:class:`privopt.specs.KindSpec`), under the name used in
     :attr:`Guarantee.kind`.
@@ -101,12 +101,12 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
         kind: The name of the notion.
         odds: Whether the notion bounds how much more likely an output is for one input than for another. The bound is a
             factor of exp(epsilon * d) for inputs at distance d, where d is 1 for neighbouring inputs. The conformance
-            kit attacks releases of such a notion.
-        tails: Whether the bound may fail with a small probability, as given by the pairs (epsilon, delta) from
+            kit attacks releases that claim such a notion.
+        tails: Whether the bound may fail with a small probability, as given by the (epsilon, delta) pairs from
             :meth:`curve`. This applies to releases that are draws of noise.
-        symmetric: Whether the bound holds in both directions. If it is False, as in one-sided DP or for quasi-metrics,
-            pairs of inputs are ordered: no output is more than exp(epsilon * d) times as likely for the first input as
-            for the second, and the ratio in the other direction is not bounded.
+        symmetric: Whether the bound holds in both directions. If False, as in one-sided DP or for quasi-metrics, pairs
+            of inputs are ordered: no output is more than exp(epsilon * d) times as likely for the first input as for
+            the second, but the ratio in the other direction is unbounded.
     """
 
     kind: ClassVar[str] = ""
@@ -116,12 +116,12 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the budget that one addition of noise costs, or None if such noise cannot satisfy the notion.
+        """Return the budget spent by one addition of noise, or None if this noise cannot satisfy the notion.
 
-        The costs of several additions add up.
+        The costs of successive additions add up.
 
         Args:
-            shift: The noise, and the difference between the two inputs that it must hide.
+            shift: The noise, and the difference between the two inputs that the noise must hide.
         """
         # Laplace noise changes the odds of an output by a factor of at most exp(|x - x'| / scale) for each number x.
         return shift.change / shift.scale if shift.law == "laplace" else None
@@ -130,13 +130,13 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
     def budget_of(cls, guarantee: Guarantee) -> Fraction | None:
         """Return the total budget for all additions of noise, in the units of :meth:`cost_of_call`.
 
-        If the guarantee has no such budget, the result is None.
+        Returns None if the guarantee has no such budget.
         """
         return guarantee.epsilon
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return pairs (epsilon, delta) that a guarantee implies.
+        """Return (epsilon, delta) pairs implied by a guarantee.
 
         Each pair means that P(event | input) <= exp(epsilon) P(event | neighbour) + delta. The conformance kit searches
         for events that violate this inequality.
@@ -145,12 +145,12 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the attrs class of metric problems' ``[privacy]`` tables, or None if they cannot use this notion."""
+        """Return the attrs class for metric problems' ``[privacy]`` table, or None if they cannot use this notion."""
         return None
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return the guarantee as one plain sentence, such as ``result.guarantee.statement``.
+        """Return the guarantee as a single plain sentence, such as ``result.guarantee.statement``.
 
         Args:
             result: The parsed contents of a release's result.json.
@@ -159,22 +159,22 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def warnings(cls, result: Result) -> Sequence[str]:
-        """Return clauses that warn readers of a guarantee that is valid but offers little protection."""
+        """Return clauses warning readers of a guarantee that is valid but offers little protection."""
         return ()
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return the parts of the claim that were checked, and those that were not, as two lists of lines."""
+        """Return two lists of lines: the parts of the claim that were checked, and those that were not."""
         return [str(result.certificate.arithmetic)], [AGAIN]
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence about who must be trusted, for the verdict in a report, or "" if that is unknown."""
+        """Return a sentence about who must be trusted, for the verdict in a report, or "" if this is unknown."""
         return ""
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Return a phrase that names the parties against whom the guarantee does not hold, or "" if there are none.
+        """Return a phrase naming the parties against whom the guarantee does not hold, or "" if there are none.
 
         The phrase is shown in the report's verdict.
         """
@@ -189,23 +189,23 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
     def relation(self) -> str:
         """The unit of amounts in a ledger, which is the guarantee's unit by default.
 
-        A ledger only adds up amounts in the same unit. A notion over distances appends the name of the distance,
+        A ledger only adds up amounts that have the same unit. A notion over distances appends the name of the distance,
         because epsilons for different distances cannot be added up.
         """
         return self.guarantee.unit
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
-        """Add the constraint's rows to a model. ``symbols`` are the variables and indices used in the rows."""
+        """Add the constraint's rows to a model. ``symbols`` are the variables and indices used in these rows."""
         # Notions that are satisfied by adding noise have no rows. Notions for optimised matrices override this method.
         raise ModelError(f"{type(self).__name__} has no rows to emit: the noise satisfies it, not a model")
 
     @abstractmethod
     def measure(self, release: R_contra) -> Certificate:
-        """Certify a release in exact arithmetic, based on the released numbers rather than on the release's claims."""
+        """Certify a release in exact arithmetic, based on the released numbers rather than the release's own claims."""
 
 
 class UtilityLoss(ABC, Generic[R_contra]):
-    """A loss of utility, used as the objective of models and to evaluate releases.
+    """A loss of utility, used as the objective in models and to evaluate releases.
 
     Attributes:
         unit: The unit of the loss.
@@ -221,20 +221,20 @@ class UtilityLoss(ABC, Generic[R_contra]):
 
     @abstractmethod
     def evaluate(self, release: R_contra) -> float | None:
-        """Compute the loss of a release from public and released data, or return None if these do not determine it."""
+        """Compute a release's loss from public and released data, or return None if these do not determine it."""
 
     def enclose(self, release: R_contra) -> tuple[float, float] | None:
         """Return proved lower and upper bounds on the loss of a release, or None if no bounds are known.
 
-        If there are bounds, the published loss is rounded so that independent programs compute the same double.
+        If there are bounds, the published loss is rounded so that independent programs arrive at the same double.
         """
         return None
 
     def state(self, release: R_contra) -> tuple[float | None, float | None]:
-        """Return the loss to publish for a release, and the unit to which it is rounded up. Either may be None.
+        """Return the loss to publish for a release and the unit to which it is rounded up. Either may be None.
 
         Rounding is explained in :mod:`privopt.numbers.stated_rounding`. The unit is None if the loss is 0 or unknown,
-        if there are no finite proved bounds on the loss, or if these bounds are so far apart that the unit would be too
+        if there are no finite proved bounds on the loss, or if the bounds are so far apart that the unit would be too
         coarse.
         """
         value, enclosure = self.evaluate(release), self.enclose(release)
@@ -247,7 +247,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
         return (rounded_loss, unit) if unit <= COARSEST * max(1.0, abs(rounded_loss)) else (value, None)
 
     def restate(self, release: R_contra, unit: float) -> float:
-        """Return the loss of a release, rounded up to the unit recorded in its result.
+        """Return the loss of a release, rounded up using the unit recorded in its result.
 
         Raises:
             CertificationError: There are no proved bounds on the loss, or the unit could not have been chosen by

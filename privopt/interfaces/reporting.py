@@ -1,4 +1,4 @@
-"""The interface through which a mechanism presents its releases: report sections, figures and a map layer.
+"""The interface for presenting a mechanism's releases: report sections, figures and a map layer.
 
 :mod:`privopt.report` embeds the sections and figures of all mechanisms in the same page layout.
 """
@@ -30,7 +30,7 @@ class Feature:
     """A point or line on a map, with its properties.
 
     Attributes:
-        path: The positions of its vertices. A point has one, and a line has two or more.
+        path: The positions of its vertices. A point has one vertex, and a line has two or more.
         properties: Strings, numbers, booleans or None, by name. All features of a layer have the same property names.
     """
 
@@ -39,7 +39,7 @@ class Feature:
 
     @property
     def shape(self) -> str:
-        """The GeoJSON geometry type."""
+        """The feature's GeoJSON geometry type."""
         return "Point" if len(self.path) == 1 else "LineString"
 
 
@@ -49,7 +49,7 @@ class Layer:
 
     Attributes:
         kind: ``"geographic"`` (degrees, WGS 84) or ``"planar"``.
-        features: The features in drawing order.
+        features: The features, in drawing order.
         unit: The unit of planar coordinates.
     """
 
@@ -64,12 +64,12 @@ class Section:
 
     Attributes:
         title: The heading, as plain text.
-        html: The markup shown below the text. It must be made by :func:`privopt.report.render` or by a function that
+        html: The markup shown below the text. It must be created by :func:`privopt.report.render` or a function that
             calls it, such as ``table``. Any other string is treated as plain text and escaped.
         lead: One or two sentences about what the section shows, as plain text.
         paragraphs: Further paragraphs below the lead, as plain text.
-        commands: Commands for readers to copy, one per line, shown below everything else.
-        for_experts: Whether the section is shown after all others, under the heading "For experts".
+        commands: Commands for readers to copy, one per line, shown at the end of the section.
+        for_experts: Whether the section is shown after all others under the heading "For experts".
     """
 
     title: str
@@ -81,10 +81,10 @@ class Section:
 
 
 class Reporting(Generic[P, R]):
-    """Base class for presenting the releases of a mechanism in reports, figures and maps.
+    """Base class for presenting a mechanism's releases in reports, figures and maps.
 
-    Plugins subclass it and name the subclass in :attr:`Mechanism.reporting`. The subclass is imported only when a
-    report is made, so that plotting libraries are not loaded during solving. All methods are optional.
+    Plugins subclass this class and name the subclass in :attr:`Mechanism.reporting`. The subclass is imported only when
+    a report is created, so that plotting libraries are not loaded during solving. All methods are optional.
 
     Attributes:
         mechanism: The mechanism whose releases are presented.
@@ -95,7 +95,7 @@ class Reporting(Generic[P, R]):
         self.mechanism = mechanism
 
     def headline(self, problem: P, release: R, result: Result) -> str:
-        """Return plain sentences about the published data, their accuracy and what an attacker could gain.
+        """Return plain sentences about the published data, its accuracy and what an attacker could gain.
 
         The report begins with these sentences (at most three). If the string is empty, the report begins with a
         sentence about the guarantee.
@@ -105,22 +105,22 @@ class Reporting(Generic[P, R]):
     def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
         """Return the sections of the report's body, based only on public data.
 
-        The first section should be a picture, which is shown directly below the headline.
+        The first section should contain a picture, which is shown directly below the headline.
         """
         return ()
 
     def in_readers_unit(self, problem: P, result: Result, value: float) -> str:
-        """Return a value or bound as text in the unit that the problem defines for readers, or "" if there is none."""
+        """Return a value or bound as text in the unit defined for readers by the problem, or "" if there is none."""
         return ""
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
-        """Return a section that checks the release's claims in the reader's browser, or None to omit it."""
+        """Return a section that checks the release's claims in the reader's browser, or None to omit this section."""
         return None
 
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:
-        """Return sections that compare the release with the secrets in ``private``.
+        """Return sections that compare the release with the secrets in the ``private`` folder.
 
-        The report that contains these sections is written only to that folder.
+        The report containing these sections is written only to that folder.
         """
         return ()
 
@@ -129,7 +129,7 @@ class Reporting(Generic[P, R]):
         return {}
 
     def geo(self, problem: P, release: R, result: Result) -> Layer | None:
-        """Return the map layer of the release, based only on public data, or None if the release has no places."""
+        """Return the release's map layer, based only on public data, or None if the release has no places."""
         return None
 
 

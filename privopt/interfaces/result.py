@@ -1,6 +1,6 @@
-"""The content of result.json as classes: guarantee (the claim), certificate (the check), objective and provenance.
+"""The contents of result.json as classes: guarantee (the claim), certificate (the check), objective and provenance.
 
-Attribute names are keys in the file and therefore part of its format (docs/reference/files.md).
+Attribute names are used as keys in the file and are therefore part of its format (docs/reference/files.md).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from privopt.declare.toml_text import exact_text
 from privopt.errors import number_of
 
 AGAIN: Final = "A second release of the same secret: it spends epsilon again."
-"""A line in reports about a limitation of every notion."""
+"""A line for reports about a limitation shared by all notions."""
 
 SEEDED: Final = "seeded, not private"
-"""The mark for releases whose noise was drawn with a seed."""
+"""The label for releases whose noise was drawn with a seed."""
 
 Evidence = Literal["proved", "declared", "none"]
 """The evidence for a claim.
@@ -32,7 +32,7 @@ must be taken on trust that the noise was drawn. If "none", there is no guarante
 
 @frozen(kw_only=True)
 class Guarantee:
-    """The privacy guarantee that a release claims.
+    """The privacy guarantee claimed by a release.
 
     >>> Guarantee(kind="metric-dp", epsilon=Fraction(1), unit="per km", scope="all-pairs").to_json()["epsilon"]
     1.0
@@ -42,7 +42,7 @@ class Guarantee:
         epsilon: The exact value, or None if the kind has no epsilon. ``result.json`` contains the nearest double and,
             in ``epsilon_text``, the exact value, which is the binding claim.
         unit: The unit of epsilon, such as ``"per km"`` or ``"per group"``.
-        scope: The pairs or neighbours that the guarantee covers. For metric DP, ``"all-pairs"``, ``"neighbours"`` or
+        scope: The pairs or neighbours covered by the guarantee. For metric DP, ``"all-pairs"``, ``"neighbours"`` or
             ``"own-matrix"``.
         statement: The guarantee in words: which inputs are hard to distinguish, and for which attackers.
         seeded: Whether the noise was drawn from a seed (``--seed``). Such a release is not private.
@@ -76,14 +76,14 @@ class Certificate:
         rests_on: If the evidence is ``"declared"``, the assumption that cannot be checked from the release, in words.
             Otherwise "".
         kind: The kind of guarantee that was checked.
-        worst: The largest value that was found, rounded up. For metric DP, the values are log ratios divided by
-            distances, in epsilon's unit.
+        worst: The largest value found, rounded up. For metric DP, the values are log ratios divided by distances, in
+            the unit of epsilon.
         allowed: The largest permitted value, in the same unit.
-        checked: The number of conditions that were checked. For metric DP, the number of pairs times the number of
+        checked: The number of conditions checked. For metric DP, this is the number of pairs times the number of
             outputs.
-        arithmetic: The arithmetic that decided whether the certificate holds, in words.
+        arithmetic: A description of the arithmetic used to decide whether the certificate holds.
         notes: Further fields of ``result.json``.
-        failures: The conditions that failed, one line each, worst first.
+        failures: The conditions that were not met, one per line, worst first.
     """
 
     holds: bool | None = key(help="true, false or null")
@@ -98,13 +98,13 @@ class Certificate:
     failures: tuple[str, ...] = ()  # without key(), because result.json is written only if there are none
 
     def __attrs_post_init__(self) -> None:
-        """Check that ``evidence`` has one of the known values, because a plugin may have misspelt it."""
+        """Check that ``evidence`` has one of the known values, in case a plugin misspelt it."""
         if self.evidence not in get_args(Evidence):
             raise ValueError(f"evidence must be one of {', '.join(get_args(Evidence))}, got {self.evidence!r}")
 
     @property
     def in_words(self) -> str:
-        """A phrase that states how many conditions were checked, and how close the tightest one is to its limit."""
+        """A phrase stating how many conditions were checked, and how close the tightest one is to its limit."""
         conditions = f"{number_of(self.checked, 'condition')} checked"
         return f"{conditions}, tightest {self.worst:.9g} of {self.allowed:.9g} allowed"
 
@@ -113,7 +113,7 @@ SQUARED: Final = " squared"
 """The suffix of an objective's unit if the objective is a sum of squared differences."""
 
 COUNTED: Final = {"locations": "protected", "photos": "deleted", "choices": "published"}
-"""A word for what was done with the items counted by an objective, keyed by the objective's unit."""
+"""The words for what was done with the items counted by an objective, keyed by the objective's unit."""
 
 
 @frozen(kw_only=True)
@@ -124,8 +124,8 @@ class Bounds:
         value: The value of the release.
         lower_bound: The proved bound on the value of any release (an upper bound if the objective is maximised), or
             None if no bound is known.
-        gap: The relative gap, or the absolute difference if the objective is maximised. It is never negative. None if
-            there is no finite bound.
+        gap: The relative gap, or the absolute difference if the objective is maximised. It is never negative. It is
+            None if there is no finite bound.
     """
 
     value: float = key(help='a number or "inf"', infinite=True)
@@ -140,7 +140,7 @@ class Bounds:
             value: The value of the release.
             lower_bound: The proved bound on the value of any release, or None if no bound is known.
             maximise: Whether larger values are better. If so, the bound is an upper bound and the gap is a difference.
-            more: Further fields that a subclass defines.
+            more: Further fields defined by a subclass.
         """
         gap = None
         if lower_bound is not None and math.isfinite(lower_bound):
@@ -155,9 +155,9 @@ class Objective(Bounds):
     """The objective value of a published release, together with a proved bound and the gap.
 
     Attributes:
-        unit: The unit of value and bound.
+        unit: The unit of the value and the bound.
         bound_over: If the mechanism chose outputs, whether the bound covers only releases over the chosen outputs
-            ("chosen") or releases over all candidates ("all"). Otherwise None.
+            ("chosen") or releases over all candidates ("all"). Otherwise, None.
     """
 
     unit: str = key(help="of value and bound")
@@ -165,7 +165,7 @@ class Objective(Bounds):
 
     @property
     def measured_quantity(self) -> str:
-        """What the objective measures: a loss, a cost, a count of protected, deleted or published items, or a fit."""
+        """The measured quantity: a loss, a cost, a count of protected, deleted or published items, or a fit."""
         if self.unit.endswith(SQUARED):  # a bound on a sum of squares does not bound single errors
             return "fit to the noisy values"
         return "cost" if self.unit == "cost" else COUNTED.get(self.unit, "loss")
@@ -179,7 +179,7 @@ class Objective(Bounds):
         return unit if noun == self.unit else f"{self.unit} (a sum of squared differences)"
 
     def unit_after(self, value: float) -> str:
-        """Return the unit in words, in the form that follows a given number. After a count of 1, it is singular.
+        """Return the unit in words, in the form that follows a given number. It is singular after a count of 1.
 
         >>> objective = Objective(value=1.0, unit="photos")
         >>> objective.unit_after(1.0), objective.unit_after(2.0)
@@ -190,12 +190,12 @@ class Objective(Bounds):
 
 
 TOLD: Final = "told"
-"""The key in ``details`` for fields that ``verify`` does not check."""
+"""The key in ``details`` for fields that are not checked by ``verify``."""
 
 LP: Final = "lp"
 """The key in ``details`` for the program that was solved, if its value differs from the objective.
 
-In that case, ``--gap`` and the status refer to the program.
+If so, ``--gap`` and the status refer to the program.
 """
 
 VALUE_UNIT: Final = "value_unit"
@@ -223,7 +223,7 @@ class ProblemFile:
 
 @frozen(kw_only=True)
 class RunOptions:
-    """The options that the run was started with."""
+    """The options with which the run was started."""
 
     method: str = key(help="name of a method")
     gap: float = key(help="a number above 0 and below 1", check=share)
@@ -234,7 +234,7 @@ class RunOptions:
 
 @frozen(kw_only=True)
 class Times:
-    """The seconds that each phase took, rounded up to whole seconds if the problem has secret files."""
+    """The time in seconds taken by each phase, rounded up to whole seconds if the problem has secret files."""
 
     build: float = key(help="a number")
     solve: float = key(help="a number")
@@ -245,14 +245,14 @@ class Times:
 
 @frozen(kw_only=True)
 class Details:
-    """Additional values that a mechanism provides about its release.
+    """Additional values provided by a mechanism about its release.
 
     Attributes:
-        told: The fields that ``verify`` does not check.
-        value_unit: The unit of rounding, or None if the objective's value is not rounded. The value is rounded up to an
+        told: The fields that are not checked by ``verify``.
+        value_unit: The rounding unit, or None if the objective's value is not rounded. The value is rounded up to an
             odd multiple of half this unit.
         lp: The value and bound of the program that was solved, if the status refers to that program.
-        facts: Values that follow from the problem and the release. ``verify`` recomputes them.
+        facts: Values that follow from the problem and the release. They are recomputed by ``verify``.
     """
 
     facts: Mapping[str, Any] = key(factory=dict, help="what follows from problem and release", rest=True)
@@ -263,22 +263,22 @@ class Details:
 
 @frozen(kw_only=True)
 class Result:
-    """The claims that a release folder makes about its release. They form the content of ``result.json``.
+    """The claims made by a release folder about its release, i.e. the contents of ``result.json``.
 
-    :meth:`to_json` converts them to JSON, and :func:`privopt.run.build_result.read_result` reads them back. ``verify``
-    recomputes every value except :attr:`time`, :attr:`solver` and ``details.told``.
+    :meth:`to_json` converts the claims to JSON, and :func:`privopt.run.build_result.read_result` reads them back.
+    ``verify`` recomputes every value except :attr:`time`, :attr:`solver` and ``details.told``.
 
     Attributes:
-        mechanism, method: The names of the mechanism and of its method.
+        mechanism, method: The names of the mechanism and the method.
         plugin: The installed package that provides the mechanism.
         privopt: The version of privopt.
         problem: The problem file.
         seed: The seed of the run, even if no noise was drawn from it, or None if no seed was given.
         asked: The options of the run.
-        guarantee: The privacy guarantee that is claimed.
+        guarantee: The claimed privacy guarantee.
         objective: The loss and its bound.
         certificate: The record of what was checked.
-        time: The seconds that each phase took.
+        time: The time in seconds taken by each phase.
         solver: The name and version of the solver, and statistics about the search.
         details: Additional values from the mechanism.
     """
@@ -298,7 +298,7 @@ class Result:
     details: Details = key(help="an object")
 
     def __repr__(self) -> str:
-        """Return one line with the mechanism, loss, bound, guarantee and evidence.
+        """Return a single line with the mechanism, loss, bound, guarantee and evidence.
 
         A list of all fields would fill a screen.
         """
@@ -324,7 +324,8 @@ class Result:
         """The bound reported by the solver without a proof in the folder, or None if there is no such bound.
 
         It is stored under ``details.told.lower_bound``, and ``verify`` does not check it. A proof may be missing
-        because, for example, it would need the true counts. If result.json contains a proved bound, the value is None.
+        because, for example, it would require the true counts. The value is also None if result.json contains a proved
+        bound.
         """
         bound: Any = self.details.told.get("lower_bound")
         # The details are not verified, so this can be any JSON value in a tampered folder, such as a huge integer.
@@ -337,7 +338,7 @@ class Result:
     def status_in_words(self) -> str:
         """The status in words, for readers.
 
-        It includes the requested gap if the gap is coarse, or states that the bound is missing or not proved.
+        It includes the requested gap if that is coarse, or states that the bound is missing or not proved.
         """
         if self.status == "optimal" and self.asked.gap > FINE_GAP:
             return f"optimal within the gap of {self.asked.gap:g} asked"

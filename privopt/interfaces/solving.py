@@ -1,4 +1,4 @@
-"""The context of a solve (its options and limits), and the outcome that a mechanism returns."""
+"""The context of a solve (its options and limits), and the outcome returned by a mechanism."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from privopt.interfaces.release import Release
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
 Progress = Callable[[str, int, float | None, float | None], None]
-"""A function ``progress(phase, round, lower, upper)`` that shows progress.
+"""A function ``progress(phase, round, lower, upper)`` that displays progress.
 
-``phase`` is a string, ``round`` counts rounds (0 for none), and the bounds are in the objective's unit, or None if they
-are unknown.
+``phase`` is a string and ``round`` is the current round (0 for none). The bounds are in the objective's unit, or None
+if they are unknown.
 """
 
 
@@ -44,12 +44,12 @@ class Outcome(Generic[R_co]):
             None if no bound is known. It is included in result.json if the mechanism can prove it from the folder
             (:class:`privopt.interfaces.abilities.ProvesBound`).
         bound_over: If the mechanism chose outputs, "chosen" if the bound covers only releases over the chosen outputs,
-            or "all" if it covers releases over all candidates. None if no outputs were chosen.
+            or "all" if it covers releases over all candidates. It is None if no outputs were chosen.
         proof: The proof of the bound, to be written next to the release, or None if the release itself is sufficient.
         solver: ``name``, ``version``, ``iterations`` and further statistics about the search.
         details: Values for ``details.told`` in ``result.json``, which are not verified. If they include a program under
             ``lp`` (``value``, ``lower_bound``, ``gap``), ``--gap`` and the status refer to that program.
-        stopped: Whether a limit or an interrupt ended the search early.
+        stopped: Whether the search was ended early by a limit or an interrupt.
         seeded: Whether noise was drawn from a seed.
         truth: Values that depend on secrets. They are written to ``private/truth.json`` and nowhere else.
     """
@@ -67,22 +67,22 @@ class Outcome(Generic[R_co]):
 
 @define(kw_only=True)
 class SolveContext:
-    """The options and limits of a solve: everything that a mechanism receives besides the problem.
+    """The options and limits of a solve: everything that is passed to a mechanism besides the problem.
 
     Attributes:
-        method: The name of the method to run, which is one of those in the spec.
+        method: The name of the method to run, which is one of the methods in the spec.
         solver: The name of the backend for models, such as ``"cbc"`` or ``"highs"``.
         gap: The requested relative gap.
         search_time: The time scope of the search. Repairing, proving and writing follow in the enclosing scope, and the
             search must leave enough time for these steps.
         memory: The maximum number of bytes that the process may use, or None for no limit.
-        seed: The seed of the noise, for experiments only, because a release drawn from it is not private.
+        seed: The seed of the noise, for experiments only, because a release drawn with a seed is not private.
         executor: The executor for parallel work.
         progress: The function to call to show progress, or None.
         checkpoint: The folder in which a stopped run may save its state, created on first use, or None.
         resume: Whether to continue from the state in ``checkpoint``.
         copies: The folder for clean copies (:class:`privopt.interfaces.abilities.CopiesFiles`), or None for no copies.
-        times: The seconds that each phase took, recorded by :meth:`time_phase`.
+        times: The time in seconds taken by each phase, recorded by :meth:`time_phase`.
     """
 
     method: str
@@ -110,7 +110,7 @@ class SolveContext:
 
     @property
     def remaining(self) -> float | None:
-        """The number of seconds until the search must end, or None if there is no limit."""
+        """The number of seconds until the search must end, or None if there is no time limit."""
         # The current scope may expire before the search does, because part of a search may get only part of its time.
         seconds = min(self.search_time.left, clock().left)
         return None if seconds == math.inf else seconds
@@ -122,11 +122,11 @@ class SolveContext:
         return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM_BYTES))
 
     def require_memory(self, byte_count: float, consumer: str) -> None:
-        """Reject work that does not fit in memory, before it begins.
+        """Reject work that does not fit in memory before it begins.
 
         Args:
-            byte_count: The number of bytes that the work allocates.
-            consumer: A plural noun phrase that describes the work in the error message.
+            byte_count: The number of bytes allocated by the work.
+            consumer: A plural noun phrase describing the work, for the error message.
 
         Raises:
             StoppedError: The work needs more memory than is free.

@@ -16,13 +16,13 @@ class Account:
     """A subject's balance in one unit, such as epsilon.
 
     Attributes:
-        subject: The subject, as the ledger names it.
+        subject: The subject's name in the ledger.
         spent_sum: The amount spent, in total or in the requested window: epsilon or rho, followed by delta if the unit
             has one.
         left_sum: The amount remaining under the limit, in the same form, or None if there is no limit.
         reports: The number of charges to the account, regardless of the requested window. Each report is charged once,
-            except that a predicted trace is charged once for its first report and once for each segment.
-        period: The calendar period that the other values refer to, or None if the limit is not per calendar period.
+            except in predicted traces, where the first report and each segment are charged once.
+        period: The calendar period to which the other values refer, or None if the limit is not per calendar period.
     """
 
     subject: str
@@ -63,9 +63,9 @@ class Charge:
 
     Attributes:
         number: The number of the charge's entry in the ledger.
-        subject: The subject, as the ledger names it.
+        subject: The subject's name in the ledger.
         time: The time of the charge in microseconds since 1970, UTC.
-        cost: The cost that was charged.
+        cost: The cost charged.
         period: The calendar period that was charged, or None if the limit is not per calendar period.
     """
 

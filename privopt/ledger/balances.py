@@ -1,7 +1,7 @@
-"""The account balances that a single ledger transaction reads and updates.
+"""The account balances read and updated by a single ledger transaction.
 
 Charging must not slow down as a ledger grows. A transaction therefore reads only the newest entry of an account, which
-contains the cumulative total, and recomputes the hash of each entry that it relies on.
+contains the cumulative total, and recomputes the hash of each entry on which it relies.
 :mod:`privopt.ledger.check_chain` checks all entries.
 """
 
@@ -31,8 +31,8 @@ SCHEMA: Final = (
 )
 """The SQL statements that create a ledger's tables and index.
 
-An entry that charges nobody has no account. ``total`` and ``count`` describe the account after the entry. Totals are
-text, because SQLite has no rational numbers.
+An entry that charges nobody has no account. ``total`` and ``count`` describe the account's state after the entry.
+Totals are stored as text, because SQLite has no rational numbers.
 """
 
 Mark = tuple[int, bytes]
@@ -41,9 +41,9 @@ Mark = tuple[int, bytes]
 _ACCOUNT: Final = ", ".join(AccountKey._fields)
 _TERMS: Final = ", ".join(Terms._fields)
 NEWEST: Final = "ORDER BY time DESC, number DESC LIMIT 1"
-"""The SQL clause that selects the newest entry, which SQLite can find through the index."""
+"""The SQL clause that selects the newest entry. SQLite can find this entry through the index."""
 _MAX_PENDING_ROWS: Final = 20_000
-"""The number of added entries in memory that triggers writing them to the database."""
+"""The number of added entries in memory that triggers a write to the database."""
 
 
 @define
@@ -54,7 +54,7 @@ class _Balance:
         number: The account's id in the ``accounts`` table, or None if the account is new.
         total: The total charged so far.
         count: The number of charges so far.
-        earlier_total: The total charged before the limit's window began, or 0 without a window.
+        earlier_total: The total charged before the limit's window began, or 0 if there is no window.
     """
 
     number: int | None
@@ -76,14 +76,14 @@ class LedgerTransaction:
 
     Attributes:
         connection: The database, in a transaction.
-        path: The ledger's file, for messages.
-        clock: A function that returns the nanoseconds since 1970, UTC.
-        _rows: Added entries that are not in the database yet.
+        path: The ledger's file, for error messages.
+        clock: A function that returns the time in nanoseconds since 1970, UTC.
+        _rows: Added entries that have not yet been written to the database.
         _balances: The balances of the accounts charged so far, including the added charges.
         _terms: The ids, in the ``terms`` table, of the terms used so far.
-        _closed: The results of :meth:`closed_before` so far, by unit.
-        _head: The last entry, or None if it has not been read yet or the ledger is empty.
-        _now: The time of added entries, in microseconds since 1970, UTC, or None until it is first needed.
+        _closed: The results of :meth:`closed_before` so far, keyed by unit.
+        _head: The last entry, or None if it has not yet been read or the ledger is empty.
+        _now: The time to record for added entries, in microseconds since 1970, UTC, or None until it is first needed.
     """
 
     connection: sqlite3.Connection
@@ -99,7 +99,7 @@ class LedgerTransaction:
     # --- reading entries ----------------------------------------------------------------------------------
 
     def _find_entry(self, where: str, *values: object) -> Entry | None:
-        """Return the first entry that meets a condition, or None if there is none. The entry's hash is checked first.
+        """Return the first entry that meets a condition, or None if there is none, after checking the entry's hash.
 
         Args:
             where: The condition in SQL, with a question mark for each value.
@@ -123,9 +123,9 @@ class LedgerTransaction:
         return entry
 
     def _read_texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
-        """Return the row found by a query for ``number``, or None if there is no row or a value is not a string.
+        """Return the row found by a query for ``number``, or None if there is no row or any value is not a string.
 
-        The values are checked because columns of a file that was tampered with can contain any type.
+        The values are checked because columns can contain any type in a file that has been tampered with.
         """
         row: tuple[str, ...] | None = self.connection.execute(query, (number,)).fetchone()
         return row if row is not None and all(isinstance(value, str) for value in row) else None
@@ -156,7 +156,7 @@ class LedgerTransaction:
         return self._find_charge(account, f"AND number <= ? {NEWEST}", last)
 
     def hash_of(self, number: int) -> bytes:
-        """Return the hash of the entry with the given number, or empty bytes if there is no such entry."""
+        """Return the hash of the entry with the given number, or empty bytes if there is no entry with this number."""
         entry = self._find_entry("number = ?", number)
         return b"" if entry is None else entry.hash
 
@@ -171,7 +171,7 @@ class LedgerTransaction:
     def now(self) -> int:
         """The current time in microseconds since 1970, or the last entry's time if that is later.
 
-        Times must not decrease. Otherwise, charges made while the system clock is set back would drop out of a sliding
+        Times must not decrease. Otherwise, charges made while the system clock was set back would drop out of a sliding
         window too early.
         """
         if self._now is None:
@@ -187,14 +187,14 @@ class LedgerTransaction:
         return None if entry is None else self.terms_at(entry.terms)
 
     def limit_of(self, unit: str) -> Limit | None:
-        """Return the limit currently in force for a unit, or None if there is no limit."""
+        """Return the limit currently in force for a unit, or None if there is none."""
         terms = self._last_terms("limit", unit)
         return None if terms is None else terms.limit
 
     def units(self, kind: str) -> set[str]:
-        """Return the units for which there is an entry of the given kind, ``"charge"`` or ``"limit"``.
+        """Return the units for which there is an entry of the given kind (``"charge"`` or ``"limit"``).
 
-        An entry that closes periods counts as a charge, because the closed periods had charges.
+        An entry that closes periods counts as a charge, because the closed periods contained charges.
         """
         # The query has two placeholders, so a single kind is given twice.
         kinds = ("charge", "closed") if kind == "charge" else (kind, kind)
@@ -204,8 +204,8 @@ class LedgerTransaction:
     def closed_before(self, unit: str) -> str:
         """Return the first calendar period that can still be charged in a unit, or "" if no period has been closed.
 
-        Earlier periods must stay closed. A rotation does not carry over their accounts, so the budget that was spent in
-        them could be spent again.
+        Earlier periods must remain closed. A rotation does not carry over their accounts, so the budget spent in them
+        could otherwise be spent again.
         """
         if unit not in self._closed:
             # An entry of kind "closed" stores the first open period as its purpose.
@@ -217,7 +217,7 @@ class LedgerTransaction:
     def first_terms(self) -> Terms | None:
         """The terms of the first entry, or None if the ledger is empty.
 
-        They identify the ledger and, if it continues another ledger, name that one.
+        They identify the ledger and, if it continues another ledger, name the other one.
         """
         entry = self._find_entry("number = 1")
         return None if entry is None else self.terms_at(entry.terms)
@@ -242,7 +242,7 @@ class LedgerTransaction:
 
     @property
     def names(self) -> str:
-        """The label of the scheme for naming subjects, or "" before the first charge.
+        """The label of the scheme used to name subjects, or "" before the first charge.
 
         See :attr:`.subject_names.Names.label`.
         """
@@ -252,7 +252,7 @@ class LedgerTransaction:
 
     @property
     def relation(self) -> str | None:
-        """The unit that all charges share, such as "per km" (:attr:`Cost.unit`), or None before the first charge."""
+        """The unit shared by all charges, such as "per km" (:attr:`Cost.unit`), or None before the first charge."""
         row = self.connection.execute(
             "SELECT relation FROM terms WHERE kind IN ('charge', 'closed') ORDER BY id LIMIT 1"
         ).fetchone()
@@ -264,15 +264,15 @@ class LedgerTransaction:
         return self.connection.execute(query, (subject,)).fetchone() is not None
 
     def _read_balance(self, key: AccountKey, micros: int | None) -> _Balance:
-        """Return an account's balance, read from its newest entry and the entries around the start of the window.
+        """Return an account's balance, based on its newest entry and the entries around the start of the window.
 
         Args:
             key: The account.
-            micros: The length of the window in microseconds, or None for all time. The window ends now, and includes
-                its end but not its start.
+            micros: The length of the window in microseconds, or None for all time. The window ends now. It includes its
+                end but not its start.
 
         Raises:
-            DoesNotHoldError: The account has no entry, or an entry was changed.
+            DoesNotHoldError: The account has no entries, or an entry was changed.
         """
         nothing = zero_sum(key.unit)
         account = self.number_of(key)
@@ -289,7 +289,7 @@ class LedgerTransaction:
     def _find_charge(self, account: int, where: str, *values: int) -> Entry | None:
         """Return an account's first entry that meets an SQL condition, or None if there is none.
 
-        The arguments ``where`` and ``values`` are those of :meth:`_find_entry`.
+        The ``where`` and ``values`` arguments are those of :meth:`_find_entry`.
         """
         entry = self._find_entry(f"account = ? {where}", account, *values)
         # SQLite finds the row through the index but reads it from the table, so a changed index can lead to another
@@ -301,8 +301,8 @@ class LedgerTransaction:
     def _total_until(self, time: int, account: int, last: Entry, nothing: Sum) -> Sum:
         """Return an account's total up to and including a given time.
 
-        The entries just before and just after that time are read and their counts compared, so that tampering with
-        times is detected.
+        The entries just before and just after that time are read and their counts are compared, so that any tampering
+        with times is detected.
 
         Args:
             time: The time in microseconds since 1970, UTC.
@@ -326,15 +326,15 @@ class LedgerTransaction:
         """Return the key of the account to charge.
 
         Args:
-            name: The subject, as the ledger names it.
+            name: The subject's name in the ledger.
             period: The report's calendar period, or None for the current one. It must be None if the limit is not per
                 calendar period.
             limit: The limit in force, or None if there is no limit.
             unit: The unit of the charge.
 
         Raises:
-            UsageError: A period is given although the limit is not per calendar period, or the limit's calendar has no
-                such period.
+            UsageError: A period is given although the limit is not per calendar period, or there is no such period in
+                the limit's calendar.
         """
         calendar = None if limit is None else limit.calendar
         if calendar is None:
@@ -348,17 +348,17 @@ class LedgerTransaction:
         return AccountKey(name, unit, period)
 
     def check_open(self) -> None:
-        """Raise an error if the ledger is archived, because its accounts are then charged in its successor.
+        """Raise an error if the ledger is archived, because its accounts must then be charged in its successor.
 
         Raises:
-            UsageError: The ledger's last entry says that it was rotated.
+            UsageError: The ledger's last entry states that the ledger was rotated.
         """
         if self.is_archived:
             raise UsageError(f"{self.path} must be a ledger in use, got one that was rotated: charge its successor")
 
     @property
     def is_archived(self) -> bool:
-        """Whether the last entry says that the ledger was rotated."""
+        """Whether the last entry states that the ledger was rotated."""
         terms = None if self.head is None else self.terms_at(self.head.terms)
         return terms is not None and terms.kind == "end"
 
@@ -369,7 +369,7 @@ class LedgerTransaction:
             label: The label of the scheme (:attr:`.subject_names.Names.label`).
 
         Raises:
-            InputError: Earlier charges were made under another scheme.
+            InputError: Earlier charges used a different scheme.
         """
         if self.names and self.names != label:
             raise InputError([Fault(str(self.path), "subjects", label, f"{self.names}, as charged")])
@@ -380,13 +380,13 @@ class LedgerTransaction:
         return [AccountKey(*row) for row in self.connection.execute(query, (unit,))]
 
     def account(self, key: AccountKey, subject: str, micros: int | None, limit: Limit | None) -> Account:
-        """Return an account's balance: the amount spent, and the amount remaining under the limit.
+        """Return an account's balance: the amount spent and the amount remaining under the limit.
 
         Args:
             key: The account.
             subject: The subject's name in the result.
-            micros: The length in microseconds of a window that ends now. Only its charges count as spent. None for all
-                time.
+            micros: The length in microseconds of a window that ends now. Only charges within it count as spent. None
+                means all time.
             limit: The limit in force, or None if there is no limit.
 
         Raises:
@@ -413,7 +413,7 @@ class LedgerTransaction:
         """Return the charges to a subject, or to all subjects if ``subject`` is None, oldest first.
 
         Args:
-            subject: The subject, as the ledger names it.
+            subject: The subject's name in the ledger.
 
         Raises:
             DoesNotHoldError: The terms of a charge are missing.
@@ -442,7 +442,7 @@ class LedgerTransaction:
         """Return the time and amount (epsilon or rho) of each charge for a purpose, grouped by account, oldest first.
 
         Removed entries are not detected here. If an entry was removed, the charges add up to too little, and callers
-        charge the difference again.
+        will charge the difference again.
 
         Raises:
             DoesNotHoldError: One of these entries was changed.
@@ -509,11 +509,11 @@ class LedgerTransaction:
         total: str = "0",
         count: int = 0,
     ) -> None:
-        """Append an entry, with a hash that chains it to the previous entry.
+        """Append an entry, with a hash chaining it to the previous entry.
 
         Args:
             terms: The terms of the entry.
-            key, account: The charged account's key and id, or None for an entry that charges nobody.
+            key, account: The key and id of the charged account, or None for an entry that charges nobody.
             total: The total charged to the account, including this entry, as exact text.
             count: The number of charges to the account, including this entry.
         """
@@ -527,7 +527,7 @@ class LedgerTransaction:
             self.close()
 
     def carry(self, key: AccountKey | None, terms: Terms, time: int) -> None:
-        """Append an entry carried over from an earlier ledger, with its original time and regardless of any limit.
+        """Append an entry carried over from an earlier ledger, keeping its original time and ignoring any limit.
 
         Args:
             key: The account that was charged, or None for an entry that charges nobody.
@@ -543,7 +543,7 @@ class LedgerTransaction:
         self._now = None
 
     def _terms_number(self, terms: Terms) -> int:
-        """Return the id of the given terms in the ``terms`` table, inserting them first if they are new."""
+        """Return the id of the given terms in the ``terms`` table, inserting the terms first if they are new."""
         if terms not in self._terms:
             condition = " AND ".join(f"{name} = ?" for name in terms._fields)
             row = self.connection.execute(f"SELECT id FROM terms WHERE {condition}", terms).fetchone()
@@ -555,6 +555,6 @@ class LedgerTransaction:
         return self._terms[terms]
 
     def close(self) -> None:
-        """Write all added entries that are still in memory to the database."""
+        """Write any added entries that are still in memory to the database."""
         self.connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
         self._rows.clear()

@@ -1,9 +1,9 @@
 """Repeatable batches of ``apply``. After a crash, the same command gives each row the report that was charged for it.
 
 All random bytes in a batch are derived from one 32-byte key, which is drawn from the operating system's entropy and
-durably stored before the first charge. The key lies next to the ledger, in the folder ``FILE.batches/``, which only its
-owner can enter. Until it is deleted, the key is as sensitive as the true data, because anyone who has it can test every
-candidate for a row's secret against the row's report. Privacy relies on SHAKE-256 under a secret key being a
+durably stored before the first charge. The key is stored next to the ledger, in the folder ``FILE.batches/``, which
+only its owner can enter. Until it is deleted, the key is as sensitive as the true data, because anyone who has it can
+test any candidate for a row's secret against the row's report. Privacy relies on SHAKE-256 under a secret key being a
 pseudo-random function.
 
 Source:
@@ -35,18 +35,18 @@ from privopt.ledger.subject_names import key_at
 _KEY_BYTES: Final = 32
 
 LONGEST_NAME: Final = 200
-"""Maximum number of characters in a batch's name."""
+"""The maximum number of characters in a batch's name."""
 
 _LABEL: Final = b"privopt batch 1"
-"""A label included in everything hashed under a batch's key.
+"""A label included in everything that is hashed under a batch's key.
 
-It ensures that no other use of the key gives the same hashes."""
+It ensures that no other use of the key produces the same hashes."""
 _KEY, _RECORD, _LOCK, _OPEN = "key", "record.json", "lock", "open"
 """The files in a batch's folder: its key, its record, the lock file and, while workers may read the key, the token."""
 
 
 def encode_parts(parts: Iterable[bytes]) -> bytes:
-    """Join byte strings, each preceded by its length, so that different lists never give the same result."""
+    """Join byte strings, each preceded by its length, so that different lists never produce the same result."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
@@ -64,7 +64,7 @@ class Coins:
         """Return some bytes of the random stream for one draw.
 
         Args:
-            purpose: A label for what is drawn, which is unique among a row's draws for the same position.
+            purpose: A label for what is drawn, which is unique among the row's draws for the same position.
             row: The row's name, which is either its index in the table as 8 bytes or its encoded subject and id.
             position: The position's name, which is empty if each row has only one position.
             secret: The canonical bytes of the row's secret. A different secret gives different random bytes.
@@ -107,7 +107,7 @@ class Digest:
 
     @property
     def text(self) -> str:
-        """The sum of the HMACs in hexadecimal."""
+        """The sum of the HMACs, as hexadecimal digits."""
         return f"{self.total:064x}"
 
 
@@ -120,7 +120,7 @@ class BatchAccess:
     Attributes:
         name: The batch's name.
         folder: The batch's folder, as an absolute path.
-        token: A random string that is stored in the batch's folder during the block. Each block has a new one.
+        token: A random string stored in the batch's folder during the block. Each block has a different one.
     """
 
     name: str
@@ -157,7 +157,7 @@ class BatchAccess:
 
 @define(kw_only=True, eq=False)
 class Batch:
-    """A repeatable run of ``apply``, with its key and record stored in a folder next to a ledger.
+    """A repeatable run of ``apply`` whose key and record are stored in a folder next to a ledger.
 
     While the folder is open (:meth:`open_folder`), no other process can run the batch.
 
@@ -165,9 +165,9 @@ class Batch:
         ledger: The ledger's file.
         name: The batch's name.
         target: The file to which the batch's table is written.
-        folder: The folder that contains the batch's key and record.
+        folder: The folder containing the batch's key and record.
         _lock: The descriptor of the lock file, or -1 before :meth:`open_folder`.
-        _fresh: Whether this object created the key, in which case the key is deleted again if the batch does not begin.
+        _fresh: Whether this object created the key. If so, the key is deleted again if the batch does not begin.
     """
 
     ledger: Path
@@ -226,7 +226,7 @@ class Batch:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The record of the batch, with its state, digest and target. Empty before the batch begins.
+        """The record of the batch, with its state, digest and target. It is empty before the batch begins.
 
         The state is ``begun``, ``writing``, ``finished`` or ``forgotten``.
 
@@ -257,7 +257,7 @@ class Batch:
         flush(self.folder)
 
     def _close_batch(self, record: dict[str, Any]) -> None:
-        """Record that the batch has ended, and delete the key. The record remains, so that the name is not reused."""
+        """Record that the batch has ended, and delete the key. The record is kept so that the name cannot be reused."""
         self._write_record(record)
         self._delete_key()
 
@@ -289,7 +289,7 @@ class Batch:
         return key_at(path, make=True)
 
     def grant_access(self) -> BatchAccess:
-        """Let other processes of this user read the key until the block of :meth:`open_folder` ends."""
+        """Allow other processes of this user to read the key until the :meth:`open_folder` block ends."""
         access = BatchAccess(name=self.name, folder=self.folder.absolute(), token=os.urandom(16).hex())
         self.key()  # creates a missing key, which read_key does not
         with open_private(self.folder / _OPEN) as stream:
@@ -306,11 +306,11 @@ class Batch:
         It consists of the batch's name and the fingerprint of its key.
 
         Args:
-            charged: All purposes that the ledger contains.
+            charged: All purposes in the ledger.
 
         Raises:
-            UsageError: The ledger has charges for a batch with this name but another key. That key is gone, so its
-                reports cannot be drawn again.
+            UsageError: The ledger has charges for a batch with this name but a different key. That key is gone, so its
+                reports cannot be redrawn.
         """
         prefix = f"batch {self.name} "
         purpose = prefix + self.fingerprint()
@@ -331,7 +331,7 @@ class Batch:
         return Coins(encode_parts((self.key(), _LABEL, self.name.encode("utf-8"), release.encode())))
 
     def begin(self, digest: Digest) -> None:
-        """Durably record the digest of the batch's data or, if the batch has begun, compare it with the recorded one.
+        """Durably record the digest of the batch's data, or compare it with the recorded one if the batch has begun.
 
         This must be called before the first charge.
 
@@ -339,7 +339,7 @@ class Batch:
             digest: The digest of the table, the release and the options.
 
         Raises:
-            UsageError: The batch began with other data, another release or other options.
+            UsageError: The batch began with different data, a different release or different options.
         """
         record = self.record
         if not record:
@@ -356,7 +356,7 @@ class Batch:
 
     @property
     def left_target(self) -> bool:
-        """Whether an unfinished run of the batch wrote the target file, and the file has not changed since."""
+        """Whether the target file was written by an unfinished run of the batch and has not changed since."""
         record = self.record
         # The checksum was recorded before the rename, so a table that was changed afterwards is not mistaken for this
         # one.
@@ -364,12 +364,12 @@ class Batch:
         return is_own_target and self.target.is_file() and sha256(self.target) == record.get("sha256")
 
     def finish(self, counts: dict[str, Any], source: str, options: dict[str, Any]) -> None:
-        """Record the result and delete the key. This must be called only after the table has been durably written.
+        """Record the result and delete the key. Call this only after the table has been durably written.
 
         Args:
             counts: Counts about the table, such as the number of rows and the number of refused rows by reason.
             source: A description of the table's sources, which must reveal nothing secret.
-            options: The options used to make the table, as JSON values that reveal nothing secret.
+            options: The options used to create the table, as JSON values that reveal nothing secret.
         """
         final_state = {"state": "finished", "sha256": sha256(self.target), "counts": counts, "source": source}
         final_state["options"] = options
@@ -392,7 +392,7 @@ class Batch:
         """Delete the key of an unfinished batch, so that it can never be repeated. Its charges are kept.
 
         Returns:
-            Whether there was a key to delete. Always False for a batch that has ended.
+            Whether there was a key to delete. This is always False for a batch that has ended.
 
         Raises:
             UsageError: There is no batch with this name.
@@ -414,19 +414,19 @@ class Batch:
 
 
 def count_batch_keys(ledger: Path) -> int:
-    """Return the number of a ledger's unfinished batches, which are those with a key that still exists."""
+    """Return the number of a ledger's unfinished batches, i.e. those whose key still exists."""
     return sum(1 for _ in ledger.with_name(f"{ledger.name}.batches").glob(f"*/{_KEY}"))
 
 
 def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
     """Return a name for each row that encodes its subject and id.
 
-    Ids only need to be unique among the rows of a subject. A row's random bytes are derived from its name
+    Ids need only be unique among a subject's rows. A row's random bytes are derived from its name
     (:meth:`Coins.stream`), so they do not depend on the order of rows.
 
     Args:
         frame: The table.
-        columns: The names of the subject column and the id column.
+        columns: The names of the subject and id columns.
 
     Raises:
         InputError: A row with a subject has no id.
@@ -440,7 +440,7 @@ def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]
 
 
 def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:
-    """Encode the secret of each row as canonical bytes.
+    """Encode each row's secret as canonical bytes.
 
     Args:
         columns: The columns that make up the secret. Their cells are strings, numbers or None.
@@ -449,7 +449,7 @@ def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:
 
 
 def _canonical(value: object) -> bytes:
-    """Encode a cell as bytes that begin with a code for its type. A double is encoded as its shortest decimal form."""
+    """Encode a cell as bytes beginning with a code for its type. A double is encoded as its shortest decimal form."""
     if value is None:
         return b"\x00"
     if isinstance(value, float):

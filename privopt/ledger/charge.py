@@ -25,10 +25,10 @@ def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
     """Check that a file has no other use, and is not in the release's folder, where it could be published.
 
     Args:
-        option: The option that names the file, used in error messages.
+        option: The option that specifies the file, for error messages.
         path: The file to check.
         folder: The release's folder.
-        files: The other files that the command reads or writes.
+        files: The other files read or written by the command.
 
     Raises:
         UsageError: The file lies in the release's folder, or is one of ``files``.
@@ -46,10 +46,10 @@ class DrawnReports:
     """Reports that have been charged and are drawn on demand.
 
     Attributes:
-        reports: An iterator over blocks of output ids. The first block is drawn immediately, and each other block when
+        reports: An iterator over blocks of output ids. The first block is drawn immediately, and each later block when
             it is requested.
-        refused: A sentence that states how many draws the limit did not allow, or None if it allowed all of them.
-        sequence: A sentence that states the guarantee for all reports about the subject together.
+        refused: A sentence stating how many draws were not allowed by the limit, or None if all were allowed.
+        sequence: A sentence stating the guarantee for all reports about the subject together.
     """
 
     reports: Iterator[list[str]]
@@ -71,14 +71,14 @@ class Charge:
     """The ledger and the subject to charge before anything is drawn.
 
     Attributes:
-        ledger: An open ledger, or its file, which is created if it does not exist.
-        subject: For a table, the column that names each row's subject. For ``solve``, a person, or a data set whose
+        ledger: An open ledger, or the path of its file, which is created if it does not exist.
+        subject: For a table, the column containing each row's subject. For ``solve``, a person, or a data set whose
             tables all share one limit. If ``solve`` is given no subject, it uses the name of the problem's only secret
-            file. The ledger must then have no other subject, because a renamed copy of the file, such as next year's,
+            file. The ledger must then have no other subjects, because a renamed copy of the file, such as next year's,
             would get a separate budget.
-        key: The file with the ledger's key for hashing subjects' names. If None, names are stored in plain text.
+        key: The file containing the ledger's key for hashing subjects' names. If None, names are stored in plain text.
         sticky: For a table, whether each subject's first report at a place is stored and repeated at later visits.
-        within: With ``sticky``, the distance in km from a cell's centre up to which the cell's stored report is
+        within: With ``sticky``, the distance in km from a cell's centre within which the cell's stored report is
             repeated. If None, a report is repeated only in its own cell.
     """
 
@@ -101,17 +101,17 @@ class Charge:
         sticky: bool = False,
         within: float | None = None,
     ) -> Self | None:
-        """Return the charge described by a command's options, or None if none of the options is given.
+        """Return the charge described by a command's options, or None if none of these options are given.
 
         Args:
-            command: The command's name, used in messages.
+            command: The command's name, for error messages.
             ledger, subject, key: The values of ``--ledger``, ``--subject`` and ``--hash-subjects``.
-            whom: The kind of value that ``--subject`` takes, used in messages.
-            because: The reason why these options must be used together, used in messages.
+            whom: The kind of value accepted by ``--subject``, for error messages.
+            because: The reason why these options must be used together, for error messages.
             sticky, within: The values of the options that exist only for tables.
 
         Raises:
-            UsageError: One of the options is given without the ledger or the subject.
+            UsageError: An option is given without the ledger or the subject.
         """
         options = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
         given_names = " and ".join(name for name, value in options.items() if value is not None)
@@ -137,10 +137,10 @@ class Charge:
 
         Args:
             folder: The release's folder.
-            files: The other files that the command reads or writes.
+            files: The other files read or written by the command.
 
         Raises:
-            UsageError: One of the two files lies in the release's folder, or is one of ``files``.
+            UsageError: Either file lies in the release's folder, or is one of ``files``.
         """
         for option, path in (("--ledger", self.path), ("--hash-subjects", self.key)):
             if path is not None:
@@ -148,10 +148,10 @@ class Charge:
 
     @contextmanager
     def open_ledger(self, progress: Progress | None = None) -> Iterator[Ledger]:
-        """Yield the ledger, opening and checking it first if only its file was given.
+        """Yield the ledger, opening and checking it first if only its path was given.
 
         Args:
-            progress: A function that is called with the number of entries checked so far.
+            progress: A function to call with the number of entries checked so far.
 
         Raises:
             DoesNotHoldError: An entry was changed after it was written.
@@ -180,23 +180,23 @@ class Charge:
         """Durably charge the subject for a release whose noise is about to be drawn.
 
         Args:
-            privacy: The privacy constraint, which provides the release's guarantee and its neighbouring relation.
+            privacy: The privacy constraint, which provides the release's guarantee and neighbouring relation.
             declared: The problem, which names its secret files.
             release: The class of the release. Classes whose reports are drawn later, such as matrices, are rejected.
             seeded: Whether the noise is drawn with a seed, in which case it cannot be charged.
             mechanism: The SHA-256 of the problem file, which is public.
-            purpose: The purpose of the charge in words.
-            progress: A function that is called with the number of entries checked so far.
+            purpose: The purpose of the charge, in words.
+            progress: A function to call with the number of entries checked so far.
 
         Returns:
-            A sentence that describes the charge, to be shown if the run fails afterwards.
+            A sentence describing the charge, to be shown if the run subsequently fails.
 
         Raises:
-            UsageError: The noise is drawn with a seed or only later, a ledger cannot count this kind of guarantee, or
-                no subject is given although one is required.
+            UsageError: The noise is drawn with a seed or only later, a ledger cannot account for this kind of
+                guarantee, or no subject is given although one is required.
             BudgetSpentError: The subject's remaining budget is too small. Nothing was charged.
             DoesNotHoldError: The ledger was changed.
-            InputError: The file is not a ledger, or its charges are in another unit.
+            InputError: The file is not a ledger, or its charges are in a different unit.
         """
         mark = "a seed, and no epsilon covers what it draws" if seeded else None
         cost = cost_of_draw(privacy.guarantee, privacy.relation, mechanism, purpose, mark=mark)
@@ -238,18 +238,18 @@ class Charge:
         The secret is read only after the charge, so the number of charged draws does not depend on it.
 
         Args:
-            draw: A function that takes a count and returns that many reports about the secret in blocks. It draws the
+            draw: A function that takes a count and returns that many reports about the secret, in blocks. It draws the
                 first block immediately.
             count: The number of draws to make.
             folder, result: The release's folder and the contents of its result.json.
-            relation: The neighbouring relation that a draw's cost refers to (:attr:`PrivacyConstraint.relation`).
-            progress: A function that is called with the name of each step.
+            relation: The neighbouring relation to which a draw's cost refers (:attr:`PrivacyConstraint.relation`).
+            progress: A function to call with the name of each step.
 
         Raises:
-            BudgetSpentError: The limit allows no draw. Nothing was charged.
+            BudgetSpentError: The limit allows no draws. Nothing was charged.
             UsageError: The subject has no valid name, the release has no guarantee, or the secret is unknown. For an
                 unknown secret, the message states what was charged.
-            InputError: The file is not a ledger, or its charges are in another unit.
+            InputError: The file is not a ledger, or its charges are in a different unit.
             DoesNotHoldError: The ledger was changed.
         """
         subject = self.subject or ""

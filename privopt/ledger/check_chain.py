@@ -11,7 +11,7 @@ from privopt.interfaces.cost import UNITS, Sum
 from privopt.ledger.entries import BEGINNING, AccountKey, Entry, Terms, add_sums, sum_of, zero_sum
 
 ENTRIES_PER_PROGRESS = 50_000
-"""The number of entries checked between two progress reports."""
+"""The number of entries checked between progress reports."""
 
 
 def check_chain(
@@ -20,18 +20,18 @@ def check_chain(
     """Check that a ledger has not been changed.
 
     Every entry's hash and every account's total are recomputed, and SQLite's integrity check is run. The check takes
-    time linear in the number of entries, and keeps a count and a total per account in memory.
+    time linear in the number of entries, and keeps a count and a total for each account in memory.
 
     Args:
         connection: The ledger's database. It must be in a transaction, so that no other process can write during the
             check.
-        path: The ledger's file, used in messages.
-        head: The number and hash of an entry that is known to have been written. If entries were removed from the end,
-            the remaining ones still form a valid chain, and the loss is detected only with this argument.
-        progress: A function that is called with the number of entries checked so far.
+        path: The ledger's file, for error messages.
+        head: The number and hash of an entry known to have been written. If entries were removed from the end, the
+            remaining ones still form a valid chain, so their loss is detected only if this argument is given.
+        progress: A function to call with the number of entries checked so far.
 
     Raises:
-        DoesNotHoldError: The ledger was changed. The message names the first affected entry, if it is known.
+        DoesNotHoldError: The ledger was changed. The message names the first affected entry, if known.
     """
     walk = Walk(connection, path, head)
     try:
@@ -49,7 +49,7 @@ def check_chain(
 
 
 def head_of(text: str) -> tuple[int, str]:
-    """Parse the head of a ledger, ``N:HASH``, into the number and hash of its last entry.
+    """Parse a ledger's head, ``N:HASH``, into the number and hash of its last entry.
 
     Args:
         text: The string to parse.
@@ -69,24 +69,24 @@ class Walk:
     """A sequential check of a ledger's entries.
 
     Attributes:
-        path: The ledger's file, used in messages.
-        head: The number and hash of an entry that is known to have been written, or None if no such entry is known.
-        accounts, terms: The valid rows of the tables of accounts and terms, keyed by id. Terms are the parts shared by
+        path: The ledger's file, for error messages.
+        head: The number and hash of an entry known to have been written, or None if no such entry is known.
+        accounts, terms: The valid rows of the accounts and terms tables, keyed by id. Terms are the parts shared by
             many entries.
         sizes: The number of rows in each of the two tables, whether valid or not.
         totals: The total and the number of charges so far, keyed by the account's id.
         used_terms: The ids of all terms that occur in the entries checked so far.
-        previous_hash, number, time: The hash, number and time of the last entry that was checked.
-        relation: The unit of all charges, such as "per km". None before the first charge.
+        previous_hash, number, time: The hash, number and time of the last entry checked.
+        relation: The unit of all charges, such as "per km", or None before the first charge.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, head: tuple[int, str] | None) -> None:
-        """Read all accounts and terms of a ledger.
+        """Read all of a ledger's accounts and terms.
 
         Args:
             connection: The ledger's database, in a transaction.
-            path: The ledger's file, used in messages.
-            head: The number and hash of an entry that is known to have been written, or None if no such entry is known.
+            path: The ledger's file, for error messages.
+            head: The number and hash of an entry known to have been written, or None if no such entry is known.
         """
         self.path, self.head = path, head
         accounts, terms = (connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("accounts", "terms"))
@@ -112,13 +112,13 @@ class Walk:
         return self.totals.get(account, (zero_sum(key.unit), 0))
 
     def change_error(self, entry: Entry, reason: str) -> DoesNotHoldError:
-        """Return the error to raise for a changed entry, which states its number, its subject and the reason."""
+        """Return the error to raise for a changed entry, stating its number, its subject and the reason."""
         key = self.key_of(entry)
         owner_text = "" if key is None else f" (subject {cut(key.subject)})"
         return DoesNotHoldError(f"{self.path}: entry {self.number + 1}{owner_text}: changed: {reason}")
 
     def check_entry(self, entry: Entry) -> None:
-        """Check one entry's number, hash, time, kind and total against the entries before it.
+        """Check an entry's number, hash, time, kind and total against the entries before it.
 
         Raises:
             DoesNotHoldError: The entry was changed.
@@ -171,10 +171,10 @@ class Walk:
         self.totals[account] = (total, count)
 
     def check_end(self) -> None:
-        """Check that no entry is missing at the end, and that no account or row of terms is unused.
+        """Check that no entries are missing at the end, and that no accounts or rows of terms are unused.
 
         Raises:
-            DoesNotHoldError: Entries are missing, or an account or a row of terms occurs in no entry.
+            DoesNotHoldError: Entries are missing, or an account or row of terms does not occur in any entry.
         """
         if self.number == 0:
             raise DoesNotHoldError(f"{self.path}: entry 1: changed: it is missing")
@@ -187,5 +187,5 @@ class Walk:
 
 
 def _are_texts(values: list[object]) -> bool:
-    """Return whether all values in a row are strings. A value of another type shows that the file was changed."""
+    """Return whether all values in a row are strings. A value of any other type shows that the file was changed."""
     return all(isinstance(value, str) for value in values)

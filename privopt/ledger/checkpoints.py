@@ -1,28 +1,29 @@
-"""Check the part of a ledger that was added since the last check.
+"""Check the part of a ledger added since the last check.
 
-The time of a full check (:mod:`.check_chain`) grows with the number of entries, so nightly checks would become slower
-during a period. Each successful check therefore stores a checkpoint in ``LEDGER.checked``. It contains the number and
-hash of the last entry, and a SHA-256 digest of the data that determine which earlier entries count:
+The time taken by a full check (:mod:`.check_chain`) grows with the number of entries, so nightly checks would become
+slower and slower during a period. Each successful check therefore stores a checkpoint in ``LEDGER.checked``. It
+contains the number and hash of the last entry, and a SHA-256 digest of the data that determines which earlier entries
+count:
 
-- all accounts, as their index lists them, each with the hash of its newest entry;
+- all accounts, as listed in their index, each with the hash of its newest entry;
 - all terms;
-- the entries that charge nobody, namely limits, names of subjects and closed periods.
+- the entries that charge nobody, i.e. limits, names of subjects and closed periods.
 
-The next check computes the digest again, in time linear in the number of accounts, terms and entries that charge
-nobody. Then it recomputes the hashes and totals of the later entries, and the hash of the newest earlier entry of each
-account that they charge. It also looks up each later entry in the index, and rejects later accounts and terms that no
-entry uses.
+The next check recomputes the digest, in time linear in the number of accounts, terms and entries that charge nobody. It
+then recomputes the hashes and totals of the later entries, as well as the hash of the newest earlier entry of each
+account charged by them. It also looks up each later entry in the index, and rejects later accounts and terms that are
+not used by any entry.
 
 After that, everything that transactions rely on is either correct or rejected, with one exception, described below.
-Transactions recompute the hash of each entry that they read. The newest entry of each account has the hash that it had
-at the last check. For a window, the entries just before and just after its beginning are read
+Transactions recompute the hash of each entry that they read. The newest entry of each account has the same hash as at
+the last check. For a window, the entries just before and just after its beginning are read
 (:meth:`~.LedgerTransaction._read_balance`).
 
 The exception is an entry at the beginning of a window that was changed together with its hash. The next entry's hash is
-then wrong, but only a full check recomputes it. Likewise, only a full check finds changes to earlier entries that
-nothing relies on.
+then wrong, but only a full check recomputes it. Likewise, only a full check finds changes to earlier entries on which
+nothing relies.
 
-Anyone who can write the ledger can also write the checkpoint, and even a whole new chain. Such a forgery can be
+Anyone who can write the ledger can also write the checkpoint, and even a whole new chain. This kind of forgery can be
 detected only by comparison with a head (an entry's number and hash) that was stored elsewhere. A check against a head
 is always full.
 """
@@ -50,13 +51,13 @@ _CHECKED: Final = re.compile(
     r"privopt ledger checked 3 (?P<first>[0-9a-f]{64}) (?P<number>[1-9][0-9]{0,17}):(?P<hash>[0-9a-f]{64})"
     r" accounts (?P<accounts>[0-9]{1,18}) terms (?P<terms>[0-9]{1,18}) (?P<digest>[0-9a-f]{64})\n"
 )
-"""A pattern for a stored checkpoint.
+"""Matches a stored checkpoint.
 
 It consists of the hash of the ledger's first entry, the number and hash of the last checked entry, the largest row ids
-in the tables of accounts and terms, and the digest."""
+in the accounts and terms tables, and the digest."""
 
 ROWS_AT_ONCE: Final = 1000
-"""The number of rows that are read and digested at once."""
+"""The number of rows to read and digest at a time."""
 
 _DIGESTED: Final = (
     # The rows are in the order of the index, so SQLite scans the index, and this query reads what a charge looks up.
@@ -71,11 +72,11 @@ _DIGESTED: Final = (
 
 
 class _Checkpoint(NamedTuple):
-    """The state of a ledger up to the last entry that was checked.
+    """The state of a ledger up to the last entry checked.
 
     Attributes:
-        number, hash, time: The number, hash and time of the last entry that was checked.
-        accounts, terms: The largest row ids in the tables of accounts and terms.
+        number, hash, time: The number, hash and time of the last entry checked.
+        accounts, terms: The largest row ids in the accounts and terms tables.
         digest: The hexadecimal digest of the accounts, the terms and the entries that charge nobody.
     """
 
@@ -91,9 +92,9 @@ class Checked(NamedTuple):
     """The outcome of a check.
 
     Attributes:
-        archive: The file of the closed period that contains the given head. None if the head is in the open period or
+        archive: The file of the closed period containing the given head, or None if the head is in the open period or
             was not given.
-        first: The number of the first entry that was checked, which is 1 after a full check.
+        first: The number of the first entry checked, which is 1 for a full check.
     """
 
     archive: Path | None
@@ -113,16 +114,16 @@ def check_ledger(
     Args:
         transaction: The ledger, open for reading.
         form: The log-file format of ledgers.
-        head: A head ``N:HASH`` of the open period or a closed one, stored elsewhere. If it is given, all entries are
+        head: A head ``N:HASH`` of the open period or a closed one that was stored elsewhere. If given, all entries are
             checked.
         full: Whether to check all entries. If False and there is a checkpoint, only the entries after it are checked.
-        progress: A function that is called with the number of entries checked so far.
+        progress: A function to call with the number of entries checked so far.
 
     Returns:
-        The archive that contains the head, and the number of the first entry that was checked.
+        The archive containing the head, and the number of the first entry checked.
 
     Raises:
-        DoesNotHoldError: The ledger was changed. The message states where, as far as that is known.
+        DoesNotHoldError: The ledger was changed. The message states where, if known.
         UsageError: The head does not have the form ``N:HASH``.
     """
     known_head = None if head is None else head_of(head)
@@ -149,7 +150,7 @@ def _checkpoint_path(ledger: Path) -> Path:
 def _read_checkpoint(transaction: LedgerTransaction) -> _Checkpoint | None:
     """Return the stored checkpoint, or None if it is missing or does not match the ledger's entries.
 
-    After a rotation or after a backup has been restored, the stored checkpoint belongs to other entries.
+    After a rotation, or after a backup has been restored, the stored checkpoint belongs to different entries.
     """
     try:
         text = read_bytes(_checkpoint_path(transaction.path), largest=1000).decode("ascii", "replace")
@@ -168,7 +169,7 @@ def _read_checkpoint(transaction: LedgerTransaction) -> _Checkpoint | None:
 
 
 def _write_checkpoint(transaction: LedgerTransaction) -> None:
-    """Store the last entry as the checkpoint, if the ledger has a file.
+    """Store a checkpoint at the last entry, if the ledger has a file.
 
     Failures are ignored, because they only make the next check slower.
     """
@@ -195,7 +196,7 @@ def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms
     Args:
         transaction: The ledger, open for reading.
         number: The number of the last entry to include.
-        accounts, terms: The largest ids of accounts and terms to include.
+        accounts, terms: The largest account and terms ids to include.
     """
     digest = hashlib.sha256()
     for query in _DIGESTED:
@@ -208,7 +209,7 @@ def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms
 
 
 def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint, progress: Progress | None) -> None:
-    """Check that the digest up to a checkpoint is unchanged, and check the entries after the checkpoint.
+    """Check that the digest up to a checkpoint is unchanged, and check the entries after it.
 
     Raises:
         DoesNotHoldError: A later entry was changed, or the digest shows a change to accounts, terms, limits or the
@@ -232,19 +233,19 @@ def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint
 class _LaterWalk(Walk):
     """A check of the entries after a checkpoint, which reads accounts, terms and earlier totals on demand.
 
-    Other attributes are inherited from :class:`.check_chain.Walk`. Of these, ``accounts``, ``terms`` and ``totals``
+    The other attributes are inherited from :class:`.check_chain.Walk`. Of these, ``accounts``, ``terms`` and ``totals``
     contain only what has been read so far.
 
     Attributes:
         transaction: The ledger, open for reading.
         checkpoint: The checkpoint after which the check begins.
-        numbers: The numbers of the later entries, keyed by account, with the key None for entries that charge nobody.
+        numbers: The numbers of the later entries, keyed by account. The key is None for entries that charge nobody.
     """
 
     def __init__(self, transaction: LedgerTransaction, checkpoint: _Checkpoint) -> None:
         """Prepare to check the entries after the checkpoint.
 
-        The constructor of the base class is not called, because it would read all accounts and terms.
+        The base class's constructor is not called, because it would read all accounts and terms.
         """
         self.transaction, self.path, self.head = transaction, transaction.path, None
         self.accounts, self.terms, self.totals, self.used_terms = {}, {}, {}, set()
@@ -284,7 +285,7 @@ class _LaterWalk(Walk):
         return super().total_of(account, key)
 
     def check_entry(self, entry: Entry) -> None:
-        """Check one entry against those before it, and remember its number.
+        """Check an entry against those before it, and remember its number.
 
         Raises:
             DoesNotHoldError: The entry was changed.
@@ -293,7 +294,7 @@ class _LaterWalk(Walk):
         self.numbers.setdefault(entry.account, []).append(entry.number)
 
     def check_end(self) -> None:
-        """Check that the index lists all later entries in order, and that no later account or row of terms is unused.
+        """Check that the index lists all later entries in order, and that all later accounts and terms are used.
 
         Raises:
             DoesNotHoldError: The index was changed, or unused accounts or terms were added.

@@ -14,12 +14,12 @@ from privopt.numbers.distances import amount_text
 
 
 def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
-    """Return the cost that a ledger charges for one report from the release in a folder.
+    """Return the cost charged by a ledger for one report from the release in a folder.
 
     Args:
         folder: The release folder.
         result: The parsed result.json of the release.
-        relation: The neighbouring relation that the cost refers to (:attr:`PrivacyConstraint.relation`).
+        relation: The neighbouring relation to which the cost refers (:attr:`PrivacyConstraint.relation`).
         purpose: The purpose of the charge, in words.
 
     Raises:
@@ -38,7 +38,7 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
     Args:
         cost: The cost of each report.
         limit: The ledger's limit, or None if it has none.
-        counted: The noun for the items that are charged, such as "draw".
+        counted: The noun for the items charged, such as "draw".
     """
     return (
         f"the guarantee for all reports of a subject: that of one report, at {unit_price(cost)} times their number; "
@@ -53,13 +53,13 @@ def unit_price(cost: Cost) -> str:
 
 
 def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence about what each item costs its subject, and how many items the limit allows.
+    """Return a sentence about how much each item costs its subject, and how many items the limit allows.
 
     Args:
         ledger: The ledger's file.
         cost: The cost of each item.
         limit: The ledger's limit, or None if it has none.
-        counted: The noun for the items that are charged, such as "row".
+        counted: The noun for the items charged, such as "row".
     """
     price = f"each {counted} costs its subject {unit_price(cost)}"
     if limit is None:
@@ -74,7 +74,7 @@ def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> s
 
 
 def _period_text(limit: Limit) -> str:
-    """Return a phrase that describes the periods of a limit, or "" if the limit applies for all time."""
+    """Return a phrase describing the periods of a limit, or "" if the limit applies for all time."""
     if limit.hours is not None:
         return f" in any {amount_text(exact_text(limit.hours), 'hour')}"
     return "" if limit.calendar is None else f" in each {limit.calendar}"
@@ -90,7 +90,7 @@ def window_text(limit: Limit | None) -> str:
 
 
 def limit_text(limit: Limit, unit: str) -> str:
-    """Return a sentence about each subject's budget and the protection it gives in each period of the limit.
+    """Return a sentence about each subject's budget in each period of the limit, and the protection that it provides.
 
     Args:
         limit: The ledger's limit.

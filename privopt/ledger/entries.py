@@ -1,4 +1,4 @@
-"""Limits, the entries of a ledger in canonical form, and the hashes that chain each entry to the previous one."""
+"""Limits, a ledger's entries in canonical form, and the hashes that chain each entry to the previous one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privopt.ledger.periods import Calendar
 __all__ = ["AccountKey", "Limit"]
 
 BEGINNING: Final = bytes(32)
-"""Zero bytes that take the place of the previous hash in a ledger's first entry."""
+"""The zero bytes used in place of the previous hash in a ledger's first entry."""
 
 MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 """The number of microseconds in an hour. The times of entries are whole microseconds since 1970, UTC."""
@@ -28,7 +28,7 @@ MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 # Results are cached, because many entries have equal amounts.
 @lru_cache(maxsize=4096)
 def sum_of(text: str) -> Sum:
-    """Parse a sum, which an entry stores as exact numbers separated by semicolons."""
+    """Parse a sum, which is stored in entries as exact numbers separated by semicolons."""
     return tuple(Fraction(part) for part in text.split(";"))
 
 
@@ -58,33 +58,33 @@ def _read_hours(value: Amount | None) -> Fraction | None:
 
 
 def _check_account(instance: object, attribute: object, value: Any) -> None:
-    """Reject any value that is not in :data:`UNITS`. This is an attrs validator."""
+    """Reject any value that is not in :data:`UNITS` (an attrs validator)."""
     if value not in UNITS:
         raise UsageError(f"account must be one of {', '.join(UNITS)}, got {cut(repr(value))}")
 
 
 def _check_calendar(instance: object, attribute: object, value: Any) -> None:
-    """Reject any value other than a :class:`Calendar` or None. This is an attrs validator."""
+    """Reject any value other than a :class:`Calendar` or None (an attrs validator)."""
     if value is not None and not isinstance(value, Calendar):
         raise UsageError(f"calendar must be a Calendar such as Calendar('day', 'Europe/Rome'), got {cut(repr(value))}")
 
 
 @frozen(kw_only=True)
 class Limit:
-    """The largest amount that each subject may spend in one unit, which is epsilon, rho, or epsilon with delta.
+    """The largest amount that each subject may spend in one unit: epsilon, rho, or epsilon with delta.
 
     Attributes:
         amount: The largest epsilon or rho that may be spent.
-        delta: The largest delta that may be spent. None unless the unit is epsilon with delta.
-        account: The unit, which is one of `UNITS`.
-        hours: The length of a sliding window in which the amount may be spent. The window includes its end but not its
-            start. None if the limit applies to all time or to calendar periods.
-        calendar: The calendar, if the limit applies to each of its periods. None if the limit applies to all time or to
-            a window.
+        delta: The largest delta that may be spent, or None unless the unit is epsilon with delta.
+        account: The unit: one of `UNITS`.
+        hours: The length of a sliding window in which the amount may be spent, or None if the limit applies to all time
+            or to calendar periods. The window includes its end but not its start.
+        calendar: The calendar, if the limit applies to each of its periods, or None if the limit applies to all time or
+            to a window.
 
     Raises:
-        UsageError: An amount is not a valid number, the account or the calendar is invalid, a delta is missing or is
-            given for a unit that has none, or both a window and a calendar are given.
+        UsageError: An amount is not a valid number, the account or calendar is invalid, a delta is missing or is given
+            for a unit without one, or both a window and a calendar are given.
     """
 
     amount: Fraction = field(converter=_read_amount)
@@ -119,12 +119,12 @@ def micros_of(hours: Amount | None) -> int | None:
 
 
 class AccountKey(NamedTuple):
-    """The key of an account, which consists of a subject, a unit and a calendar period.
+    """The key of an account: a subject, a unit and a calendar period.
 
     Attributes:
-        subject: The subject, as the ledger names it.
-        unit: The account's unit, which is one of `UNITS`.
-        period: The calendar period. Empty if the limit does not apply to calendar periods.
+        subject: The subject's name in the ledger.
+        unit: The account's unit: one of `UNITS`.
+        period: The calendar period, or "" if the limit does not apply to calendar periods.
     """
 
     subject: str
@@ -133,22 +133,22 @@ class AccountKey(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The part of a ledger entry that may be the same for many entries, and is therefore stored only once.
+    """The part of a ledger entry that may be shared by many entries, and is therefore stored only once.
 
     Attributes:
-        kind: ``"charge"``, ``"limit"``, ``"names"`` (the scheme that names subjects), ``"begin"`` (the first entry),
+        kind: ``"charge"``, ``"limit"``, ``"names"`` (the scheme used to name subjects), ``"begin"`` (the first entry),
             ``"closed"`` (the calendar periods that are closed) or ``"end"`` (the last entry of an archived ledger).
-        unit: One of `UNITS` for a charge, a limit or closed periods, and empty for other kinds. Any field that a kind
-            does not use is empty.
+        unit: One of `UNITS` for a charge, a limit or closed periods, and empty for other kinds. Any field not used by a
+            kind is empty.
         relation: The :attr:`Cost.unit` of a charge. For ``"closed"``, the unit shared by all charges in the closed
             periods.
         notion, mechanism: See :class:`Cost`.
         amount: The amount of the charge or limit as exact text, followed by a semicolon and the delta if there is one.
         within: For a limit, the hours of its window as exact text, or its calendar (such as ``day Europe/Rome``). It is
             empty if the limit applies to all time.
-        purpose: A string whose meaning depends on the kind. For a charge it is :attr:`Cost.purpose`, for ``"names"``
-            the scheme's label, and for ``"closed"`` the first period that is still open. For ``"begin"`` it identifies
-            the ledger, and for ``"end"`` it is the reason why the ledger ended.
+        purpose: A string whose meaning depends on the kind: :attr:`Cost.purpose` for a charge, the scheme's label for
+            ``"names"``, the first period that is still open for ``"closed"``, a string that identifies the ledger for
+            ``"begin"``, and the reason why the ledger ended for ``"end"``.
     """
 
     kind: str
@@ -162,7 +162,7 @@ class Terms(NamedTuple):
 
     @classmethod
     def of_cost(cls, cost: Cost) -> Terms:
-        """Return the terms of an entry that charges a cost. The property :attr:`cost` converts them back."""
+        """Return the terms of an entry that charges a cost. The :attr:`cost` property converts them back."""
         return cls(
             kind="charge",
             unit=cost.account,
@@ -204,19 +204,19 @@ class Terms(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def _json_text(values: tuple[str, ...]) -> str:
-    """Encode strings as a JSON array without brackets. Results are cached, because many entries share terms."""
+    """Encode strings as a JSON array without the brackets. Results are cached, because many entries share terms."""
     return json.dumps(values)[1:-1]
 
 
 class Entry(NamedTuple):
-    """An entry as the ledger stores it.
+    """An entry as stored in the ledger.
 
     Attributes:
         number: The entry's number, counted from 1.
-        account: The charged account's id in the table ``accounts``, or None if the entry charges nobody.
+        account: The id of the charged account in the ``accounts`` table, or None if the entry charges nobody.
         time: The entry's time in microseconds since 1970, UTC.
-        terms: The id of the entry's terms in the table ``terms``.
-        total: The account's total spending including this entry, as exact text.
+        terms: The id of the entry's terms in the ``terms`` table.
+        total: The account's total spending, including this entry, as exact text.
         charges: The number of charges to the account so far, including this one.
         hash: The SHA-256 of the entry and the previous entry's hash (see :meth:`compute_hash`).
     """
@@ -230,11 +230,11 @@ class Entry(NamedTuple):
     hash: bytes
 
     def compute_hash(self, previous: bytes, account: AccountKey | None, terms: Terms) -> bytes:
-        """Return the SHA-256 of the entry's canonical text, a JSON array that begins with the previous hash.
+        """Return the SHA-256 of the entry's canonical text, which is a JSON array that begins with the previous hash.
 
         Args:
             previous: The previous entry's hash, or :data:`BEGINNING` for the first entry.
-            account: The charged account. None, encoded as three empty strings, if the entry charges nobody.
+            account: The charged account, or None if the entry charges nobody. None is encoded as three empty strings.
             terms: The entry's terms.
         """
         # This text is part of the file format. If it changed, the hashes of existing ledgers would become invalid.
@@ -247,7 +247,7 @@ class Entry(NamedTuple):
 
         Args:
             previous: The previous entry's hash.
-            account, terms: The rows that the entry's ids refer to, or None if there is no valid row.
+            account, terms: The rows to which the entry's ids refer, or None if there is no valid row.
         """
         # SQLite allows values of any type in any column, so a changed file may contain values of the wrong type.
         numbers = (self.number, self.time, self.terms, self.charges, self.account or 0)

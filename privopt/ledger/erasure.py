@@ -1,4 +1,4 @@
-"""Erase a subject's data on request, as far as a ledger allows, and explain why other data remains."""
+"""Erase a subject's data on request, as far as a ledger allows, and explain why other data must remain."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Erasure", "erase_subject"]
 
 @frozen(kw_only=True)
 class Erasure:
-    """The outcome of an erasure: which of a subject's data were erased, and which remain.
+    """The outcome of an erasure: which of a subject's data was erased, and which remains.
 
     Attributes:
         label: The subject's name in the ledger, which is a hash if the ledger has a key.
         kept_reports: The number of stored reports that were removed.
         charges: The number of charges that remain in the ledger.
-        archived_charges: The number of charges that remain in its archived periods. Both counts include charges copied
-            one by one by a rotation.
-        erased: Sentences that describe the removed data.
-        remaining: Sentences that describe the remaining data and explain why it cannot be removed.
+        archived_charges: The number of charges that remain in its archived periods. Both counts include charges that
+            were copied individually by a rotation.
+        erased: Sentences describing the removed data.
+        remaining: Sentences describing the remaining data and explaining why it cannot be removed.
     """
 
     label: str
@@ -36,7 +36,7 @@ class Erasure:
     remaining: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that ``privopt budget --erase ID --json`` prints."""
+        """Return the JSON object printed by ``privopt budget --erase ID --json``."""
         return {
             "subject": self.label,
             "erased": {"kept_reports": self.kept_reports, "text": list(self.erased)},
@@ -49,17 +49,17 @@ class Erasure:
 
 
 def erase_subject(ledger: Ledger, subject: str) -> Erasure:
-    """Remove a subject's removable data, namely the reports stored by ``apply --sticky``.
+    """Remove the data of a subject that can be removed, i.e. the reports stored by ``apply --sticky``.
 
     Charges cannot be removed. Each entry contains the hash of the previous one, so the ledger would no longer verify.
-    Removing the charges would also give the same person the whole budget again.
+    Removing the charges would also restore the same person's full budget.
 
     Args:
         ledger: The open ledger.
-        subject: The subject, as it is named in the user's tables.
+        subject: The subject, as named in the user's tables.
 
     Raises:
-        InputError: The key is not the one under which the ledger hashes names, so no subject would be found.
+        InputError: The key is not the one under which the ledger hashes names, so the subject would not be found.
         UsageError: The subject's name is not valid.
     """
     ledger.account(subject)  # raises an error for a key other than the ledger's
@@ -105,10 +105,10 @@ def erase_subject(ledger: Ledger, subject: str) -> Erasure:
 
 
 def _count_archived_charges(ledger: Ledger, subject: str) -> tuple[int, list[str]]:
-    """Return the number of a subject's charges in a ledger's archives, and the names of the archives that contain them.
+    """Return the number of a subject's charges in a ledger's archives, and the names of the archives containing them.
 
-    If an archive has been moved elsewhere, neither it nor any earlier archive is counted, because each archive is named
-    only in its successor.
+    If an archive has been moved elsewhere, neither it nor any earlier archive is included, because each archive is
+    named only in its successor.
     """
     count, names, archive = 0, [], ledger.archive
     while archive is not None and archive.exists():
@@ -121,7 +121,7 @@ def _count_archived_charges(ledger: Ledger, subject: str) -> tuple[int, list[str
 
 
 def _describe_name(ledger: Ledger) -> str:
-    """Return a sentence that states who can still link the remaining charges to the subject."""
+    """Return a sentence about who can still link the remaining charges to the subject."""
     if ledger.key is None:
         return (
             "its name, in clear, in each of these entries: an entry with another name has another hash; a new ledger "

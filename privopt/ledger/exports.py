@@ -34,7 +34,7 @@ def count_by_epsilon(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
         costs: The costs of the charges, which must all be for pure or local differential privacy.
 
     Raises:
-        UsageError: A charge is for another privacy notion, or there are no charges.
+        UsageError: A charge is for a different privacy notion, or there are no charges.
     """
     counts: Counter[Fraction] = Counter()
     for cost in costs:
@@ -71,10 +71,10 @@ def _import_module(name: str, distribution: str) -> Any:
 
 
 def to_opendp(costs: Iterable[Cost]) -> Measurement:
-    """Convert charges to a single OpenDP measurement with a ``map(1)`` equal to their total epsilon.
+    """Convert charges to a single OpenDP measurement whose ``map(1)`` equals their total epsilon.
 
     The result is a composition (``make_composition``) of one measurement per charge. Two data sets that differ in one
-    individual are at distance 1. Invoking the measurement reveals nothing about the argument. Each epsilon is rounded
+    individual are at distance 1. Invoking the measurement reveals nothing about its argument. Each epsilon is rounded
     up to a double.
 
     Raises:
@@ -105,12 +105,12 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
     """Convert charges to a single ``dp_accounting.ComposedDpEvent``.
 
     Each charge becomes a binary randomized response at the charge's epsilon, which dominates every mechanism with that
-    epsilon (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4). The event is meant for accountants that use the
-    neighbouring relation REPLACE_ONE. The probability of a random answer is rounded down.
+    epsilon (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4). The event is intended for accountants that use the
+    REPLACE_ONE neighbouring relation. The probability of a random answer is rounded down.
 
     Raises:
         UsageError: A charge is for a notion other than pure or local differential privacy, there are no charges, an
-            epsilon exceeds 700, or dp-accounting is missing or too old to have these events.
+            epsilon exceeds 700, or dp-accounting is missing or too old to support these events.
     """
     events = _import_module("dp_accounting", "dp-accounting")
     counts = count_by_epsilon(costs)
@@ -127,6 +127,6 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
 
 
 def _noise_parameter(epsilon: Fraction) -> float:
-    """Return the probability that randomized response answers at random, 2 / (1 + exp(epsilon)), rounded down."""
+    """Return the probability that randomized response gives a random answer, 2 / (1 + exp(epsilon)), rounded down."""
     # Less noise means a larger privacy loss, so rounding down is safe. The last factor covers the error of exp.
     return 2.0 / (1.0 + math.exp(float_up(epsilon))) * (1.0 - 2.0**-48)

@@ -19,18 +19,18 @@ _ISO: Final = re.compile(
     r" ?(?P<offset>Z|UTC|(?P<sign>[+\u2212-])(?P<offset_hour>[0-9]{2})(?::?(?P<offset_minute>[0-9]{2}))?)?)?",
     re.ASCII | re.IGNORECASE,
 )
-"""Matches a calendar, week or ordinal date, with or without separators, and optionally a time and an offset."""
+"""Matches a calendar, week or ordinal date, with or without separators, and optionally a time and a UTC offset."""
 
 
 @frozen
 class IsoTime:
-    """A parsed date, or date and time.
+    """A parsed date, or a date and time.
 
     Attributes:
-        moment: The date and time, without any decimal fraction that follows the last unit. It is a naive datetime if
-            the text has no offset.
-        excess_seconds: The number of seconds, less than 3600, to add to ``moment``. It represents a decimal fraction in
-            the text, such as 1800 for 10.5 hours, plus 1 for a leap second.
+        moment: The date and time, without any decimal fraction of the last unit. It is a naive datetime if the text has
+            no offset.
+        excess_seconds: A number of seconds below 3600 to add to ``moment``. It represents a decimal fraction in the
+            text (such as 1800 for 10.5 hours), plus 1 for a leap second.
         is_leap_second: Whether the text denotes a leap second.
     """
 
@@ -40,7 +40,7 @@ class IsoTime:
 
     @property
     def second(self) -> datetime:
-        """The start of the second that contains the time or, for a leap second, of the second before it."""
+        """The start of the second containing the time or, for a leap second, the start of the second before it."""
         return self.moment if self.is_leap_second else self.moment + timedelta(seconds=int(self.excess_seconds))
 
 
@@ -97,7 +97,7 @@ def _read_date(match: re.Match[str]) -> date:
 
 
 def _read_offset(match: re.Match[str]) -> timezone | None:
-    """Return the offset from UTC in a match of :data:`_ISO`, or None if the text has no offset.
+    """Return the UTC offset in a match of :data:`_ISO`, or None if the text has no offset.
 
     Raises:
         ValueError: The offset is too large for a time zone, or its minutes exceed 59.

@@ -1,8 +1,8 @@
 """A store of each subject's first report at each place, which is repeated at every later visit.
 
-The reports are stored next to the ledger in the folder ``FILE.sticky/``, which only its owner can enter. The folder's
-file ``reports`` contains the reports. Its file ``key`` contains the key for hashing subjects and places. Without a key,
-anyone could hash a thousand candidate places and recognise the right one. Reports are not shared between places,
+The store is next to the ledger, in the folder ``FILE.sticky/``, which only its owner can enter. In this folder, the
+file ``reports`` contains the reports, and the file ``key`` contains the key for hashing subjects and places. Without a
+key, anyone could hash a thousand candidate places and recognise the right one. Reports are not shared between places,
 subjects or mechanisms.
 """
 
@@ -37,8 +37,8 @@ FORM: Final = Form(
 )
 """The file format of the store, with its tables.
 
-In the table of reports, ``place`` and ``subject`` are keyed hashes. ``entry`` and ``charge`` are the number and hash of
-the ledger entry that charged a report. ``seal`` is an HMAC of the row's other values.
+In the ``reports`` table, ``place`` and ``subject`` are keyed hashes. ``entry`` and ``charge`` are the number and hash
+of the ledger entry that charged the report. ``seal`` is an HMAC of the row's other values.
 """
 
 SEQUENCE: Final = (
@@ -53,25 +53,25 @@ WITHIN: Final = (
     "position among those of one cell that are near the same centres, and anyone who knows positions at which reports "
     "were or were not renewed learns the cell and which centres are near"
 )
-"""An addition to :data:`SEQUENCE` that says what is protected if a stored report is also repeated near its cell."""
+"""An addition to :data:`SEQUENCE` saying what is protected if a stored report is also repeated near its cell."""
 
 
 class KeptReports(LogFile):
-    """A store of each subject's first report at each place, kept in a folder next to a ledger.
+    """A store of each subject's first report at each place, located in a folder next to a ledger.
 
     Args:
-        ledger: The open ledger that charged the reports.
+        ledger: The open ledger in which the reports are charged.
         make: Whether to create the folder if it is missing. If False, a missing folder is an error.
 
     Attributes:
         ledger: The open ledger.
-        folder: The folder with the reports and their key, next to the ledger.
+        folder: The folder next to the ledger that contains the reports and their key.
         _key: The 32-byte key.
 
     Raises:
-        UsageError: The folder is missing and ``make`` is False, or the path is not a folder, belongs to another user or
-            is accessible to other users.
-        InputError: The reports belong to another ledger, or the file is invalid (see
+        UsageError: The folder is missing and ``make`` is False, or the path is not a folder, belongs to another user,
+            or is accessible to other users.
+        InputError: The reports belong to a different ledger, or the file is invalid (see
             :class:`privopt.files.log_file.LogFile`).
         DoesNotHoldError: The file was changed after it was written.
         StoppedError: The folder cannot be created, or the file cannot be read or written.
@@ -97,12 +97,12 @@ class KeptReports(LogFile):
             raise
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Record which ledger a new store belongs to, identified by the hash of the ledger's first entry."""
+        """Record the ledger to which a new store belongs, identified by the hash of the ledger's first entry."""
         beginning = self.ledger.beginning
         connection.execute("INSERT INTO ledger VALUES (?, ?)", (beginning, self._make_seal(beginning)))
 
     def _check_ledger(self) -> None:
-        """Check that the store belongs to this ledger, since reports in any other store were not charged here."""
+        """Check that the store belongs to this ledger, because reports in any other store were not charged here."""
         with self.reading() as connection:
             rows = connection.execute("SELECT * FROM ledger").fetchall()
         if len(rows) != 1 or not self._is_sealed(rows[0]):
@@ -116,12 +116,12 @@ class KeptReports(LogFile):
         return hmac.new(self._key, json.dumps(parts).encode("ascii"), hashlib.sha256).digest()
 
     def _make_seal(self, *values: bytes | int) -> bytes:
-        """Return a row's seal, which is an HMAC of its values and reveals changes made without the key."""
+        """Return a row's seal: an HMAC of its values, which reveals changes made without the key."""
         texts = [value.hex() if isinstance(value, bytes) else str(value) for value in values]
         return self._keyed_hash("seal", *texts)
 
     def _is_sealed(self, row: tuple[object, ...]) -> bool:
-        """Return whether the last value in a row is a valid seal for the values before it."""
+        """Return whether the last value in a row is a valid seal of the values before it."""
         *values, seal = row
         sealed_values = [value for value in values if isinstance(value, (bytes, int))]
         return (
@@ -134,17 +134,17 @@ class KeptReports(LogFile):
     def visits(
         self, mechanism: str, visits: Sequence[tuple[str, str]], near: Sequence[Sequence[str]] | None = None
     ) -> Iterator[Visits]:
-        """Yield the stored reports for a sequence of visits, then store the reports added in the ``with`` block.
+        """Yield the stored reports for a sequence of visits, and then store any reports added in the ``with`` block.
 
         Reports are added by :meth:`Visits.keep`. No other process can draw a report for a new place until the block
         ends.
 
         Args:
-            mechanism: The SHA-256 that identifies the release in charges. Each release has its own reports.
-            visits: The subject's name in the ledger and the place of each visit. A place must be a fixed function of
+            mechanism: The SHA-256 identifying the release in charges. Each release has its own reports.
+            visits: For each visit, the subject's name in the ledger and the place. A place must be a fixed function of
                 the position.
-            near: For each visit, further places whose stored reports may be used. They too must be fixed functions of
-                the position.
+            near: For each visit, other places whose stored reports may be used. They too must be fixed functions of the
+                position.
         """
         digests: dict[tuple[str, str], bytes] = {}
 
@@ -195,7 +195,7 @@ class KeptReports(LogFile):
             subject: The subject's name in the ledger.
 
         Returns:
-            The number of removed reports.
+            The number of reports removed.
 
         Raises:
             StoppedError: The reports were removed, but their bytes remain in the write-ahead log, because another
@@ -221,20 +221,21 @@ class KeptReports(LogFile):
 class Visits:
     """A sequence of visits, and the stored reports for their places.
 
-    Each visit gets the earliest report for its own place or a nearby one. This is either a report that was stored
-    before these visits, or the report of an earlier visit among them. An earlier visit counts even if its charge is
-    refused, so that places alone determine which visits are charged.
+    Each visit gets the earliest report for its own place or a nearby one. This is either a report stored before these
+    visits or the report of an earlier visit among them. An earlier visit counts even if its charge is refused, so that
+    places alone determine which visits are charged.
 
     Attributes:
         keys: The key of each visit. Visits by the same subject to the same place have equal keys.
-        nearby_keys: For each visit, the keys of further places whose stored reports may be used.
-        stored: The stored reports by key, each with the rank of its charge. The oldest of these charges has rank 0.
-        uncharged: Stored reports whose charge is missing from the ledger, for example after a backup was restored. Such
-            a report is charged again before it is repeated.
-        new: The reports that were charged in this block, each with the number and hash of its ledger entry, keyed like
-            ``stored``.
-        first: The indices of the visits to be charged, in order. A visit must be charged if neither its place nor a
-            nearby one has a report, either in ``stored`` or from an earlier visit in this list.
+        nearby_keys: For each visit, the keys of other places whose stored reports may be used.
+        stored: The stored reports, keyed like the visits, each with the rank of its charge. The oldest of these charges
+            has rank 0.
+        uncharged: Stored reports whose charges are missing from the ledger, for example after a backup was restored.
+            Each of these is charged again before it is repeated.
+        new: The reports charged in this block, keyed like ``stored``, each with the number and hash of its ledger
+            entry.
+        first: The indices of the visits to be charged, in order. A visit must be charged unless its place or a nearby
+            one has a report, either in ``stored`` or from an earlier visit in this list.
         _given: For each visit, the key of the place whose report is used.
     """
 
@@ -247,7 +248,7 @@ class Visits:
     _given: list[bytes] = field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Decide which place's report each visit gets, and which visits must be charged."""
+        """Determine which place's report each visit gets, and which visits must be charged."""
         # The index of the visit that is charged for each new place, keyed by place.
         first_visits: dict[bytes, int] = {}
         for number, (key, nearby_keys) in enumerate(zip(self.keys, self.nearby_keys, strict=True)):

@@ -1,4 +1,4 @@
-"""A ledger of the privacy budget that each subject has spent, charged before every draw (docs/guide/repeated.md)."""
+"""A ledger of the privacy budget spent by each subject, which is charged before every draw (docs/guide/repeated.md)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ FORM: Final = Form(name="ledger of privopt", mark=0x70764C31, schema=SCHEMA)
 
 @define(eq=False)
 class Ledger(LogFile):
-    """A record of the privacy budget that each subject has spent, in one append-only file.
+    """A record of the privacy budget spent by each subject, in a single append-only file.
 
-    A subject has a separate account in each unit in which costs add up: epsilon, rho, and epsilon with delta. All
-    charges are for one neighbouring relation (:attr:`unit`), because costs under different relations do not add up.
+    A subject has a separate account for each unit in which costs add up: epsilon, rho, and epsilon with delta. All
+    charges are for the same neighbouring relation (:attr:`unit`), because costs under different relations do not add
+    up.
 
     ::
 
@@ -47,23 +48,27 @@ class Ledger(LogFile):
         ledger.account("anna").left
 
     Every entry contains the SHA-256 of the previous entry, the subject's exact total including this entry, and the
-    time. A charge is durable when :meth:`charge` returns, so draw only after the call. Several processes can charge at
-    once, each waiting up to a minute for the others. With n entries, charging an account or reading it takes O(log n)
-    time, and relies only on entries whose hash is recomputed. Each process (even a fork) and thread must open its own
-    Ledger.
+    time. A charge is durable once :meth:`charge` returns, so draw only after the call. Several processes can charge
+    concurrently, each waiting up to a minute for the others. With n entries, charging or reading an account takes O(log
+    n) time, and relies only on entries whose hashes are recomputed. Each process (even a fork) and each thread must
+    open its own Ledger.
 
     Attributes:
-        path: The ledger's file. If it is missing, the first limit or charge creates it, accessible only to its owner.
-        key: The file with the key for hashing subjects' names (HMAC-SHA256). None if names are stored in plain text.
+        path: The ledger's file. If it is missing, it is created by the first limit or charge, accessible only to its
+            owner.
+        key: The file containing the key for hashing subjects' names (HMAC-SHA256), or None if names are stored in plain
+            text.
         make: Whether to create the ledger and, before the first charge, the key file if they are missing.
         clock: A function that returns the time in nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
-        checked_from: The number of the first entry that the last :meth:`check` recomputed, or None before a check.
-        _label: The label of the scheme that names subjects (:attr:`Names.label`), as read when the ledger was opened,
-            or "" before any charge.
+        checked_from: The number of the first entry recomputed by the last :meth:`check`, or None if there has been no
+            check.
+        _label: The label of the scheme used to name subjects (:attr:`Names.label`), as read when the ledger was opened,
+            or "" before the first charge.
 
     Raises:
-        InputError: The file is not a ledger, the key file does not contain a key, or the key is not this ledger's.
+        InputError: The file is not a ledger, the key file does not contain a key, or the key belongs to a different
+            ledger.
         DoesNotHoldError: The ledger was changed after it was written.
         UsageError: The ledger is not writable, or other users can read the key file.
         StoppedError: An I/O error occurred, or another process kept writing for more than a minute.
@@ -76,7 +81,7 @@ class Ledger(LogFile):
     _label: str = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Open the file, and check that its earlier charges were made under the same key."""
+        """Open the file, and check that its earlier charges used the same key."""
         super().__attrs_post_init__()
         try:
             with self._open_for_reading() as transaction:
@@ -86,7 +91,7 @@ class Ledger(LogFile):
             raise
 
     def __repr__(self) -> str:
-        """Return the constructor call with the ledger's file and, if subjects are hashed, the key file."""
+        """Return the constructor call with the ledger's file and, if subjects' names are hashed, the key file."""
         return f"Ledger({str(self.path)!r}{'' if self.key is None else f', key={str(self.key)!r}'})"
 
     def _check_key(self, transaction: LedgerTransaction) -> None:
@@ -104,12 +109,12 @@ class Ledger(LogFile):
     def _names(self) -> Names:
         """The naming scheme for subjects.
 
-        If ``make`` is set and nothing has been charged yet, a missing key file is created.
+        If ``make`` is True and nothing has been charged yet, a missing key file is created.
         """
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Write the first entry, which contains a random string that identifies the ledger.
+        """Write the first entry, which contains a random string identifying the ledger.
 
         Args:
             connection: The new database, in a transaction.
@@ -120,7 +125,7 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_reading(self, *, make: bool = False) -> Iterator[LedgerTransaction]:
-        """Open a transaction that reads a snapshot of the ledger, creating a missing file if ``make`` is set."""
+        """Open a transaction that reads a snapshot of the ledger. A missing file is created if ``make`` is True."""
         with self.reading(make=make) as connection:
             yield LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
 
@@ -139,17 +144,17 @@ class Ledger(LogFile):
         """Durably charge a subject for one report. The report may be drawn only after this call.
 
         Args:
-            subject: The person whom the report is about. Spellings of a name with the same normal form denote the same
+            subject: The person the report is about. Spellings of a name with the same normal form denote the same
                 subject (:func:`privopt.declare.name_forms.fold_subject_name`).
             cost: The cost of the report.
-            alone: Whether to raise an error if the ledger has another subject. Set this if the name is a default.
+            alone: Whether to raise an error if the ledger has any other subject. Set this if the name is a default.
             period: The calendar period to charge, as named by :class:`~privopt.ledger.periods.Calendar`. Defaults to
                 the current one if the limit has a calendar.
 
         Raises:
             BudgetSpentError: The charge would exceed the limit. Nothing was charged, and nothing may be drawn.
             InputError: The cost's relation or unit, or the key, does not match the ledger. Nothing was charged.
-            UsageError: The name or the period is not valid, or ``alone`` is set and the ledger has another subject.
+            UsageError: The name or the period is invalid, or ``alone`` is True and the ledger has another subject.
                 Nothing was charged.
         """
         with self._open_for_charging(cost) as (transaction, terms, limit):
@@ -162,11 +167,11 @@ class Ledger(LogFile):
             raise self.refusal(subject, cost, period)
 
     def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
-        """Return the error to raise for a refused charge, which states the request and the subject's remaining budget.
+        """Return the error to raise for a refused charge, stating the request and the subject's remaining budget.
 
         Args:
             subject: The subject, as the caller names it.
-            cost: The cost that was refused.
+            cost: The refused cost.
             period: The calendar period, such as ``2026-03``. Defaults to the current one if the limit has a calendar.
         """
         account = self.account(subject, period=period, unit=cost.account)
@@ -185,14 +190,15 @@ class Ledger(LogFile):
         times: Sequence[int] | None = None,
         closed: dict[AccountKey, int] | None = None,
     ) -> list[bool]:
-        """Charge many reports in order, in one transaction that is durable when this method returns.
+        """Charge many reports in order, in a single transaction that is durable once this method returns.
 
         Args:
-            subjects: The subject of each report. The same subject can occur many times.
+            subjects: The subject of each report. A subject can occur any number of times.
             cost: The cost of one report.
-            periods: The calendar period to which each report is charged, as named by
+            periods: The calendar period in which each report is charged, as named by
                 :class:`~privopt.ledger.periods.Calendar`. Defaults to the current one if the limit has a calendar.
-            times: The factor by which to multiply the cost of each report, 1 by default. 0 charges nothing.
+            times: The factor by which to multiply the cost of each report (1 by default). A factor of 0 charges
+                nothing.
             closed: The smallest factor refused so far, keyed by account. Reports with at least this factor are refused,
                 and new refusals are added. If None, each report is checked against the limit.
 
@@ -205,7 +211,7 @@ class Ledger(LogFile):
         return [mark is not None for mark in self.charge_rows(subjects, cost, periods, times, closed)]
 
     def charge_times(self, subject: str, times: int, cost: Cost) -> int:
-        """Charge reports to one subject in one transaction until the next one would exceed the limit.
+        """Charge reports to one subject in a single transaction until the next one would exceed the limit.
 
         Args:
             subject: The subject of all reports.
@@ -213,7 +219,7 @@ class Ledger(LogFile):
             cost: The cost of each report.
 
         Returns:
-            The number of reports that were charged. No more than this number may be drawn.
+            The number of reports charged. No more than this may be drawn.
 
         Raises:
             InputError: The cost's relation or unit, or the key, does not match the ledger. Nothing was charged.
@@ -234,7 +240,7 @@ class Ledger(LogFile):
     ) -> list[Mark | None]:
         """Charge reports like :meth:`charge_each`, and return the mark (number and hash) of each report's entry.
 
-        The mark of a refused report is None. Reports whose factor is 0 are not charged, regardless of subject and
+        The mark of a refused report is None. Reports with a factor of 0 are not charged, regardless of subject and
         period, and get the mark (0, :data:`BEGINNING`).
 
         Args:
@@ -270,10 +276,10 @@ class Ledger(LogFile):
         """Open a transaction for charging a cost, after checking the cost's relation and unit and the naming scheme.
 
         Yields:
-            The transaction, the terms of one charge, and the limit or None if there is no limit.
+            The transaction, the terms of one charge, and the limit, or None if there is no limit.
 
         Raises:
-            InputError: Earlier charges have another relation or naming scheme, or all limits are in other units.
+            InputError: Earlier charges have a different relation or naming scheme, or all limits are in other units.
         """
         with self._open_for_writing() as transaction:
             relation = transaction.relation
@@ -298,7 +304,7 @@ class Ledger(LogFile):
 
     @property
     def unit(self) -> str | None:
-        """The unit of all amounts, such as "per client" or "per km". None before the first charge."""
+        """The unit of all amounts, such as "per client" or "per km", or None before the first charge."""
         with self._open_for_reading() as transaction:
             return transaction.relation
 
@@ -328,22 +334,23 @@ class Ledger(LogFile):
         zone: str = "UTC",
         unit: str | None = None,
     ) -> None:
-        """Set or change the limit. Every limit is an entry in the ledger, so raising a limit leaves a trace.
+        """Set or change the limit. Every limit is recorded as a ledger entry, so raising a limit leaves a trace.
 
         Args:
-            amount: The exact amount that each subject may spend, as a string, an integer or a rational.
-            delta: The delta that each subject may spend in addition, if the unit is epsilon with delta.
+            amount: The exact amount that each subject may spend, as a string, integer or rational number.
+            delta: The delta that each subject may additionally spend, if the unit is epsilon with delta.
             unit: One of :data:`privopt.interfaces.cost.UNITS`. By default, it is epsilon with delta if a delta is
                 given, and otherwise the ledger's only unit.
             hours: The length of a sliding window. The amount may be spent in every window of this length, and the total
-                over all windows is not limited. None if the limit applies to all time or to calendar periods.
-            per: ``"day"``, ``"week"`` or ``"month"`` if the amount may be spent in each such calendar period. A report
-                counts towards the period that contains its time. None if the limit does not apply to calendar periods.
+                across all windows is not limited. None if the limit applies to all time or to calendar periods.
+            per: ``"day"``, ``"week"`` or ``"month"`` if the amount may be spent in each calendar period of this kind. A
+                report counts towards the period that contains its time. None if the limit does not apply to calendar
+                periods.
             zone: The calendar's time zone, such as Europe/Rome.
 
         Raises:
-            UsageError: An amount is not valid, both a window and a calendar are given, the unit is ambiguous, or the
-                earlier charges were made under another calendar.
+            UsageError: An amount is invalid, both a window and a calendar are given, the unit is ambiguous, or earlier
+                charges were made under a different calendar.
         """
         if unit is None and delta is None and len(units := self.units) > 1:
             rule = "the unit of the limit must be given (--unit)"
@@ -362,7 +369,7 @@ class Ledger(LogFile):
             transaction.add(Terms.of_limit(limit))
 
     def _select_unit(self, unit: str | None) -> str:
-        """Return the given unit, or the first of the ledger's :attr:`units` if it is None.
+        """Return the given unit, or, if it is None, the first of the ledger's :attr:`units`.
 
         Raises:
             UsageError: There is no such unit.
@@ -375,14 +382,14 @@ class Ledger(LogFile):
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
     ) -> Account:
-        """Return a subject's account, with the amount spent and the amount that remains under the limit.
+        """Return a subject's account, with the amount spent and the amount remaining under the limit.
 
         Args:
-            subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
-            hours: The length in hours of a window that ends now. Only its charges count as spent. If None, all charges
-                count.
+            subject: The subject, as the caller names it. A subject that has never been charged has spent nothing.
+            hours: The length in hours of a window that ends now. Only charges within it count as spent. If None, all
+                charges count.
             period: The calendar period to report on. Defaults to the current one if the limit has a calendar.
-            unit: The account's unit. If None, the first of :attr:`units`.
+            unit: The account's unit. Defaults to the first of :attr:`units`.
 
         Raises:
             UsageError: There is no such unit.
@@ -395,12 +402,12 @@ class Ledger(LogFile):
             return transaction.account(key, subject_name(subject), micros_of(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
-        """Return every subject's account in a unit (see :meth:`account`), sorted by the ledger's names and by period.
+        """Return every subject's account in a unit (see :meth:`account`), sorted by name in the ledger and by period.
 
         Args:
-            hours: The length in hours of a window that ends now. Only its charges count as spent. If None, all charges
-                count.
-            unit: "epsilon", "rho" or "(epsilon, delta)". If None, the first of :attr:`units`.
+            hours: The length in hours of a window that ends now. Only charges within it count as spent. If None, all
+                charges count.
+            unit: "epsilon", "rho" or "(epsilon, delta)". Defaults to the first of :attr:`units`.
         """
         unit = self._select_unit(unit)
         with self._open_for_reading() as transaction:
@@ -408,7 +415,7 @@ class Ledger(LogFile):
             return [transaction.account(key, key.subject, micros, limit) for key in transaction.accounts(unit)]
 
     def periods(self, subject: str, unit: str) -> list[str]:
-        """Return the calendar periods in which a subject was charged in a unit, in order. Empty without a calendar."""
+        """Return, in order, the calendar periods in which a subject was charged in a unit. Empty without a calendar."""
         with self._open_for_reading() as transaction:
             return transaction.periods(self._names.of(subject), unit)
 
@@ -416,7 +423,7 @@ class Ledger(LogFile):
         """Return the charges to a subject, or to all subjects, oldest first.
 
         Args:
-            subject: The subject whose charges to return, as the caller names it. If None, all charges are returned.
+            subject: The subject, as the caller names it. If None, the charges to all subjects are returned.
         """
         with self._open_for_reading() as transaction:
             return transaction.charges(None if subject is None else self._names.of(subject))
@@ -456,11 +463,11 @@ class Ledger(LogFile):
         return _join_periods(periods)
 
     def name_of(self, subject: str) -> str:
-        """Return the ledger's name for a subject, which is the normal form of the given name or a keyed hash of it."""
+        """Return a subject's name in the ledger, which is the normal form of the given name or a keyed hash of it."""
         return self._names.of(subject)
 
     def column_key(self) -> bytes:
-        """Return the key for hashing columns of published tables, which is derived from the ledger's key.
+        """Return the key for hashing columns in published tables, which is derived from the ledger's key.
 
         Raises:
             UsageError: The ledger has no key.
@@ -470,18 +477,19 @@ class Ledger(LogFile):
         return derive_column_key(self._names.key)
 
     def label_of(self, subject: str) -> str:
-        """Return the ledger's name for a subject, shortened for messages. It is a hash if there is a key."""
+        """Return a subject's name in the ledger, shortened for messages. It is a hash if the ledger has a key."""
         return cut(self.name_of(subject))
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
-        """Return the marks (number and hash of an entry) whose entries exist in this ledger or its archived periods.
+        """Return those marks (number and hash of an entry) whose entries exist in this ledger or its archived periods.
 
-        An entry can be missing because it belongs to another ledger, or because it was lost when a backup was restored.
+        An entry can be missing because it belongs to a different ledger, or because it was lost when a backup was
+        restored.
         """
         return set(self.order_marks(marks))
 
     def order_marks(self, marks: Iterable[Mark]) -> list[Mark]:
-        """Return the marks whose entries exist in this ledger or its archived periods, oldest entry first.
+        """Return those marks whose entries exist in this ledger or its archived periods, oldest entry first.
 
         Each period numbers its entries from 1, so numbers alone do not determine which of two charges came first.
         """
@@ -503,7 +511,7 @@ class Ledger(LogFile):
     def beginning(self) -> bytes:
         """The hash of the first entry, which identifies the ledger because that entry contains a random string.
 
-        If the ledger continues archived ones, this is the hash of the first entry in the oldest archive.
+        If the ledger continues archived ledgers, this is the hash of the first entry in the oldest archive.
         """
         with self._open_for_reading(make=True) as transaction:
             predecessor = predecessor_of(transaction)
@@ -511,7 +519,7 @@ class Ledger(LogFile):
 
     @property
     def archive(self) -> Path | None:
-        """The file of the archived period that this ledger continues. None if it was never rotated."""
+        """The file of the archived period continued by this ledger, or None if it was never rotated."""
         with self._open_for_reading() as transaction:
             predecessor = predecessor_of(transaction)
             return None if predecessor is None else predecessor.path
@@ -527,18 +535,18 @@ class Ledger(LogFile):
             return f"{transaction.head.number}:{transaction.head.hash.hex()}"
 
     def check(self, *, head: str | None = None, full: bool = True, progress: Progress | None = None) -> Path | None:
-        """Check for changes by recomputing every hash and every total, and run SQLite's integrity check.
+        """Check for changes by recomputing all hashes and totals, and run SQLite's integrity check.
 
         Args:
             head: An earlier :attr:`head`. Without it, the removal of entries at the end cannot be detected.
-            full: Whether to check all entries rather than only those since the last check. Implied by ``head``.
-            progress: A function that is called with the number of entries checked so far.
+            full: Whether to check all entries rather than only those added since the last check. Implied by ``head``.
+            progress: A function to call with the number of entries checked so far.
 
         Returns:
-            The archive that contains the entry ``head``. None if the open period contains it or ``head`` is None.
+            The archive that contains the entry ``head``, or None if it is in the open period or ``head`` is None.
 
         Raises:
-            DoesNotHoldError: The ledger or one of the archives was changed.
+            DoesNotHoldError: The ledger or an archive was changed.
             UsageError: ``head`` does not have the form ``N:HASH``.
         """
         with self._open_for_reading() as transaction:
@@ -546,10 +554,10 @@ class Ledger(LogFile):
         return archive
 
     def check_history(self, *, progress: Progress | None = None) -> int:
-        """Check all archived periods, and the entries that each carries over to the next. Call :meth:`check` first.
+        """Check all archived periods, and the entries carried over from each one to the next. Call :meth:`check` first.
 
         Args:
-            progress: A function that is called with the number of entries checked so far.
+            progress: A function to call with the number of entries checked so far.
 
         Returns:
             The number of archived periods.
@@ -568,15 +576,14 @@ class Ledger(LogFile):
         The ledger is checked first, as by :meth:`check`. See :mod:`privopt.ledger.rotation`.
 
         Args:
-            progress: A function that is called with the number of entries checked so far.
-            step: A function that is called with the name of each step before it runs, so that tests can simulate
-                crashes.
+            progress: A function to call with the number of entries checked so far.
+            step: A function to call with the name of each step before it runs, so that tests can simulate crashes.
 
         Raises:
             DoesNotHoldError: The ledger was changed.
             StoppedError: Another process is using the ledger, or an I/O error occurred. Either the old or the new
                 ledger is in place.
-            UsageError: The ledger has no charges, or is archived.
+            UsageError: The ledger has no charges, or has already been archived.
         """
         with self._open_for_reading() as transaction:
             transaction.check_open()
@@ -593,11 +600,12 @@ def _join_periods(
 ) -> dict[AccountKey, list[Fraction]]:
     """Return the amounts charged in several periods of a ledger, grouped by account, oldest first.
 
-    Charges in a sliding window occur in two periods, because a rotation copies them with their times. Such copies are
-    left out. A charge is a copy if it is no newer than the account's last charge in an earlier period.
+    Charges in a sliding window occur in two periods, because a rotation copies them with their times. These copies are
+    omitted. A charge is a copy if it is no newer than the account's last charge in an earlier period.
 
     Args:
-        periods: The times (microseconds since 1970) and amounts of each account's charges per period, newest first.
+        periods: For each period, the times (in microseconds since 1970) and amounts of each account's charges, newest
+            period first.
     """
     joined: dict[AccountKey, list[Fraction]] = {}
     latest: dict[AccountKey, int] = {}

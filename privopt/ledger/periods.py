@@ -24,7 +24,7 @@ MACHINE_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
 def _week_name(day: date) -> str:
     """Return the name of the ISO week that contains a day, such as ``2026-W13``.
 
-    Around New Year, the week may belong to a different year than the day.
+    Around New Year, the week may belong to a different year from the day.
     """
     year, week, _ = day.isocalendar()
     return f"{year:04d}-W{week:02d}"
@@ -39,11 +39,11 @@ PERIODS: Final[dict[str, Callable[[date], str]]] = {
 
 
 _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
-"""The suffix that turns a period's name into the ISO 8601 date of its first day."""
+"""The suffix that turns the name of a period into the ISO 8601 date of its first day."""
 
 
 def _check_period(instance: object, attribute: object, value: Any) -> None:
-    """Check that a field's value is a known kind of period (attrs validator).
+    """Check that a field's value is a known kind of period (an attrs validator).
 
     Raises:
         UsageError: The value is not a key of :data:`PERIODS`.
@@ -53,7 +53,7 @@ def _check_period(instance: object, attribute: object, value: Any) -> None:
 
 
 def _check_zone(instance: object, attribute: object, value: Any) -> None:
-    """Check that a field's value names a time zone that is the same on every machine (attrs validator).
+    """Check that a field's value names a time zone that is the same on every machine (an attrs validator).
 
     Raises:
         UsageError: The time zone is unknown or is one of :data:`MACHINE_ZONES`.
@@ -70,7 +70,7 @@ def _check_zone(instance: object, attribute: object, value: Any) -> None:
 class Calendar:
     """A kind of calendar period (day, week or month) and a time zone, which together define the periods.
 
-    A ledger uses calendars for limits that apply per period.
+    Ledgers use calendars for limits that apply per period.
 
     >>> Calendar("week", "Europe/Rome").period_at(datetime(2026, 3, 29, 22, 30, tzinfo=UTC))
     '2026-W14'
@@ -88,7 +88,7 @@ class Calendar:
 
     @property
     def text(self) -> str:
-        """The calendar in the form used by ledger entries that set a limit, such as ``day Europe/Rome``."""
+        """The calendar in the form used in ledger entries that set a limit, such as ``day Europe/Rome``."""
         return f"{self.per} {self.zone}"
 
     @classmethod
@@ -102,10 +102,10 @@ class Calendar:
         return cls(per, zone) if per in PERIODS else None
 
     def period_at(self, moment: date | datetime) -> str:
-        """Return the name of the period that contains a moment.
+        """Return the name of the period containing a moment.
 
         A time with a UTC offset is converted to the calendar's zone first. A date, or a time without an offset, is
-        taken to be in that zone already.
+        assumed to be in that zone already.
         """
         if isinstance(moment, datetime):
             if moment.tzinfo is not None:
@@ -130,7 +130,7 @@ class Calendar:
             )
 
     def period_now(self, micros: int) -> str:
-        """Return the name of the period at a time given in microseconds since 1970 (UTC)."""
+        """Return the name of the period that contains a time given in microseconds since 1970 (UTC)."""
         return self.period_at(_EPOCH + timedelta(microseconds=micros))
 
     def __str__(self) -> str:
@@ -138,12 +138,12 @@ class Calendar:
 
 
 def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
-    """Return the name of the period that contains each row's time, or None for rows without a valid time.
+    """Return the name of the period containing each row's time, or None for rows without a valid time.
 
     Args:
         column: ISO 8601 strings, dates or timestamps. Values without a UTC offset are interpreted in the calendar's
             zone.
-        calendar: The calendar that defines the periods.
+        calendar: The calendar defining the periods.
 
     Raises:
         InputError: The column contains numbers, booleans, durations or times of day, which do not identify points in
@@ -172,7 +172,7 @@ def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
 
 
 def _period_or_none(calendar: Calendar, moment: date) -> str | None:
-    """Return the name of a moment's period, or None if the moment cannot be converted to the calendar's zone."""
+    """Return the period containing a moment, or None if the moment cannot be converted to the calendar's zone."""
     try:
         return calendar.period_at(moment)
     except (OverflowError, ValueError):  # within a day of the first or last year; pandas' missing time

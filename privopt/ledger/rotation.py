@@ -1,19 +1,20 @@
 """Rotation, which archives a ledger's file and starts a new ledger that continues it.
 
 A ledger grows by one entry per report, and a full check reads every entry. Rotation keeps each file short. The first
-entry of the new file names the archived file and the hash of its last entry, which continues the hash chain. It is
-followed by the charges that still count. :func:`check_history` recomputes these entries from the archived files.
+entry of the new file contains the name of the archived file and the hash of its last entry, which continues the hash
+chain. It is followed by the charges that still count. :func:`check_history` recomputes these entries from the archived
+files.
 
-So that nobody's spent budget is forgotten, the following charges are carried over:
+To make sure that nobody's spent budget is forgotten, the following charges are carried over:
 
-- Without a calendar, the sum of the charges for each account and notion, as one charge with the time of the newest one.
-  Charges in the limit's sliding window are carried over one by one, with their original times.
-- With a calendar, the accounts for the previous period and all later ones. Earlier periods are closed: an entry records
-  this, and nothing can be charged to them any more.
+- Without a calendar, the sum of the charges for each account and notion, as a single charge with the time of the newest
+  one. Charges in the limit's sliding window are carried over individually, with their original times.
+- With a calendar, the accounts for the previous period and all later ones. Earlier periods are closed: this is recorded
+  in an entry, and nothing can be charged to them any more.
 
-A single rename replaces the old file with the new one, so a process that is killed at any point leaves either the old
-ledger or the new one under the ledger's name. The old ledger is locked while the new file is written. Processes that
-waited for the lock notice that the file has been replaced (:mod:`privopt.files.log_file`).
+A single rename replaces the old file with the new one, so if the process is killed at any point, either the old ledger
+or the new one is left under the ledger's name. The old ledger is locked while the new file is being written. Processes
+that were waiting for the lock notice that the file has been replaced (:mod:`privopt.files.log_file`).
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Rotation:
     Attributes:
         archive: The archived file.
         head: The number and hash of the archived ledger's last entry, as ``N:HASH``.
-        entries: The number of entries that were archived.
+        entries: The number of entries archived.
         carried: The number of charges carried over to the new ledger.
         closed: A mapping from each budget unit (such as ``epsilon``) that has a limit per calendar period to the first
             period that can still be charged. All earlier periods are closed.
@@ -83,11 +84,11 @@ class Rotation:
 
 @frozen(kw_only=True)
 class Predecessor:
-    """The archived ledger that a newer ledger continues, as recorded in the newer ledger's first entry.
+    """The archived ledger continued by a newer ledger, as recorded in the newer ledger's first entry.
 
     Attributes:
         path: The archived file.
-        number, digest: The number and the hexadecimal hash of the archive's last entry.
+        number, digest: The number and hexadecimal hash of the archive's last entry.
         first: The hash of the oldest archive's first entry, which identifies all ledgers in the sequence.
         micros: The time of the rotation, in microseconds since 1970, UTC.
     """
@@ -105,11 +106,11 @@ class Predecessor:
 
 
 class _Carried(NamedTuple):
-    """An entry, such as a charge, that a rotation writes to the new ledger.
+    """An entry, such as a charge, written to the new ledger by a rotation.
 
     Attributes:
         time: The entry's time in microseconds since 1970, UTC.
-        key: The account to which the entry is charged, or None if the entry is not a charge.
+        key: The account charged by the entry, or None if the entry is not a charge.
         terms: The rest of the entry, such as its kind, notion and amount.
     """
 
@@ -119,7 +120,7 @@ class _Carried(NamedTuple):
 
 
 def predecessor_of(transaction: LedgerTransaction) -> Predecessor | None:
-    """Return the archived ledger that a ledger continues, or None if it does not continue another one."""
+    """Return the archived ledger continued by a ledger, or None if it does not continue another one."""
     first_terms = transaction.first_terms
     match = None if first_terms is None else _CONTINUES.fullmatch(first_terms.purpose)
     if match is None:
@@ -134,13 +135,13 @@ def predecessor_of(transaction: LedgerTransaction) -> Predecessor | None:
 
 
 def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
-    """Yield the archived ledgers that a ledger continues, from the newest to the oldest.
+    """Yield the archived ledgers continued by a ledger, from newest to oldest.
 
     Each item is a pair: the archive as recorded by its successor, and the archive opened for reading. The iteration
     ends at the first missing archive.
 
     Raises:
-        DoesNotHoldError: The last entry that a ledger records for its archive is not in that archive.
+        DoesNotHoldError: The last entry that a ledger records for its archive is not in the archive.
     """
     predecessor = predecessor_of(transaction)
     with ExitStack() as archives:
@@ -157,9 +158,9 @@ def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[P
 def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool:
     """Return whether a ledger or any of its archives records a charge to a subject other than the given one.
 
-    If an archive is missing, the result is True, because the archive might record such charges. Under limits per
-    calendar period, a rotation does not carry over charges for closed periods, so some subjects may occur only in an
-    archive. ``form`` is the log-file format of ledgers.
+    The result is True if an archive is missing, because it might record such a charge. Under limits per calendar
+    period, a rotation does not carry over charges for closed periods, so some subjects may occur only in an archive.
+    ``form`` is the log-file format of ledgers.
     """
     if transaction.has_others(subject):
         return True
@@ -174,23 +175,23 @@ def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool
 def find_closed_head(
     transaction: LedgerTransaction, head: tuple[int, str], form: Form, *, progress: Progress | None = None
 ) -> Path | None:
-    """Search the archives for an entry, and return the path of the archive that contains it.
+    """Search the archives for an entry, and return the path of the archive containing it.
 
-    Returns None if the entry is in the open ledger, or if it was not found and no archive is missing.
+    Returns None if the entry is in the open ledger, or if it was not found and no archives are missing.
 
-    Archives are checked from the newest back to the one that contains the entry. Each archive's successor must begin
-    with the entries carried over from that archive. Without this check, a forged ledger that names a genuine archive
-    would go unnoticed.
+    Archives are checked from the newest back to the one containing the entry. Each archive's successor must begin with
+    the entries carried over from that archive. Without this check, a forged ledger that names a genuine archive would
+    go undetected.
 
     Args:
         transaction: The open ledger.
-        head: The entry's number and its hexadecimal hash.
+        head: The entry's number and hexadecimal hash.
         form: The log-file format of ledgers.
-        progress: A function that is called with the number of entries checked so far.
+        progress: A function to call with the number of entries checked so far.
 
     Raises:
-        DoesNotHoldError: An archive was changed, its successor does not begin with the entries carried over, or the
-            entry was not found and an archive that might contain it is missing.
+        DoesNotHoldError: An archive was changed, an archive's successor does not begin with the entries carried over,
+            or the entry was not found and an archive that might contain it is missing.
     """
     number, digest = head
     if _has_hash(transaction, number, digest):
@@ -209,7 +210,7 @@ def find_closed_head(
 
 
 def _has_hash(transaction: LedgerTransaction, number: int, digest: str) -> bool:
-    """Return whether a ledger stores an entry with this number and hash. The hash is not recomputed."""
+    """Return whether a ledger contains an entry with this number and hash. The hash is not recomputed."""
     row = transaction.connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
     return row is not None and isinstance(row[0], bytes) and row[0].hex() == digest
 
@@ -246,7 +247,7 @@ def carried_entries(
 
     Returns:
         The entries, in chronological order, and a mapping from each unit with a limit per calendar period to the first
-        period that stays open.
+        period that remains open.
     """
     # A closed period stays closed even if the clock was set back, because this ledger no longer has its charges.
     closed = {
@@ -313,7 +314,8 @@ def _opening_entries(transaction: LedgerTransaction, now: int, last: int) -> tup
         last: The number of the old ledger's last entry before the rotation.
 
     Returns:
-        The entries, and a mapping from each unit with a limit per calendar period to the first period that stays open.
+        The entries, and a mapping from each unit with a limit per calendar period to the first period that remains
+        open.
     """
     limits = {unit: limit for unit in UNITS if (limit := transaction.limit_of(unit)) is not None}
     carried, closed = carried_entries(transaction, limits, now, last)
@@ -340,8 +342,8 @@ def rotate_file(
         path: The ledger's file.
         form: The log-file format of ledgers.
         clock: A function that returns the current time in nanoseconds since 1970, UTC.
-        progress: A function that is called with the number of entries checked so far.
-        step: A function that is called with the name of each step before it runs, so that tests can simulate crashes.
+        progress: A function to call with the number of entries checked so far.
+        step: A function to call with the name of each step before it runs, so that tests can simulate crashes.
 
     Raises:
         DoesNotHoldError: The ledger was changed.
@@ -401,7 +403,7 @@ def rotate_file(
 def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a ledger that no other process is using, merge its write-ahead log into the main file, and lock it.
 
-    If the block fails before the ledger's file is replaced, write-ahead logging is switched on again.
+    If the block fails before the ledger's file is replaced, write-ahead logging is re-enabled.
 
     Raises:
         StoppedError: Another process is using the ledger.
@@ -443,7 +445,7 @@ def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: lis
 
 
 def _archive_path(path: Path, now: int) -> Path:
-    """Return an unused path for archiving ``path``: the same name, followed by the rotation time ``now`` (UTC)."""
+    """Return an unused path for archiving ``path``: the same name followed by the rotation time ``now`` (UTC)."""
     moment = (_EPOCH + timedelta(microseconds=now)).strftime("%Y%m%dT%H%M%SZ")
     candidate, number = path.with_name(f"{path.name}.until-{moment}"), 1
     while candidate.exists() and not candidate.samefile(path):
@@ -455,7 +457,7 @@ def _link(path: Path, archive: Path) -> None:
     """Hard-link a ledger's file to the archive's name, unless an interrupted rotation has already done so.
 
     Raises:
-        StoppedError: Another file already has the archive's name.
+        StoppedError: A different file already has the archive's name.
     """
     with suppress(FileExistsError):
         os.link(path, archive)
@@ -464,14 +466,14 @@ def _link(path: Path, archive: Path) -> None:
 
 
 def _remove_stale_links(path: Path) -> None:
-    """Remove hard links to a ledger's file that an interrupted rotation left behind."""
+    """Remove hard links to a ledger's file left behind by an interrupted rotation."""
     for link in path.parent.glob(f"{glob.escape(path.name)}.until-*"):
         if link.samefile(path):
             link.unlink()
 
 
 def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
-    """Append an entry that marks a ledger as archived, unless it is already marked, and make its file read-only."""
+    """Append an entry marking a ledger as archived, unless it is already marked, and make its file read-only."""
     # If its owner cannot write to the file, an earlier call has closed it.
     if not archive.stat().st_mode & 0o200:
         return
@@ -486,20 +488,20 @@ def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
 
 
 def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progress | None = None) -> int:
-    """Check all archived ledgers that a ledger continues, and the entries carried over from each to its successor.
+    """Check all archived ledgers continued by a ledger, and the entries carried over from each one to its successor.
 
     Args:
-        transaction: The open ledger, which must have been checked already.
+        transaction: The open ledger, which must already have been checked.
         form: The log-file format of ledgers.
-        progress: A function that is called with the number of entries checked so far.
+        progress: A function to call with the number of entries checked so far.
 
     Returns:
         The number of archived ledgers.
 
     Raises:
         DoesNotHoldError: An archive is missing or was changed, an archive's successor does not begin with the entries
-            carried over from it, or an archive received entries after its rotation (other than the one that marks it as
-            archived).
+            carried over from it, or entries were added to an archive after its rotation (other than the one marking it
+            as archived).
     """
     count, oldest, missing = 0, transaction.path, predecessor_of(transaction)
     for _, archived in _checked_archives(transaction, form, progress):

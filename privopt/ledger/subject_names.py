@@ -19,7 +19,7 @@ from privopt.files.new_folder import check_location, check_name, claim_folder
 from privopt.files.regular import Unreadable, open_private, read_bytes
 
 PLAIN: Final = "plain"
-"""The label recorded in a ledger that stores subjects' names without hashing them."""
+"""The label recorded in a ledger that stores subjects' names unhashed."""
 
 _KEY_BYTES: Final = 32
 
@@ -49,21 +49,21 @@ class Names:
     ('anna', 64)
 
     Attributes:
-        key: The 32-byte key for hashing names (HMAC-SHA256), or None if names are not hashed.
+        key: The 32-byte key used to hash names (HMAC-SHA256), or None if names are not hashed.
     """
 
     key: bytes | None = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
-        """The string that identifies this scheme in a ledger: "plain", or a fingerprint of the key."""
+        """The string identifying this scheme in a ledger: "plain", or a fingerprint of the key."""
         if self.key is None:
             return PLAIN
         # The HMAC of a fixed text, so that equal keys have equal labels and a label does not reveal its key.
         return f"hmac-sha256 {hmac.new(self.key, b'privopt ledger', hashlib.sha256).hexdigest()[:32]}"
 
     def of(self, subject: str) -> str:
-        """Return the name that a ledger uses for a subject: the normalised name, or its HMAC in hexadecimal."""
+        """Return the name used for a subject in a ledger: the normalised name, or its HMAC in hexadecimal."""
         name = subject_name(subject)
         return name if self.key is None else hmac.new(self.key, name.encode("utf-8"), hashlib.sha256).hexdigest()
 
@@ -72,7 +72,7 @@ def derive_column_key(key: bytes) -> bytes:
     """Derive the key for hashing names in published tables from the key in a key file.
 
     The same key file may also be used to hash the names of a ledger's subjects. Because published tables use a derived
-    key, a person's hash in a table differs from the person's hash in the ledger, and only someone who has the key can
+    key, a person's hash in a table differs from that person's hash in the ledger, and only someone with the key can
     link the two.
     """
     # The text starts with U+0000, which no subject's name contains. Otherwise the ledger would list the derived key as
@@ -81,7 +81,7 @@ def derive_column_key(key: bytes) -> bytes:
 
 
 def hash_name(key: bytes, name: str) -> str:
-    """Return the keyed hash that replaces a name in a published table, as 32 hexadecimal digits.
+    """Return the keyed hash used in place of a name in a published table, as 32 hexadecimal digits.
 
     Names are normalised as in a ledger, so all spellings of a subject's name have the same hash.
 
@@ -93,7 +93,7 @@ def hash_name(key: bytes, name: str) -> str:
 
 
 def key_path(value: Path | str | None) -> Path | None:
-    """Convert the name of a key file to a path. None is returned unchanged.
+    """Convert the name of a key file to a path, or return None unchanged.
 
     Raises:
         UsageError: The value is neither a string nor a path.
@@ -134,7 +134,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
 
 
 def _create_key(path: Path) -> None:
-    """Create a key file atomically. If another process has created it in the meantime, that process's key is kept."""
+    """Create a key file atomically. If another process has created it in the meantime, keep that process's key."""
     check_location(path, str(path))
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} of the key must exist")

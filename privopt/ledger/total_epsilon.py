@@ -1,4 +1,4 @@
-"""Conversion of a subject's accounts in several units to one (epsilon, delta) bound that holds for every mechanism."""
+"""Conversion of a subject's accounts in several units to one (epsilon, delta) bound that covers all mechanisms."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
     """Return an epsilon for which a subject's charged reports are jointly (epsilon, delta)-differentially private.
 
     A mechanism that is pure DP with epsilon is also rho-zero-concentrated DP (zCDP) with rho = epsilon^2 / 2. Any
-    rho-zCDP mechanism is converted to (epsilon, delta) by the bound of Canonne, Kamath and Steinke (2020, corollary
-    13); for Gaussian noise alone a smaller epsilon would suffice. Epsilons of pure DP are either added unchanged or
-    converted to rho, whichever gives the smaller total. Deltas of approximate DP add up; the rest of ``delta`` is spent
-    on the conversion.
+    rho-zCDP mechanism is converted to (epsilon, delta) using the bound of Canonne, Kamath and Steinke (2020, Corollary
+    13). For Gaussian noise alone, a smaller epsilon would suffice. Epsilons of pure DP are either added unchanged or
+    converted to rho, whichever gives the smaller total. Deltas of approximate DP add up, and the rest of ``delta`` is
+    spent on the conversion.
 
     Args:
-        sums: The amounts that were spent, or the limits, by unit.
-        delta: The delta of the total, above 0 and below 1.
-        squares: The sum of the squares of the individual pure-DP epsilons. By default, the square of their sum, which
-            is an upper bound.
+        sums: The amounts spent, or the limits, by unit.
+        delta: The delta for the total, above 0 and below 1.
+        squares: The sum of the squares of the individual pure-DP epsilons. The default is the square of their sum,
+            which is an upper bound.
 
     Returns:
-        The total epsilon. It is exact, except that a converted part is rounded up at its sixth digit. None if more
-        than ``delta`` was spent, or if none of it is left for converting rho.
+        The total epsilon, or None if more than ``delta`` was spent or none of it is left for converting rho. The total
+        is exact, except that any converted part is rounded up to six digits.
 
     Raises:
-        UsageError: ``delta`` is not above 0 and below 1.
+        UsageError: ``delta`` is not between 0 and 1.
     """
     if not 0 < delta < 1:
         raise UsageError(f"delta must be a number above 0 and below 1, got {delta}")

@@ -1,4 +1,4 @@
-"""Exact arithmetic for weights, certificates, bounds and samples. All decisions are made in integers and rationals."""
+"""Exact arithmetic for weights, certificates, bounds and samples. All decisions are based on integers and rationals."""
 
 from privopt.numbers.exp_log_bounds import exp_bounds, exp_fixed
 from privopt.numbers.laplace import draw_laplace

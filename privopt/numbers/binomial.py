@@ -1,7 +1,7 @@
-"""Clopper-Pearson confidence bounds, and lower bounds on epsilon from samples.
+"""Clopper-Pearson confidence bounds, and lower bounds on epsilon computed from samples.
 
-The conformance kit attacks mechanisms with these bounds. A mechanism is faulty if its samples prove a larger epsilon
-than it claims.
+The conformance kit uses these bounds to attack mechanisms. A mechanism is faulty if its samples prove that epsilon is
+larger than claimed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
     """Return a lower bound on a mechanism's privacy loss between two inputs, using only samples of its outputs.
 
     For each of the two directions, half of the draws are used to choose an event (a set of outputs) that is likely
-    under one input and unlikely under the other. The event is either a half-line or the set of all observed values
+    under one input but unlikely under the other. The event is either a half-line or the set of all observed values
     above some likelihood ratio. The other half of the draws is used to bound the event's probability with
     Clopper-Pearson bounds, from below under the first of these inputs and from above under the second. The error
-    probability 1 - ``confidence`` is divided among two directions with two bounds each, so the mechanism's privacy loss
-    is at least the returned value with probability at least ``confidence``.
+    probability, 1 - ``confidence``, is divided among the two bounds for each of the two directions, so the mechanism's
+    privacy loss is at least the returned value with probability at least ``confidence``.
 
     Args:
-        draws_a: (n,) outputs under one input, integers or reals.
+        draws_a: (n,) outputs under one input, which are integers or reals.
         draws_b: (m,) outputs under the other input.
-        confidence: Probability, in (0, 1), with which the bound holds.
+        confidence: The probability, in (0, 1), with which the bound holds.
         delta: The delta of (epsilon, delta)-DP, which is subtracted from the lower bound on the event's probability.
 
     Returns:
@@ -64,16 +64,17 @@ def _log_ratio_bound(hits: ArrayLike, n: int, other_hits: ArrayLike, m: int, alp
     """Return lower bounds on log((p - delta) / q), where p and q are the unknown probabilities of two observed events.
 
     Args:
-        hits: The number of ``n`` draws in which the event with probability p occurred, or an array of such numbers.
-        n: The number of draws for p.
-        other_hits: The number of ``m`` draws in which the event with probability q occurred, or an array of such
+        hits: The number of draws, out of ``n``, in which the event with probability p occurred, or an array of such
             numbers.
+        n: The number of draws for p.
+        other_hits: The number of draws, out of ``m``, in which the event with probability q occurred, or an array of
+            such numbers.
         m: The number of draws for q.
         alpha: The error probability of each of the two bounds, on p and on q.
         delta: The delta of (epsilon, delta)-DP.
 
     Returns:
-        The bounds, in the shape of the counts. A bound is minus infinity if p may be as small as ``delta``.
+        The bounds, with the same shape as the counts. A bound is minus infinity if p may be as small as ``delta``.
     """
     lower, upper = clopper_pearson(hits, n, alpha)[0], clopper_pearson(other_hits, m, alpha)[1]
     with np.errstate(divide="ignore"):
@@ -88,12 +89,12 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
     (0.0, 0.0295)
 
     Args:
-        hits: The number of times that the event occurred, or an array of such numbers.
+        hits: The number of times the event occurred, or an array of such numbers.
         draws: The number of draws.
-        error: The probability, in (0, 1), with which each of the two bounds may be wrong.
+        error: The probability, in (0, 1), that each of the two bounds may be wrong.
 
     Returns:
-        The lower and the upper bounds, in the shape to which ``hits`` and ``draws`` broadcast.
+        The lower and upper bounds, with the shape to which ``hits`` and ``draws`` broadcast.
 
     Source: Clopper, Pearson, Biometrika 26, 1934.
     """
@@ -110,8 +111,8 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
 def binomial_quantile(probability: float, draws: int, chance: float) -> int:
     """Return the binomial quantile: the smallest k such that P(at most k hits) >= ``probability``.
 
-    This equals ``scipy.stats.binom.ppf``, but importing ``scipy.stats`` takes longer than an entire check in the
-    conformance kit.
+    This gives the same result as ``scipy.stats.binom.ppf``, but importing ``scipy.stats`` takes longer than an entire
+    check in the conformance kit.
 
     >>> binomial_quantile(0.5, 10, 0.5)
     5
@@ -134,7 +135,7 @@ def binomial_quantile(probability: float, draws: int, chance: float) -> int:
 
 
 Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]
-"""A function that takes an (n,) array of draws and returns a mask of the draws that belong to the event."""
+"""A function that takes an (n,) array of draws and returns a mask selecting the draws that belong to the event."""
 
 
 def _learn_event(
@@ -146,7 +147,7 @@ def _learn_event(
     the ranked values to include.
 
     Args:
-        numerator_draws: Outputs under the input that should make the event likely.
+        numerator_draws: Outputs under the input for which the event should be likely.
         denominator_draws: Outputs under the other input.
         alpha: The error probability of each of the two bounds on the event's probabilities.
         delta: The delta of (epsilon, delta)-DP.
@@ -179,8 +180,8 @@ def _make_event(kind: str, values: NDArray[np.generic], value_indices: Ints) -> 
     """Return the function that decides which draws belong to an event.
 
     Args:
-        kind: "set" for exactly the selected values, "below" for all numbers up to the largest of them, "above" for all
-            numbers from the smallest of them.
+        kind: "set" for exactly the selected values, "below" for all numbers up to the largest of them, or "above" for
+            all numbers from the smallest of them upwards.
         values: The observed values, sorted.
         value_indices: The indices of the selected values in ``values``.
     """

@@ -1,9 +1,9 @@
 """Euclidean and great-circle distances that never exceed the exact distances between the coordinates as written.
 
-A double that exceeded the true distance by a single bit would grant less privacy than the user asked for. The formulas
+A double that exceeded the true distance by even one bit would give less privacy than the user asked for. The formulas
 use only additions, multiplications, divisions and square roots, which IEEE 754 rounds correctly. They never call a
 library's sine, whose last bit may depend on the processor and on the position in an array. Each distance is therefore
-the same double on every machine and in every block of a matrix. In this module u = 2^-53.
+the same double on every machine and in every block of a matrix. In this module, u = 2^-53.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from privopt.execution.compiled import jit
 from privopt.numbers.exp_log_bounds import two_product, two_sum
 
 EARTH_RADIUS_KM: Final = 6371.0
-"""Radius in km of the sphere used to compute great-circle distances."""
+"""The radius, in km, of the sphere used to compute great-circle distances."""
 _RADIANS: Final = math.pi / 180.0
 _PLURAL_IN_S: Final = re.compile("[a-z]{3,}[a-gi-rt-wy]")
-"""Matches units that form their plural with s, such as "band", but not abbreviations ("km") or words such as "inch"."""
+"""Matches units whose plural is formed with s, such as "band", but not abbreviations ("km") or words such as "inch"."""
 # Vectors with 16 to 1,024 columns count as wide. Their squares are summed in plain doubles, whose rounding errors are
 # bounded rather than tracked.
 _WIDE: Final = 16, 1024
@@ -44,7 +44,7 @@ def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
         a, b: (..., dim) coordinates in the same units. All axes but the last are broadcast.
 
     Returns:
-        (...) The distances, in the same units as the coordinates. The shape is the one to which the points broadcast.
+        (...) The distances, in the same units as the coordinates, with the shape to which the points broadcast.
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     # Broadcast the points' indices rather than the points, so that no point is copied for each pair.
@@ -59,9 +59,9 @@ def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 
 
 def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
-    """Return the great-circle distance in km between points on a sphere of radius 6371.0 km, rounded down.
+    """Return the great-circle distances in km between points on a sphere of radius 6371.0 km, rounded down.
 
-    The relative error is at most 1.3e-14.
+    Their relative error is at most 1.3e-14.
 
     >>> round(float(haversine([0.0, 0.0], [0.0, 90.0])), 6)  # a quarter of the equator
     10007.543398
@@ -78,7 +78,8 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 def directions(degrees: Floats) -> Floats:
     """Convert (N, 2) latitudes and longitudes in degrees to (N, 3) points on the unit sphere.
 
-    Sorting pairs of points by straight-line distance gives the same order as sorting them by great-circle distance.
+    Sorting pairs of points by straight-line distance between them gives the same order as sorting by great-circle
+    distance.
     """
     lat, lon = np.radians(degrees).T
     radius = np.cos(lat)  # of the circle of latitude
@@ -86,7 +87,7 @@ def directions(degrees: Floats) -> Floats:
 
 
 def upper_distances(distances: Floats) -> Floats:
-    """Return upper bounds on the exact distances, given distances rounded down by this module's functions.
+    """Return upper bounds on the exact distances, given distances that were rounded down by this module's functions.
 
     Each distance is multiplied by a factor that covers the largest relative error of the formulas. A constant is then
     added, because small distances may have been rounded down to 0.
@@ -97,13 +98,13 @@ def upper_distances(distances: Floats) -> Floats:
 
 @jit(inline="always")
 def _root_below(total: float, total_rest: float, size: float, error: float) -> float:  # pragma: no cover - compiled
-    """Return the greatest double that is proved to be at most the square root of ``total + total_rest``.
+    """Return the greatest double that is provably at most the square root of ``total + total_rest``.
 
     Args:
         total: A sum, rounded to a double.
         total_rest: The sum's rounding error: the exact sum minus ``total``.
-        size: Sum of the absolute values of the terms of ``total_rest``.
-        error: Bound on the error of ``total_rest``, relative to ``size``.
+        size: The sum of the absolute values of the terms of ``total_rest``.
+        error: A bound on the error of ``total_rest``, relative to ``size``.
     """
     # Normalise, so that total_rest is at most half a unit in the last place of total.
     total, total_rest = two_sum(total, total_rest)
@@ -129,7 +130,7 @@ def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
 
     Args:
         dim: The number of columns.
-        rests: The number of points for which rounding errors of the coordinates are given, or 0 if all coordinates are
+        rests: The number of points for which the coordinates' rounding errors are given, or 0 if all coordinates are
             exact.
     """
     return rests == 0 and _WIDE[0] <= dim <= _WIDE[1]
@@ -141,7 +142,7 @@ def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compi
 
     The sum is over ``dim`` columns, in blocks of 16. Each square has a relative error of at most 3 u, where u is 2^-53,
     and the summation adds at most (15 + dim / 16) u. Taking the square root halves this error. The root is multiplied
-    by a factor below 1 to make it a lower bound. Rounding the root and this product adds 2 u.
+    by a factor below 1 to turn it into a lower bound. Rounding the root and this product adds 2 u.
     """
     return 0.0 if total < 1e-280 else math.sqrt(total) * (1.0 - (dim / 32.0 + 16.0) * 2.0**-53)
 
@@ -156,7 +157,7 @@ def _plain_roots_of_square(
 
     Args:
         points: (N, dim) coordinates.
-        across: (dim, N) transpose of ``points``, in which neighbouring points lie side by side in memory.
+        across: (dim, N) transpose of ``points``, in which consecutive points are adjacent in memory.
         start, stop: The range of points whose distances are computed.
         table: (N, N) array to which the distances are written, on both sides of the diagonal.
     """
@@ -190,15 +191,15 @@ def distances_of_pairs(
 ) -> None:  # pragma: no cover - compiled
     """For each p, write the greatest provable lower bound on the distance between a[i[p]] and b[j[p]] to out[p].
 
-    The sums keep track of their rounding errors, so the result is exact for integer coordinates. For exact vectors of
-    16 to 1,024 columns, this would be slow. Their squares are therefore summed in plain doubles, and the result is
-    lowered by the largest possible error. Its relative error is then at most 6e-15 for 300 columns. Distances below
+    The sums keep track of their rounding errors, so the result is exact for integer coordinates. This would be slow for
+    exact vectors with 16 to 1,024 columns. Their squares are therefore summed in plain doubles, and the result is
+    reduced by the largest possible error. Its relative error is then at most 6e-15 for 300 columns. Distances below
     1e-140 become 0.
 
     Args:
         a, b: (N, dim), (M, dim) coordinates.
-        a_rest, b_rest: The rounding errors of the coordinates (exact values minus doubles), with the shapes of a and b,
-            or of shape (0, dim) if all coordinates are exact.
+        a_rest, b_rest: The rounding errors of the coordinates (exact values minus doubles), with the same shapes as a
+            and b, or with shape (0, dim) if all coordinates are exact.
         i, j: (P,) row indices into a and b.
         out: (P,) array to which the distances are written.
     """
@@ -236,11 +237,11 @@ def distances_of_block(
 ) -> None:  # pragma: no cover
     """Compute the distances from each of the points ``start`` to ``stop - 1`` to all later points.
 
-    The distances equal those of :func:`distances_of_pairs` bit for bit.
+    The distances are bit-for-bit identical to those of :func:`distances_of_pairs`.
 
     Args:
         points: (N, dim) coordinates.
-        across: (dim, N) transpose of ``points``, in which neighbouring points lie side by side in memory.
+        across: (dim, N) transpose of ``points``, in which consecutive points are adjacent in memory.
         rests: (dim, N) rounding errors of the coordinates (exact values minus doubles), or an array of shape (dim, 0)
             if all coordinates are exact.
         start, stop: The range of points whose distances are computed.
@@ -275,7 +276,7 @@ def distances_of_block(
 
 
 def _evaluate_series(terms: tuple[float, ...], t: Floats) -> Floats:
-    """Return sum_k terms[k] t^k for every entry of ``t``, by Horner's rule."""
+    """Return sum_k terms[k] t^k for each entry of ``t``, using Horner's rule."""
     total = np.full(t.shape, terms[-1])
     for term in terms[-2::-1]:
         total *= t
@@ -287,8 +288,8 @@ def _half_versine(degrees: Floats) -> Floats:
     """Return (1 - cos x) / 2 = sin(x / 2)^2 for x in [0, 180] degrees, with a relative error of at most (2 e + 32) u.
 
     Here u is 2^-53, and e u is the relative error of x. Converting x to radians and squaring it gives x^2 with a
-    relative error of (2 e + 5) u, which the series does not amplify. Horner's rule adds 3 u for small x, and at most 26
-    u for larger x, where it adds terms of both signs. The last product adds u.
+    relative error of (2 e + 5) u, which is not amplified by the series. Horner's rule contributes 3 u for small x and
+    at most 26 u for larger x, where it adds terms of both signs. The last product contributes u.
     """
     t = np.square(degrees * _RADIANS)
     return _evaluate_series(_HAVERSINE_TERMS, t) * t
@@ -298,13 +299,13 @@ def cosine_of_latitude(latitude: Floats, rest: Floats | float = 0.0) -> Floats:
     """Return the cosines of latitudes in degrees, with a relative error of at most 9 u, where u = 2^-53.
 
     The cosine is exactly 0 at the poles. Beyond 45 degrees, it is computed as the sine of the angle to the pole, which
-    a double represents exactly. This sine is the square root of the half versine of twice the angle.
+    can be represented exactly as a double. This sine is the square root of the half versine of twice the angle.
 
     Args:
         latitude: Latitudes in degrees.
-        rest: The rounding errors of the latitudes (exact values minus doubles), in degrees. Beyond 45 degrees they are
+        rest: The rounding errors of the latitudes (exact values minus doubles), in degrees. Beyond 45 degrees, they are
             included in the angle, because near a pole they can be as large as the cosine. This adds 1 u to the error.
-            Up to 45 degrees they are neglected, because they would change the cosine by a relative amount of at most
+            Up to 45 degrees, they are neglected, because they would change the cosine by a relative amount of at most
             their size in radians.
     """
     latitude = np.asarray(latitude, dtype=np.float64)
@@ -328,7 +329,7 @@ def great_circle(
 ) -> Floats:
     """Return great-circle distances in km, rounded down so that they never exceed the exact distances.
 
-    The haversine formula is used. Exchanging a and b gives the same result bit for bit.
+    The haversine formula is used. Swapping a and b gives a bit-for-bit identical result.
 
     Args:
         lat_a, lon_a: The latitudes and longitudes of the points a, in degrees. All arrays are broadcast.
@@ -339,21 +340,21 @@ def great_circle(
         error: A bound on any further relative error of the product of cosines.
 
     Notes:
-        The error analysis is as follows, for a distance d on a sphere of radius R, with u = 2^-53.
+        The error analysis for a distance d on a sphere of radius R is as follows, with u = 2^-53.
 
-        Once corrected for rounding, the differences of latitude and longitude have relative errors of 2 u and 3 u, even
-        across the meridian of 180 degrees. So h = sin(d / 2R)^2 has a relative error of at most 60 u plus ``error``.
-        After it is reduced by 64 u and ``error``, h is below its exact value. The later steps (halving the angle three
+        Once corrected for rounding, the differences in latitude and longitude have relative errors of 2 u and 3 u, even
+        across the 180-degree meridian. Hence h = sin(d / 2R)^2 has a relative error of at most 60 u plus ``error``.
+        After being reduced by 64 u and ``error``, h is below its exact value. The later steps (halving the angle three
         times, the series and the products) have errors below 12 u, so a distance reduced by 16 u is also below its
         exact value.
 
         Beyond a quarter of the circumference, h is near 1, so small errors in h cause large errors in d. In this case,
         the distance to the point opposite b is computed and subtracted from half the circumference. For that point,
-        cos(d / 2R)^2 takes the place of h. It is computed from the sum of the latitudes, and from 180 degrees minus the
-        difference of longitudes. The rounding errors of these two angles are not corrected, so the angles have an error
+        cos(d / 2R)^2 takes the place of h. It is computed from the sum of the latitudes and from 180 degrees minus the
+        difference in longitudes. The rounding errors of these two angles are not corrected, so the angles have an error
         of 6 pi u in radians, and change the distance by no more than that. The formulas have an error of 53 u in the
-        square, and therefore of at most 40 u in an angle of pi / 2. Reduced by 90 u times the radius, the distance is
-        below its exact value.
+        square, and therefore of at most 40 u in an angle of pi / 2. Once reduced by 90 u times the radius, the distance
+        is below its exact value.
     """
     # Put the longitudes in order, so that swapping a and b changes no step.
     east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)
@@ -389,7 +390,7 @@ def plural_unit(unit: str) -> str:
 
 
 def amount_text(number: str, unit: str) -> str:
-    """Return a number (given as a string) followed by its unit of distance, in the plural unless the number is 1.
+    """Return a number (given as a string) followed by its unit of distance, which is plural unless the number is 1.
 
     >>> amount_text("0.34", "year"), amount_text("1", "year"), amount_text("2", "km")
     ('0.34 years', '1 year', '2 km')
@@ -398,20 +399,20 @@ def amount_text(number: str, unit: str) -> str:
 
 
 def distance_words(unit: str, way: str) -> str:
-    """Return the words to put after "distance" to give its unit and kind, or "" for the generic "unit of distance".
+    """Return the words that follow "distance" to state its unit and kind, or "" for the generic "unit of distance".
 
     >>> distance_words("km", "by road"), distance_words("year", ""), distance_words("unit of distance", "")
     (' in km by road', ' in years', '')
 
     Args:
         unit: The unit, in the singular.
-        way: Words for the kind of route along which the distance is measured, such as "by road". May be empty.
+        way: The words for the kind of route along which the distance is measured, such as "by road". May be empty.
     """
     return "" if unit == "unit of distance" else f" in {plural_unit(unit)}{f' {way}' if way else ''}"
 
 
 def position_text(east: float, north: float, kind: str, unit: str = "km") -> str:
-    """Format a position for readers of a map, to four decimal places (about ten metres).
+    """Format a position for readers of a map, to four decimal places (about ten metres for degrees).
 
     >>> position_text(12.4789, -41.9, "geographic"), position_text(0.5, 12.25, "planar")
     ('41.9000\u00b0 S, 12.4789\u00b0 E', 'x 0.5 km, y 12.25 km')

@@ -1,14 +1,14 @@
 """Rigorous bounds on exponentials and logarithms.
 
-A privacy constraint at distance d is checked against exp(eps d), which is bounded with one of two tools:
+A privacy constraint at distance d is checked against exp(eps d), which is bounded using one of two tools:
 
 * doubles for most constraints: :func:`exp_bounds` encloses exp(eps d) between neighbouring doubles for whole arrays,
-  computed in double-double arithmetic (with the error-free transformations of Dekker and Knuth, and no call to the
+  computed in double-double arithmetic (with the error-free transformations of Dekker and Knuth, and without calling the
   platform's ``exp``);
 * integers for the rest: :func:`exp_fixed` encloses exp(eps d) between two integers divided by a power of two, using
   python-flint's ball arithmetic at any precision.
 
-A double stands for the exact rational number that it represents. Epsilon is a :class:`fractions.Fraction`.
+Each double stands for the exact rational number that it represents. Epsilon is a :class:`fractions.Fraction`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Ball: TypeAlias = Callable[[], arb]
 """A function that returns a ball around one real number, at the current precision of ``flint.ctx``."""
 
 PRECISIONS: Final = (128, 256, 512, 1024, 4096)
-"""Precisions in bits, tried in order until a comparison is decided. The last one decides every ratio of doubles."""
+"""The precisions, in bits, to try in order until a comparison is decided. The last decides all ratios of doubles."""
 
 #: Bound on the relative error of the double-double exponential. The analysis in :func:`_exp_dd` gives less than 2**-90.
 KERNEL_ERROR = 2.0**-80
@@ -84,13 +84,13 @@ def float_up(value: Fraction) -> float:
 
 
 def _two_doubles(value: Fraction) -> tuple[float, float]:
-    """Return two doubles whose exact sum equals ``value`` up to a relative error of at most 2**-106."""
+    """Return two doubles whose exact sum equals ``value`` to within a relative error of 2**-106."""
     head = float(value)
     return head, float(value - Fraction(head))
 
 
 def _rational_ln2(bits: int) -> Fraction:
-    """Return ln 2, correct to ``bits`` bits, from its series 2 artanh(1/3) = 2 sum_k (1/3)^(2k+1) / (2k+1)."""
+    """Return ln 2, correct to ``bits`` bits, from the series 2 artanh(1/3) = 2 sum_k (1/3)^(2k+1) / (2k+1)."""
     # All terms are integers with 16 guard bits against rounding errors. ``index`` is 2k + 1, and ``power`` is 3^-index.
     scale = 1 << (bits + 16)
     total, power, index = 0, scale // 3, 1
@@ -112,7 +112,7 @@ _COEFFICIENTS.setflags(write=False)
 
 @jit(inline="always")
 def two_sum(a: float, b: float) -> tuple[float, float]:
-    """Return ``a + b`` rounded to a double, and the exact rounding error (Knuth, 4.2.2)."""
+    """Return ``a + b`` rounded to a double, together with the exact rounding error (Knuth, 4.2.2)."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
@@ -120,7 +120,7 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
 
 @jit(inline="always")
 def two_product(a: float, b: float) -> tuple[float, float]:
-    """Return ``a * b`` rounded to a double, and the rounding error (Dekker 1971).
+    """Return ``a * b`` rounded to a double, together with the rounding error (Dekker 1971).
 
     The rounding error is exact unless the product underflows or overflows.
     """
@@ -144,7 +144,7 @@ def _dd_mul(ah: float, al: float, bh: float, bl: float) -> Any:
 
 @jit(inline="always")
 def _dd_add(ah: float, al: float, bh: float, bl: float) -> Any:
-    """Return the sum of the double-doubles ah + al and bh + bl. The sum is accurate even if the terms nearly cancel."""
+    """Return the sum of the double-doubles ah + al and bh + bl. It is accurate even if the terms nearly cancel."""
     s, e = two_sum(ah, bh)
     t, f = two_sum(al, bl)
     s, e = two_sum(s, e + t)
@@ -156,11 +156,11 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
             sh: Any, sl: Any, rh: Any, rl: Any, n: Any) -> None:  # fmt: skip
     """Compute exp((eps_head + eps_tail) d) as double-doubles 2^n (sh + sl), for up to 64 distances d at once.
 
-    A double-double is an exact sum of two doubles: a head, and a smaller tail that adds further digits. x = eps d has a
-    relative error below 2**-102, and so an absolute error below 2**-96 for x <= 45. The reduced argument r = x - n ln 2
-    has |r| < 0.35 and an absolute error below 2**-94. The Taylor remainder after 24 terms is below 2**-120, and 24
-    steps of Horner's rule in double-double lose less than 2**-96. The total relative error is below 2**-90.
-    :data:`KERNEL_ERROR` is a thousand times as large.
+    A double-double is an exact sum of two doubles: a head, and a smaller tail that adds further digits. The product x =
+    eps d has a relative error below 2**-102, and hence an absolute error below 2**-96 for x <= 45. The reduced argument
+    r = x - n ln 2 has |r| < 0.35 and an absolute error below 2**-94. The Taylor remainder after 24 terms is below
+    2**-120, and 24 steps of Horner's rule in double-double lose less than 2**-96. The total relative error is below
+    2**-90. :data:`KERNEL_ERROR` is a thousand times as large.
 
     Args:
         eps_head, eps_tail: Epsilon as a double-double.
@@ -192,14 +192,14 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
 def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, lower, upper):  # type: ignore[no-untyped-def]
     """Write neighbouring doubles that enclose exp((eps_head + eps_tail) d) for every distance d.
 
-    Where the exponent exceeds 45, the lower bound is only a lower bound on exp(45), and the upper bound is infinite.
+    If the exponent exceeds 45, the lower bound is just a lower bound on exp(45), and the upper bound is infinite.
 
     Args:
         eps_head, eps_tail: Epsilon as a double-double: the exact sum of head and tail.
         d: (P,) distances.
         head, mid, tail: ln 2 as three doubles.
         coefficients: (terms, 2) The coefficients 1 / k! as double-doubles.
-        error: Bound on the relative error of :func:`_exp_dd`.
+        error: A bound on the relative error of :func:`_exp_dd`.
         lower, upper: (P,) arrays to which the bounds are written.
     """
     # The error bound of _exp_dd holds for exponents up to 45, so longer distances are capped.
@@ -236,16 +236,16 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
 
 
 def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """Return, for every distance d, two neighbouring doubles that enclose exp(epsilon d).
+    """Return, for each distance d, two neighbouring doubles that enclose exp(epsilon d).
 
     Args:
-        distances: (P,) finite, non-negative doubles, which are taken to be exact.
+        distances: (P,) finite, non-negative doubles, which are assumed to be exact.
         epsilon: Exact and non-negative.
 
     Returns:
-        ``lower`` and ``upper``, (P,) neighbouring doubles with lower <= exp(epsilon d) <= upper. Where epsilon d
-        exceeds 45, ``lower`` is only a lower bound on exp(45) and ``upper`` is infinite. This is sufficient, because no
-        ratio of two weights in a release is as large as exp(45).
+        Two (P,) arrays ``lower`` and ``upper`` of neighbouring doubles, with lower <= exp(epsilon d) <= upper. If
+        epsilon d exceeds 45, ``lower`` is just a lower bound on exp(45), and ``upper`` is infinite. This is sufficient,
+        because no ratio of two weights in a release is as large as exp(45).
     """
     d = np.ascontiguousarray(distances, dtype=np.float64)
     lower, upper = np.empty_like(d), np.empty_like(d)
@@ -259,7 +259,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     constants = _LN2_HEAD, _LN2_MID, _LN2_TAIL, _COEFFICIENTS, KERNEL_ERROR
 
     def fill_bounds(first: int, end: int) -> None:
-        """Compute the bounds for the distances ``first`` to ``end - 1``."""
+        """Compute the bounds for the distances from ``first`` to ``end - 1``."""
         _exp_bounds(head, tail, d[first:end], *constants, lower[first:end], upper[first:end])
 
     in_threads(fill_bounds, d.size, min_span=100_000)
@@ -267,9 +267,9 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """Return bounds like those of :func:`exp_bounds`, computed with ball arithmetic instead of double-doubles.
+    """Return the same kind of bounds as :func:`exp_bounds`, computed in ball arithmetic instead of double-doubles.
 
-    This function is used for small arrays, and for values of epsilon that could make double-doubles underflow or
+    This function is used for small arrays, and for values of epsilon that could cause double-doubles to underflow or
     overflow.
     """
     lower, upper = np.ones_like(d), np.full_like(d, np.inf)
@@ -292,7 +292,7 @@ def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
     """Return integers ``low`` and ``high`` with ``low <= exp(exponent) * 2**bits <= high``.
 
-    They are computed by ball arithmetic, and differ by at most 2 unless the exponent is large.
+    They are computed in ball arithmetic, and differ by at most 2 unless the exponent is large.
 
     Args:
         exponent: Exact and non-negative. The integers grow exponentially with it, so callers should avoid values above
@@ -314,7 +314,7 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
 
 
 def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
-    """Return doubles ``low`` and ``high`` with ``low <= ln(ratio) / divisor <= high``, computed by ball arithmetic.
+    """Return doubles ``low`` and ``high`` with ``low <= ln(ratio) / divisor <= high``, computed in ball arithmetic.
 
     Args:
         ratio: Exact and at least 1.
@@ -343,8 +343,8 @@ def sign_of(number: Ball) -> int | None:
     """Return the sign of a real number as 1, 0 or -1, or None if its sign could not be determined.
 
     Args:
-        number: A function that returns a ball (an interval) that contains the real number. It is called without
-            arguments at each precision in :data:`PRECISIONS` in turn, until the ball determines the sign.
+        number: A function that returns a ball (an interval) containing the real number. It is called without arguments
+            at each precision in :data:`PRECISIONS` in turn, until the ball determines the sign.
     """
     import flint
 

@@ -35,8 +35,8 @@ _MIN_DELTA = Fraction(1, 1 << _SUBNORMAL_BITS)
 def _terms(variance: Fraction) -> tuple[int, int, int]:
     """Return the parameters of the compiled sampler: integers t, n and d such that t n / d is at least ``variance``.
 
-    t is close to the standard deviation, d is a power of 2, and n is as small as possible. The product 2 t n d stays
-    below 2**43. It is multiplied by the step counter of a Bernoulli draw, which stays small, so the result does not
+    Here t is close to the standard deviation, d is a power of 2, and n is as small as possible. The product 2 t n d is
+    below 2**43. It is multiplied by the step counter of a Bernoulli draw, which remains small, so the result does not
     overflow 64 bits.
 
     Raises:
@@ -68,19 +68,19 @@ def variance_above(variance: Fraction) -> Fraction:
 
 @jit(few=lambda words, t, n, d, samples, _: samples.size <= FEW_DRAWS)
 def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples``, starting at index ``sample_count``, with draws from the discrete Gaussian distribution.
+    """Fill ``samples``, from index ``sample_count`` onwards, with draws from the discrete Gaussian distribution.
 
     In Algorithm 3 of Canonne, Kamath and Steinke 2020, a draw y from the discrete Laplace distribution with scale t is
     accepted with probability ``exp(-(|y| - n/d)^2 / (2 t n/d))``, which equals ``exp(-(d |y| - n)^2 / (2 t n d))``.
 
     Args:
         words: Random 64-bit words, used in order.
-        t, n, d: The parameters of :func:`_terms`, as unsigned 64-bit integers.
+        t, n, d: The parameters returned by :func:`_terms`, as unsigned 64-bit integers.
         samples: The array to which the draws are written.
-        sample_count: The number of samples that are already filled.
+        sample_count: The number of samples already filled.
 
     Returns:
-        The number of words used, and the number of samples that are now filled.
+        The number of words used, and the number of samples now filled.
     """
     one_word = np.uint64(1)
     offset = 0
@@ -106,7 +106,7 @@ def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def
 def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
     """Return ``count`` independent draws from a discrete Gaussian distribution.
 
-    An integer v has a probability proportional to exp(-v^2 / (2 V)), where V is ``variance_above(variance)``. The
+    The probability of an integer v is proportional to exp(-v^2 / (2 V)), where V is ``variance_above(variance)``. The
     sampler uses only integers and rejection (Canonne, Kamath and Steinke 2020, Algorithms 1 to 3). A product could
     exceed 64 bits only if a Laplace draw were more than a thousand scales away from 0.
 
@@ -123,11 +123,11 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
 
 
 def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """Return a delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up by ball arithmetic.
+    """Return a delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up using ball arithmetic.
 
     For any a > 1, one such delta is exp((a - 1)(a rho - epsilon)) (1 - 1/a)^a / (a - 1) (Canonne, Kamath and Steinke
-    2020, Corollary 13). The search for the best a uses floating-point numbers. Their rounding errors are harmless,
-    because the formula is valid for any a. The result is at least 2**-1074 and at most 1.
+    2020, Corollary 13). The search for the best a uses floating-point numbers. Rounding errors in the search are
+    harmless, because the formula is valid for any a. The result is at least 2**-1074 and at most 1.
 
     Raises:
         UsageError: rho or epsilon is not above 0.
@@ -149,9 +149,9 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 @lru_cache(maxsize=64)
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return a rho for which rho-zCDP provably implies (epsilon, delta)-DP, close to the largest such rho.
+    """Return a rho for which rho-zCDP provably implies (epsilon, delta)-DP, and which is close to the largest such rho.
 
-    The implication is proved in ball arithmetic by :func:`delta_of`. The result stays a few millionths below the
+    The implication is proved in ball arithmetic by :func:`delta_of`. The result is kept a few millionths below the
     largest possible rho, so that machines with slightly different floating-point results can still confirm it.
 
     Raises:
@@ -179,9 +179,9 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     """Return an epsilon, rounded up to six digits, for which rho-zCDP provably implies (epsilon, delta)-DP.
 
-    The result is close to the minimum of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at
-    least 0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, Corollary 13).
-    :func:`delta_of` proves the implication for the returned epsilon in ball arithmetic.
+    The result is at least 0, and is close to the minimum of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1)
+    over a > 1. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, Corollary 13). The
+    implication is proved for the returned epsilon in ball arithmetic by :func:`delta_of`.
 
     >>> epsilon_of(Fraction(1, 2), Fraction(1, 10**6))
     Fraction(261077, 50000)
@@ -196,7 +196,7 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     r, log_inverse_delta = float(rho), math.log(delta.denominator) - math.log(delta.numerator)
 
     def bound(log: float) -> float:
-        """Return the epsilon that can be proved with the order a = 1 + exp(log)."""
+        """Return the epsilon that can be proved using the order a = 1 + exp(log)."""
         b = math.exp(log)
         return (b + 1) * r - math.log1p(1 / b) + (log_inverse_delta - math.log1p(b)) / b
 
@@ -222,15 +222,15 @@ def _round_down(value: Fraction) -> Fraction:
 
 
 def _best_order(rho: float, epsilon: float) -> tuple[float, float]:
-    """Search for the order a with the smallest delta in :func:`delta_of`, and return a - 1 and ln(delta).
+    """Search for the order a that gives the smallest delta in :func:`delta_of`, and return a - 1 and ln(delta).
 
     Args:
         rho: The zCDP parameter.
-        epsilon: The epsilon for which delta is bounded.
+        epsilon: The epsilon for which to bound delta.
     """
 
     def bound(log: float) -> float:
-        """Return the logarithm of the delta that can be proved with the order a = 1 + exp(log)."""
+        """Return the logarithm of the delta that can be proved using the order a = 1 + exp(log)."""
         b = math.exp(log)
         return b * ((b + 1) * rho - epsilon) - (b + 1) * math.log1p(1 / b) - log
 

@@ -11,14 +11,14 @@ from privopt.arrays import Floats, Ints, csr_array
 
 
 def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
-    """Return the row index of the shortest edge for each ordered pair of nodes that is joined by an edge.
+    """Return the row index of the shortest edge for each ordered pair of nodes joined by an edge.
 
     If several edges are equally short, the first one is chosen. Self-loops are omitted. Edges in opposite directions
-    belong to different pairs. The row indices are sorted by the tail of their edge, then by its head.
+    belong to different pairs. The row indices are sorted by the edge's tail, and then by its head.
 
     Args:
         edges: (E, 2) indices of the nodes at the tail and head of each edge.
-        lengths: (E,) length of each edge.
+        lengths: (E,) The length of each edge.
     """
     # Sort by tail, head and length, so that the shortest of parallel edges comes first. The sort is stable.
     order = np.lexsort((lengths, edges[:, 1], edges[:, 0]))
@@ -34,10 +34,10 @@ def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool
     """Return the (nodes, nodes) CSR matrix of edge lengths.
 
     Self-loops are omitted. If several edges join the same two nodes in the same direction, the matrix contains the
-    length of the shortest one.
+    length of the shortest edge.
 
     Args:
-        nodes: Number of nodes.
+        nodes: The number of nodes.
         pairs: (E, 2) indices of the nodes at the tail and head of each edge.
         lengths: (E,) non-negative lengths, or a single length for all edges. An edge of length 0 is stored as an
             explicit 0.
@@ -59,11 +59,11 @@ def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the sorted adjacency lists of an undirected graph.
 
     Args:
-        nodes: Number of nodes.
+        nodes: The number of nodes.
         pairs: (P, 2) pairs of adjacent nodes.
 
     Returns:
-        The arrays ``start``, of shape (nodes + 1,), and ``neighbours`` and ``pair``, each of shape (2 P,). The slice
+        The arrays ``start``, of shape (nodes + 1,), and ``neighbours`` and ``pair``, both of shape (2 P,). The slice
         ``start[i] : start[i + 1]`` of ``neighbours`` lists node i's neighbours, and the same slice of ``pair`` gives
         the row of ``pairs`` from which each of them comes.
     """
@@ -76,10 +76,10 @@ def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
-    """Return the index of the connected component to which each node belongs.
+    """Return the index of the connected component containing each node.
 
     Args:
-        nodes: Number of nodes.
+        nodes: The number of nodes.
         pairs: (E, 2) indices of the nodes at the tail and head of each edge.
         strong: Whether to return strongly connected components, in which each node can be reached from every other. If
             False, the directions of the edges are ignored.
@@ -97,9 +97,9 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
 
 
 def rank_by_first_use(labels: NDArray[Any]) -> Ints:
-    """Renumber labels from 0 in order of first occurrence, and return the new number of each entry.
+    """Renumber labels from 0 in order of first occurrence, and return the new label of each entry.
 
-    ``labels`` has shape (n,) and any sortable type.
+    ``labels`` has shape (n,) and may have any sortable type.
     """
     _, first_positions, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first_positions), dtype=np.int64)

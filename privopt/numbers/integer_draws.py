@@ -1,4 +1,4 @@
-"""Exact random draws in Python's arbitrary-precision integers, from a source of random bytes."""
+"""Exact random draws using Python's arbitrary-precision integers, from a source of random bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from privopt.numbers.sampling import Source
 __all__ = ["draw_below", "draw_bernoulli_exp", "read_in_blocks"]
 
 _BLOCK_BYTES: Final = 1 << 10
-"""The number of bytes that :func:`read_in_blocks` reads at a time."""
+"""The number of bytes read at a time by :func:`read_in_blocks`."""
 
 
 def draw_below(bound: int, source: Source = os.urandom) -> int:

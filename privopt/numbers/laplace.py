@@ -5,7 +5,7 @@ Privacy"), which use only integers, comparisons and rejection. The distribution 
 proportional to exp(-|v| s / t).
 
 :func:`draw_laplace` is compiled and works on 64-bit words, which limits s and t to 2**40. :func:`draw_wide_laplace` has
-no limits, because it works on Python's integers, but a draw takes about 10 microseconds instead of less than one.
+no such limits, because it works on Python's integers, but a draw takes about 10 microseconds rather than less than one.
 
 In the compiled functions, ``words`` is an array of random 64-bit words, and ``offset`` is the index of the next unused
 word. Functions that make a single draw return the new offset as their last value, or -1 if the words ran out before the
@@ -30,7 +30,7 @@ from privopt.numbers.sampling import Source
 #: The largest numerator or denominator with which every product fits into 64 bits.
 LARGEST_TERM = 1 << 40
 FEW_DRAWS = 1_000
-"""The largest number of draws for which the samplers are interpreted, which takes 12 ms.
+"""The largest number of draws for which the samplers are interpreted. This takes up to 12 ms.
 
 Loading their compiled code takes half a second and 85 MiB."""
 # The largest number of words to read from the source at a time.
@@ -41,7 +41,7 @@ _ZERO = np.uint64(0)
 
 @jit()
 def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
-    """Draw a uniform integer below ``bound``, and return it and the offset of the next unused word.
+    """Draw a uniform integer below ``bound``, and return it with the offset of the next unused word.
 
     ``words`` are random 64-bit words, which are used from index ``offset`` onwards. The returned offset is -1 if they
     ran out.
@@ -81,8 +81,8 @@ def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
 def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-untyped-def]
     """Draw True with probability exp(-steps s / t), for any steps >= 0 and s <= t.
 
-    The probability is written as a product of factors exp(-x) with x <= 1, and one Bernoulli variable is drawn for each
-    factor. The first one that is False ends the draw, so most factors are never needed.
+    The probability is written as a product of factors exp(-x) with x <= 1, and a Bernoulli variable is drawn for each
+    factor. The draw ends at the first variable that is False, so most factors are never needed.
 
     Returns the draw and the offset of the next unused word, which is -1 if the random ``words`` ran out.
     """
@@ -101,8 +101,8 @@ def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-unt
 def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
     """Draw m >= 0 with P(m) proportional to exp(-m s / t).
 
-    This is Algorithm 2 of Canonne, Kamath and Steinke 2020 without the random sign. The integers u < t and v are drawn
-    with probabilities proportional to exp(-u / t) and exp(-v). Then u + t v is geometric with parameter exp(-1 / t).
+    This is Algorithm 2 of Canonne, Kamath and Steinke 2020 without the random sign. Integers u < t and v are drawn with
+    probabilities proportional to exp(-u / t) and exp(-v). Then u + t v is geometric with parameter exp(-1 / t).
     Dividing it by s and rounding down gives a geometric variable with parameter exp(-s / t).
 
     Returns m and the offset of the next unused word, which is -1 if the random ``words`` ran out.
@@ -152,10 +152,10 @@ def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit(few=lambda words, s, t, samples, _: samples.size <= FEW_DRAWS)
 def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples``, starting at index ``sample_count``, with discrete Laplace draws of scale t / s.
+    """Fill ``samples``, from index ``sample_count`` onwards, with discrete Laplace draws of scale t / s.
 
-    ``words`` are random 64-bit words, used in order. Returns the number of words used and the number of samples that
-    are now filled.
+    ``words`` are random 64-bit words, used in order. Returns the number of words used and the number of samples now
+    filled.
     """
     offset = 0
     while sample_count < samples.size:
@@ -172,8 +172,8 @@ def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
 def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
     """Return ``count`` independent draws with P(v) proportional to exp(-|v| scale_reciprocal).
 
-    Random words are used in order. If they run out in the middle of a draw, more words are appended and the draw starts
-    again from its first word. Dropping the draw instead would favour draws that need few words.
+    Random words are used in order. If they run out in the middle of a draw, more words are appended and the draw is
+    restarted from its first word. Discarding the draw instead would favour draws that need few words.
 
     Args:
         count: The number of draws.
@@ -196,8 +196,8 @@ def draw_in_bulk(
 
     Args:
         count: The number of draws.
-        fill: Function ``(words, *terms, samples, sample_count) -> (used_words, sample_count)``. It fills ``samples``
-            with complete draws, starting at index ``sample_count``, and returns the number of words used and the new
+        fill: A function ``(words, *terms, samples, sample_count) -> (used_words, sample_count)``. It fills ``samples``
+            with complete draws from index ``sample_count`` onwards, and returns the number of words used and the new
             number of filled samples.
         terms: The parameters of the distribution.
         source: The source of random bytes. The default is the operating system's entropy.

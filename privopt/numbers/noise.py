@@ -6,12 +6,12 @@
 * Laplace noise for doubles comes from the same sampler, on the multiples of 2**-1074, which include all doubles. The
   sum is then rounded once to a double, which is post-processing.
 * Discrete Gaussian noise is drawn with Algorithm 3 of the same paper, which is just as exact.
-* If a seed is given, for experiments, the same samplers use NumPy's PCG64 stream. These draws are not private, and the
-  record says so.
+* If a seed is given, for experiments, the same samplers use NumPy's PCG64 stream. These draws are not private, as
+  stated in the record.
 
-The discrete Laplace distribution of scale b, also called double geometric, has P(X = v) = (1 - a) / (1 + a) a**|v| with
-a = exp(-1 / b). The discrete Gaussian distribution of variance parameter V has P(X = v) proportional to exp(-v**2 / (2
-V)).
+The discrete Laplace distribution with scale b, also called double geometric, has P(X = v) = (1 - a) / (1 + a) a**|v|
+with a = exp(-1 / b). The discrete Gaussian distribution with variance parameter V has P(X = v) proportional to
+exp(-v**2 / (2 V)).
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ Law = Literal["discrete-laplace", "laplace", "discrete-gaussian"]
 
 
 _DOUBLE_GRID: Final = 1 << 1074
-"""The number of grid steps per unit. Every double is an integer multiple of its reciprocal."""
+"""The number of grid steps per unit. Every double is an integer multiple of one grid step."""
 _LARGEST_COUNT = 1 << 62
-"""Counts must be smaller than this in absolute value, so that the sum of a count and its noise fits in 64 bits."""
+"""The strict upper bound on counts' absolute values, so that the sum of a count and its noise fits in 64 bits."""
 _LARGEST_SCALE = 1 << 55
 """The largest scale of discrete Laplace noise.
 
-Noise of 2**62 or more could make a 64-bit sum overflow. Up to this scale, such noise has a probability below
+Noise of 2**62 or more could cause a 64-bit sum to overflow. Up to this scale, the probability of such noise is below
 exp(-128)."""
 
 
@@ -75,10 +75,10 @@ class NoiseRecord:
     """A record of how noise was drawn and how much privacy budget it uses.
 
     Attributes:
-        engine: "exact-integer", or "seeded" if the noise came from a seed.
+        engine: "exact-integer", or "seeded" if the noise was drawn from a seed.
         distribution: "discrete-laplace", "laplace" or "discrete-gaussian".
         scale: The exact scale of the noise. For Gaussian noise, this is the variance parameter.
-        draws: The number of noise values that were drawn.
+        draws: The number of noise values drawn.
     """
 
     engine: str
@@ -97,7 +97,7 @@ class NoiseRecord:
 
     @property
     def seeded(self) -> bool:
-        """Whether the noise came from a seed and is therefore not private."""
+        """Whether the noise was drawn from a seed and is therefore not private."""
         return self.engine == "seeded"
 
 
@@ -112,11 +112,11 @@ def discrete_laplace(
         seed: The seed for the draws, for experiments only. If None, the operating system's entropy is used.
 
     Returns:
-        The noisy integers, in the shape of ``counts``, and the noise record.
+        The noisy integers, with the same shape as ``counts``, and the noise record.
 
     Raises:
         UsageError: The counts are not integers or are too large, the budget is not positive, or the noise scale exceeds
-            2**55, so that sums could overflow 64 bits.
+            2**55, in which case sums could overflow 64 bits.
 
     >>> noisy, record = discrete_laplace(np.array([3, 5]), Fraction(1, 30))
     >>> noisy.shape, record.spent <= Fraction(1, 30), record.seeded
@@ -138,13 +138,13 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
 
     Args:
         counts: Integers of any shape, smaller than 2**62 in absolute value.
-        variance: sensitivity**2 / (2 rho) with the L2 sensitivity, exact, above 0 and at most 2**40. The variance is
+        variance: sensitivity**2 / (2 rho) for the L2 sensitivity, exact, above 0 and at most 2**40. The variance is
             rounded up slightly (:func:`privopt.numbers.gaussian.variance_above`), and the record contains the rounded
             value.
         seed: The seed for the draws, for experiments only. If None, the operating system's entropy is used.
 
     Returns:
-        The noisy integers, in the shape of ``counts``, and the noise record.
+        The noisy integers, with the same shape as ``counts``, and the noise record.
 
     Raises:
         UsageError: The counts are not integers or are too large, or the variance is out of range.
@@ -162,7 +162,7 @@ def continuous_laplace(
     """Add independent Laplace noise to real numbers.
 
     Every double is a multiple of 2**-1074, so discrete Laplace noise on that grid has exactly the probability ratios
-    that the guarantee needs, whatever the values are. The sum is rounded once, to the nearest double, which is
+    required by the guarantee, whatever the values are. The sum is rounded once, to the nearest double, which is
     post-processing. (Noise drawn as a double would not be private: Mironov 2012, "On significance of the least
     significant bits for differential privacy".)
 
@@ -172,7 +172,7 @@ def continuous_laplace(
         seed: The seed for the draws, for experiments only. If None, the operating system's entropy is used.
 
     Returns:
-        The noisy doubles, in the shape of ``values``, and the noise record.
+        The noisy doubles, with the same shape as ``values``, and the noise record.
 
     Raises:
         UsageError: A value is not finite, or the budget is not positive.
@@ -185,7 +185,7 @@ def continuous_laplace(
 
 
 class NoiseSource:
-    """The source of the noise that this module adds. Tests of mechanisms can replace it with :func:`noise_from`."""
+    """The source of the noise added by this module. Tests of mechanisms can replace it using :func:`noise_from`."""
 
     def draw(
         self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
@@ -224,11 +224,11 @@ def _add_noise(values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
 def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
     """Replace the source of all noise within a ``with`` block, for tests of mechanisms only.
 
-    The conformance kit uses this to record the values to which noise is added, or to draw the noise at another scale.
-    Releases made inside the block are not private.
+    The conformance kit uses this to record the values to which noise is added, or to draw the noise at a different
+    scale. Releases created inside the block are not private.
 
     Args:
-        source: A function that takes the current source and returns the source to use instead. It is called once.
+        source: A function that takes the current source and returns the source to use in its place. It is called once.
     """
     _SOURCES.append(source(_SOURCES[-1]))
     try:
@@ -240,11 +240,11 @@ def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
 def stated_scale(text: str) -> Fraction:
     """Parse a scale, variance or rate from a release's file: an integer or a ratio of two integers.
 
-    Exponents are rejected, because the file may come from anyone: ``Fraction("1e30000000")`` takes a minute, and longer
+    Exponents are rejected because the file may come from anyone: ``Fraction("1e30000000")`` takes a minute, and longer
     exponents take hours.
 
     Raises:
-        ValueError: The string is not of this form, or the number is not in [2**-1000, 2**128).
+        ValueError: The string does not have this form, or the number is not in [2**-1000, 2**128).
 
     >>> stated_scale("10/3")
     Fraction(10, 3)
@@ -261,16 +261,16 @@ def stated_scale(text: str) -> Fraction:
 def split_budget(
     epsilon: Fraction, shares: Sequence[Fraction | float | int], *, denominator: int = 1 << 20
 ) -> tuple[Fraction, ...]:
-    """Split a budget in proportion to the given shares, into rationals that sum to at most epsilon.
+    """Split a budget in proportion to the given shares, into rational numbers that sum to at most epsilon.
 
-    A part stays exact if its denominator is small enough. Otherwise it is rounded down to a fraction with a denominator
-    of at most ``denominator``, so that the compiled 64-bit sampler can use it. A part below 1 / denominator is rounded
-    down to 1 / q for some integer q instead.
+    A part remains exact if its denominator is small enough. Otherwise, it is rounded down to a fraction with a
+    denominator of at most ``denominator``, so that the compiled 64-bit sampler can use it. A part below 1 / denominator
+    is instead rounded down to 1 / q for some integer q.
 
     Args:
         epsilon: Exact and above 0.
         shares: Relative weights, non-negative and not all 0. They need not sum to 1. A float stands for the decimal
-            number that Python prints for it.
+            number that Python displays for it.
         denominator: The largest denominator allowed.
 
     Raises:
@@ -295,8 +295,8 @@ def split_budget(
 def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
     """Return the greatest fraction <= value with a denominator of at most ``denominator``.
 
-    A positive value below 1 / ``denominator`` would become 0. For such a value, the greatest 1 / q <= value with an
-    integer q is returned instead.
+    A positive value below 1 / ``denominator`` would become 0. In this case, the greatest 1 / q <= value with an integer
+    q is returned instead.
     """
     if value.denominator <= denominator:
         return value
@@ -318,7 +318,7 @@ def _check_integers(counts: NDArray[Any]) -> Ints:
     """Return counts as 64-bit integers.
 
     Raises:
-        UsageError: The counts are not integers, or one of them is 2**62 or more in absolute value.
+        UsageError: The counts are not integers, or any of them is 2**62 or more in absolute value.
     """
     values = np.asarray(counts)
     if not np.issubdtype(values.dtype, np.integer):
@@ -337,7 +337,7 @@ def _check_budget(budget: Fraction) -> None:
 def _draw_laplace_of_any_scale(count: int, scale_reciprocal: Fraction, source: Source) -> Ints:
     """Return ``count`` independent draws of discrete Laplace noise: P(v) is proportional to exp(-|v| scale_reciprocal).
 
-    The compiled sampler is used if the numerator and denominator of ``scale_reciprocal`` are small enough for it.
+    The compiled sampler is used if the numerator and denominator of ``scale_reciprocal`` are small enough.
 
     Args:
         count: The number of draws.
@@ -372,7 +372,7 @@ def _grid_steps(value: float) -> int:
 
 
 def _double_of_steps(steps: int) -> float:
-    """Convert a number of steps of 2**-1074 to the nearest double, or to the largest double of its sign on overflow."""
+    """Convert a number of steps of 2**-1074 to the nearest double, or to the largest of the same sign on overflow."""
     try:
         return steps / _DOUBLE_GRID  # Python rounds the quotient of two integers correctly
     except OverflowError:
