@@ -1,4 +1,4 @@
-"""The specs that plugins register (mechanisms, kinds, commands and others), and the hooks that return them.
+"""The specs registered by plugins (mechanisms, kinds, commands and others), and the hooks that return them.
 
 This module imports no large libraries, so that ``privopt list`` is fast. A plugin's top-level module should import
 nothing else from privopt::
@@ -54,10 +54,10 @@ NOTHING: Final = "none"
 """The name of the notion claimed by methods without a guarantee, which usually need ``--allow-unsafe``."""
 
 hookspec = pluggy.HookspecMarker(GROUP)
-"""The decorator that declares the hooks that privopt calls (:class:`Hooks`)."""
+"""The decorator used to declare the hooks called by privopt (:class:`Hooks`)."""
 
 hookimpl = pluggy.HookimplMarker(GROUP)
-"""The decorator for a plugin's implementations of hooks."""
+"""The decorator for a plugin's hook implementations."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """Matches names: lower-case words and digits, joined by hyphens."""
@@ -126,7 +126,7 @@ class MechanismSpec:
         guarantee: The name of a registered notion of privacy, or ``"none"``.
         summary: A one-line description for ``privopt list``.
         source: The paper that describes the mechanism.
-        methods: The methods for solving the mechanism's problems, at least one. The first is the default.
+        methods: One or more methods for solving the mechanism's problems. The first is the default.
         decomposes: Whether the mechanism's problems can be solved by decomposition. If so, every registered decomposer
             can be used as a method under its own name.
     """
@@ -142,18 +142,18 @@ class MechanismSpec:
 
     @methods.validator
     def _at_least_one(self, attribute: Attribute[Any], value: tuple[MethodSpec, ...]) -> None:
-        """Check that there is a method, and that no two methods have the same name."""
+        """Check that there is at least one method, and that no two methods have the same name."""
         names = [method.name for method in value]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"{self.name}: needs at least one method, all with different names, not {names}")
 
     @property
     def default(self) -> MethodSpec:
-        """The method that is used if ``--method`` is not given."""
+        """The method used if ``--method`` is not given."""
         return self.methods[0]
 
     def kind_of(self, method: MethodSpec) -> str:
-        """Return the name of the notion of privacy that a method claims: its own, if any, or else the mechanism's."""
+        """Return the name of the notion of privacy claimed by a method: its own, if any, otherwise the mechanism's."""
         return method.guarantee or self.guarantee
 
     def promises(self, method: MethodSpec) -> bool:
@@ -193,14 +193,14 @@ class KindSpec:
 
 @frozen(kw_only=True)
 class RoleSpec:
-    """The spec of a role that kinds can have, such as distance, loss, notion of privacy, solver or decomposer.
+    """The spec of a role that kinds can fill, such as distance, loss, notion of privacy, solver or decomposer.
 
     >>> RoleSpec(name="sketch", base="acme.sketches:Sketch", summary="a sketch of a stream").name
     'sketch'
 
     Attributes:
         name: The role's name in :class:`KindSpec` and in ``key(kinds=...)``.
-        base: The base class of all kinds with this role, as ``"package.module:Class"``.
+        base: The base class of all kinds that fill this role, as ``"package.module:Class"``.
         summary: A one-line description.
     """
 
@@ -217,7 +217,7 @@ COMMAND_GROUPS: Final = (
     "Publish a release",
     "Write a plugin",
 )
-"""The headings of ``privopt --help``, in order. Any other headings follow, sorted by name."""
+"""The headings in ``privopt --help``, in order. Any other headings follow, sorted by name."""
 
 
 @frozen(kw_only=True)
@@ -245,7 +245,7 @@ class CommandSpec:
 
 @frozen(kw_only=True)
 class NameSpec:
-    """The spec of a name that a plugin adds to the ``privopt`` Python package.
+    """The spec of a name added by a plugin to the ``privopt`` Python package.
 
     Attributes:
         name: The name, which becomes available as ``privopt.NAME``.
@@ -261,7 +261,7 @@ class NameSpec:
 class TraitSpec:
     """The spec of a trait of releases.
 
-    The conformance kit runs a check only on releases that have all the traits that the check requires.
+    The conformance kit runs a check only on releases that have all the traits required by the check.
 
     Attributes:
         name: The trait's name, as used in the requirements of checks.
@@ -285,7 +285,7 @@ class CheckSpec:
         target: The function as ``"package.module:function"``. A check for mechanisms is decorated with
             :func:`privopt.testing.check`. A check for kinds takes the kind's name, an effort and a seed, and returns a
             :class:`privopt.testing.CheckResult`.
-        role: The role of the kinds to check, or None for a check for mechanisms.
+        role: The role of the kinds to check, or None if the check is for mechanisms.
     """
 
     name: str = field(validator=_name)
@@ -311,7 +311,7 @@ class TemplateSpec:
             to each file name.
         files: The names of the files, without the appended ``.txt``. Those that end in ``.py`` go into the project's
             package, and all others into its top folder.
-        notion: The notion of privacy that the template's mechanism claims.
+        notion: The notion of privacy claimed by the template's mechanism.
         method: The name of the mechanism's only method.
         does: A description of the method in a few words.
         needs: The packages that the project requires in addition to privopt.
@@ -337,17 +337,17 @@ class Hooks:
     @staticmethod
     @hookspec(historic=True)
     def privopt_mechanisms() -> Sequence[MechanismSpec]:  # type: ignore[empty-body]
-        """Return the mechanisms that this plugin registers."""
+        """Return the mechanisms registered by this plugin."""
 
     @staticmethod
     @hookspec(historic=True)
     def privopt_kinds() -> Sequence[KindSpec]:  # type: ignore[empty-body]
-        """Return the kinds (distances, losses, notions of privacy, solvers, ...) that this plugin registers."""
+        """Return the kinds (distances, losses, notions of privacy, solvers, ...) registered by this plugin."""
 
     @staticmethod
     @hookspec(historic=True)
     def privopt_roles() -> Sequence[RoleSpec]:  # type: ignore[empty-body]
-        """Return the roles that this plugin registers."""
+        """Return the roles registered by this plugin."""
 
     @staticmethod
     @hookspec(historic=True)
@@ -372,12 +372,12 @@ class Hooks:
     @staticmethod
     @hookspec(firstresult=True)
     def privopt_handle(release: object) -> type | None:
-        """Return the class that :func:`privopt.open` uses for a release, or None for releases of other plugins."""
+        """Return the class used by :func:`privopt.open` for a release, or None for releases of other plugins."""
 
     @staticmethod
     @hookspec
     def privopt_released(release: object, problem: object) -> None:
         """React to a certified release, after its folder has been verified and moved into place.
 
-        An error that this hook raises does not undo the release, but is reported as a warning.
+        An error raised by this hook does not undo the release, but is reported as a warning.
         """

@@ -31,7 +31,7 @@ def register(
     """Register a release as an SQL function that draws a report for each row.
 
     ``report(lat, lon)`` returns a structure ``{id, lat, lon}``, or NULL for a row that gets no report. The function is
-    ``report(x, y)`` if records have positions in km, and ``report(id)`` if records have no positions.
+    ``report(x, y)`` if the records have positions in km, and ``report(id)`` if they have no positions.
 
     The function is registered as having side effects, so a report is drawn separately for each row that a query
     selects. A view draws new reports with each query, but a table created from reports does not. Only the owner of the

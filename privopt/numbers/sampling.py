@@ -1,7 +1,7 @@
 """Exact draws from rows of integer weights, using the operating system's entropy.
 
-Draws from integer weights use neither floating point nor a modulo operation, so each output has exactly the probability
-that was certified. :func:`choose`, which draws with rational probabilities, uses doubles, but only where they provably
+Draws from integer weights use neither floating point nor a modulo operation, so each output has exactly the certified
+probability. :func:`choose`, which draws with rational probabilities, uses doubles, but only where they provably
 determine the result.
 """
 
@@ -48,12 +48,12 @@ _LEADING_BITS = 12
 
 @define
 class RowStreams:
-    """A separate stream of random bytes for each row, so that a row's draw does not depend on other rows.
+    """A separate stream of random bytes for each row, so that a row's draw does not depend on the other rows.
 
     When called as a :data:`Source`, it returns the first 8 bytes of each row's stream in turn.
 
     Attributes:
-        read: ``read(row, start, count)`` returns ``count`` bytes of a row's stream, from position ``start`` on.
+        read: ``read(row, start, count)`` returns ``count`` bytes of a row's stream, starting at position ``start``.
         rows: (B,) row indices, in the order of the draws.
         _next: The position in ``rows`` of the next row to read.
     """
@@ -75,8 +75,8 @@ class RowStreams:
     def beyond(self, row_number: int) -> Source:
         """Return a source that continues a row's stream after its first 8 bytes.
 
-        Each call to the source returns the bytes that follow those of the previous call. ``row_number`` is the row's
-        position in ``rows``.
+        Each call to the source continues where the previous one ended. ``row_number`` is the row's position in
+        ``rows``.
         """
         offset, stream_row = 8, int(self.rows[row_number])
 
@@ -117,16 +117,16 @@ class CumulatedRows:
 
     The running sums of a row are computed when the first draw is made from it. For each draw, a uniform 63-bit integer
     is looked up among these sums. The number of integers that map to an index equals the index's weight, so the draws
-    are exact. Several threads may draw at once.
+    are exact. The sampler can be used from several threads at once.
 
     Attributes:
         _weights: (N, K) integer weights.
-        _sums: (N, K) running sums of each row. Undefined for rows from which nothing has been drawn.
+        _sums: (N, K) running sums of each row. Undefined for rows that have not been drawn from.
         _is_summed: (N,) whether a row's running sums have been computed.
     """
 
     def __init__(self, weights: NDArray[np.uint64]) -> None:
-        """Create a sampler for uint64 weights of shape (N, K). Each row that is drawn from must sum to 2**63."""
+        """Create a sampler for uint64 weights of shape (N, K). Every row used for drawing must sum to 2**63."""
         self._weights = np.asarray(weights)
         if self._weights.dtype != np.uint64 or self._weights.ndim != 2:
             shape = self._weights.shape[1:]
@@ -205,7 +205,7 @@ class CumulatedRows:
             self._is_summed[part] = True
 
     def _look_up(self, rows: NDArray[np.int64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """For each row, return the number of running sums that are at most the given integer.
+        """For each row, return the number of running sums that do not exceed the given integer.
 
         A binary search is run on all rows at once, which is possible because it takes the same number of steps for
         every row. Each step halves the range of possible indices. No search can run past the end of its row, because a
@@ -213,7 +213,7 @@ class CumulatedRows:
 
         Args:
             rows: (B,) row indices.
-            integers: (B,) integers below 2**63, one to look up in each of these rows.
+            integers: (B,) integers below 2**63, one for each row.
         """
         flat_sums, length = self._sums.ravel(), int(self._weights.shape[1])
         start = rows * length
@@ -228,7 +228,7 @@ class CumulatedRows:
 
 
 def _look_up_in_row(sums: NDArray[np.uint64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """For each integer, count how many of a row's running sums are at most that integer.
+    """For each integer, count the running sums of a row that do not exceed it.
 
     Integers with the same leading bits form an interval. If all integers in an interval map to the same index, no
     search is needed for them.
@@ -298,7 +298,7 @@ def choose(
 
 
 def _decide_exactly(bits: int, cuts: Sequence[Fraction], entropy: Source) -> int:
-    """Return how many cuts are at most the uniform number whose first 64 bits are ``bits``.
+    """Return the number of cuts that do not exceed the uniform number whose first 64 bits are ``bits``.
 
     Args:
         bits: The first 64 bits after the binary point, as an integer.

@@ -1,9 +1,9 @@
 """Rounding to a published grid, so that programs with different rounding errors agree on the result.
 
 A number is rounded to an odd multiple of half a unit. The publishing program knows an interval that contains the
-number. It chooses the unit such that this interval, widened by a margin, lies between two neighbouring points of this
-grid, and publishes the unit with the number. A fixed grid would not work, because programs with different rounding
-errors would round numbers near a grid point differently.
+number. It chooses the unit so that this interval, widened by a margin, lies between two neighbouring points of the
+resulting grid, and publishes the unit with the number. A fixed grid would not work, because programs with different
+rounding errors would round numbers near a grid point differently.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Final
 from privopt.numbers.exp_log_bounds import float_down
 
 FINEST: Final = 2.0**-48
-"""The smallest unit, relative to the number."""
+"""The smallest unit, as a fraction of the number."""
 COARSEST: Final = 2.0**-30
-"""The largest unit for a published loss. It is relative to the loss or, if the loss is below 1, absolute."""
+"""The largest unit for a published loss. It is absolute if the loss is below 1, and otherwise relative to the loss."""
 HALF: Final = Fraction(1, 2)
 
 
 def choose_unit(lower: float, upper: float, maximum: float = math.inf) -> float:
-    """Choose a unit such that :func:`stated_below` rounds all numbers in or near an interval to the same value.
+    """Choose a unit for which :func:`stated_below` rounds all numbers in or near an interval to the same value.
 
     Args:
         lower, upper: The finite bounds of the interval.
-        maximum: An upper limit on the numbers, if there is one, such as 1 for a probability.
+        maximum: An upper limit on the numbers, such as 1 for probabilities. There is none by default.
     """
     # Widen the interval by a quarter of its width on both sides, for programs with other rounding errors. The constant
     # 2^-1000 keeps the width above 0, and the factor 1 + 2^-40 covers the rounding errors of this function.

@@ -1,4 +1,4 @@
-"""Discovery of plugins. A plugin's hooks are called by pluggy when the plugin is registered.
+"""Plugin discovery. pluggy calls a plugin's hooks when the plugin is registered.
 
 If a plugin fails, the reason is reported and the other plugins still work. Only the module named by a plugin's entry
 point is imported. Mechanisms are imported when they are needed.
@@ -54,7 +54,7 @@ class _PluginLoader:
 
     Attributes:
         manager: pluggy's manager.
-        specs_by_hook: The specs that the hooks of the last loaded plugin returned, by hook name.
+        specs_by_hook: The specs returned by the hooks of the most recently loaded plugin, by hook name.
     """
 
     def __init__(self) -> None:
@@ -80,10 +80,10 @@ class _PluginLoader:
 
         Args:
             point: The entry point that names the plugin's module.
-            name: A unique name for pluggy, made up of the names of the package and the entry point.
+            name: The plugin's unique name in pluggy, made up of the names of the package and the entry point.
 
         Raises:
-            _UnfitError, pluggy.PluginValidationError: The plugin has a mistake that its author must correct.
+            _UnfitError, pluggy.PluginValidationError: The plugin contains a mistake that its author must correct.
             BaseException: Any error raised by the plugin's code.
         """
         if self.manager.has_plugin(name):
@@ -119,14 +119,14 @@ class _PluginLoader:
                 raise _UnfitError(f"{name} must be marked with @privopt.specs.hookimpl, or have another name")
 
     def _add_specs(self, hook: str, spec_types: tuple[type, ...], returned: object) -> None:
-        """Record the specs that a plugin's hook returned.
+        """Record the specs returned by a plugin's hook.
 
         pluggy calls this method with the result of each historic hook.
 
         Args:
             hook: The name of the hook.
             spec_types: The types of specs that the hook may return.
-            returned: The value that the plugin's function returned.
+            returned: The value returned by the plugin's function.
 
         Raises:
             _UnfitError: The value is not a list of specs of these types.
@@ -142,7 +142,7 @@ class _PluginLoader:
 
 
 def discover(points: Iterable[EntryPoint]) -> Registry:
-    """Load the plugins named by the given entry points, and return a registry of everything that they register.
+    """Load the plugins named by the given entry points, and return a registry of everything they register.
 
     The core's plugin comes first, followed by the project's other plugins and then all remaining ones. Each group is
     sorted by name. Plugins that fail to load are listed in the registry as broken.
@@ -194,8 +194,8 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
     """Return a registry of the valid entries, and add the invalid ones to ``broken``.
 
     An entry is invalid if an earlier entry has the same category and name, if it is a kind with an unregistered role,
-    or if it is a mechanism that claims an unregistered notion. If two mechanisms have the same name, the earlier one is
-    left out as well, because it would be unclear which of the two a user means.
+    or if it is a mechanism that claims an unregistered notion. If two mechanisms have the same name, both are left out,
+    because it would be unclear which one the user means.
 
     Args:
         entries: All entries, in order of precedence.
@@ -234,7 +234,7 @@ def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> Me
     """Return a mechanism's spec, extended with a method for each registered decomposer.
 
     The spec is returned unchanged if the mechanism cannot be decomposed. A decomposer is skipped if the mechanism
-    already has a method of that name.
+    already has a method with the same name.
     """
     if not spec.decomposes:
         return spec

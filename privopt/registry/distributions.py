@@ -1,6 +1,6 @@
-"""Entry points of the installed distributions, read one by one.
+"""Entry points of the installed distributions, read one at a time.
 
-``importlib.metadata.entry_points()`` fails altogether if a single distribution has damaged metadata, for example after
+``importlib.metadata.entry_points()`` fails completely if a single distribution has damaged metadata, for example after
 an interrupted installation. This module still finds the other distributions and reports the damaged one.
 """
 
@@ -23,13 +23,13 @@ _FOLDER: Final = re.compile(r"(?P<name>[^-]+)(-.*)?\.(dist|egg)-info")
 """Matches the name of a metadata folder, which contains the distribution's name and usually its version."""
 
 ADVICE: Final = "install the distribution again or delete that folder"
-"""The advice that error messages give about damaged metadata."""
+"""The advice given in error messages about damaged metadata."""
 UNKNOWN: Final = "unknown"
 """The version shown for a distribution whose metadata does not provide one."""
 
 
 class DamagedMetadataError(Exception):
-    """Raised if the metadata of a distribution cannot be read. The message names the file."""
+    """Raised if a distribution's metadata cannot be read. The message names the file."""
 
 
 @frozen
@@ -148,7 +148,7 @@ def _read_damaged_as_empty(distribution_class: type) -> None:
 
 
 def _distributions(damaged: list[DamagedDistribution]) -> Iterator[Distribution]:
-    """Yield every distribution on the path. If listing them fails, record the error in ``damaged`` and stop."""
+    """Yield every installed distribution. If listing them fails, record the error in ``damaged`` and stop."""
     # A generator cannot be resumed after an error, so the distributions of later finders are missing.
     try:
         yield from importlib.metadata.distributions()

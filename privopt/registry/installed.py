@@ -37,7 +37,7 @@ def _import_target(target: str) -> Any:
     """Import the object given as ``"package.module:name"``.
 
     Raises:
-        RegistryError: The object cannot be imported, whatever error its module raises.
+        RegistryError: The object cannot be imported, regardless of which error its module raises.
     """
     module, _, name = target.partition(":")
     try:
@@ -62,7 +62,7 @@ def load_class(target: str, base: type) -> type[Any]:
 
 @frozen(kw_only=True)
 class Broken:
-    """A plugin that could not be loaded, or one of its entries that was left out of the registry.
+    """A plugin that could not be loaded, or an individual plugin entry that was left out of the registry.
 
     Attributes:
         plugin: The name of the plugin's package (distribution).
@@ -71,7 +71,7 @@ class Broken:
         fatal: Whether the plugin's author must correct the cause, for example a misspelt hook or a name that another
             plugin already uses. ``privopt list`` then exits with code 2.
         is_damaged: Whether the package's metadata cannot be read.
-        clash: The category and name claimed by two packages, or None if there is another reason.
+        clash: The category and name claimed by two packages, or None if the reason is different.
     """
 
     plugin: str
@@ -132,7 +132,7 @@ class Entry(Generic[S]):
 
         Args:
             reason: The mistake by the plugin's author, in one line.
-            clash: The category and name claimed by two packages, or None if there is another mistake.
+            clash: The category and name claimed by two packages, or None if the mistake is different.
         """
         return Broken(plugin=self.plugin, version=self.version, reason=reason, fatal=True, clash=clash)
 
@@ -142,7 +142,7 @@ class Kind(Entry[KindSpec]):
     """A kind of distance, loss, notion, solver or decomposer, together with the package that registers it.
 
     Attributes:
-        base: The base class that the kind's role requires, as ``"package.module:Class"``. It is set by
+        base: The base class required by the kind's role, as ``"package.module:Class"``. It is set by
             :meth:`Registry.kind`.
     """
 
@@ -152,7 +152,7 @@ class Kind(Entry[KindSpec]):
         """Import the kind's class.
 
         Raises:
-            RegistryError: The target cannot be imported, or is not a subclass of the base class that the role requires.
+            RegistryError: The target cannot be imported, or is not a subclass of the base class required by the role.
         """
         return cast("type[Any]", self.import_target(self.base))
 
@@ -174,11 +174,11 @@ class Registered(Entry[MechanismSpec]):
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
 
     def expect(self, method: str, value: object, expected_type: type) -> None:
-        """Check the type of a value that one of the mechanism's methods returned.
+        """Check the type of a value returned by one of the mechanism's methods.
 
         Args:
             method: The name of the method, for the error message.
-            value: The value that the method returned.
+            value: The value returned by the method.
             expected_type: The required type of the value.
 
         Raises:
@@ -235,7 +235,7 @@ class Registry:
     handle_hook: pluggy.HookCaller | None = None
 
     def of(self, category: str) -> dict[str, Entry[Any]]:
-        """Return all entries of a category, by name."""
+        """Return all entries in a category, by name."""
         return {name: entry for (its_category, name), entry in self.entries.items() if its_category == category}
 
     @property
@@ -252,7 +252,7 @@ class Registry:
         return tuple(self.of(role))
 
     def kind(self, role: str, name: str) -> Kind:
-        """Return the kind called ``name`` for a role such as ``"solver"``, with the base class that the role requires.
+        """Return the kind called ``name`` for a role such as ``"solver"``, with the base class required by the role.
 
         Raises:
             UnknownNameError: There is no such role or kind. The message suggests similar or known names.
@@ -325,7 +325,7 @@ class Registry:
 
         Args:
             release: The certified release. Its folder has been verified and is in its final place.
-            problem: The problem that the release solves.
+            problem: The problem solved by the release.
         """
         complaints = []
         # pluggy would stop at the first error, so the observers are called directly.

@@ -1,4 +1,4 @@
-"""Messages about missing distributions of this project and missing libraries, based on the core's metadata."""
+"""Messages about missing libraries and missing packages of this project, based on the core's metadata."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _optional_requirements() -> tuple[tuple[str, str], ...]:
 def describe_missing_distributions() -> list[str]:
     """Return a list with one sentence that names the project's missing packages.
 
-    The list is empty if no package is missing.
+    The list is empty if no packages are missing.
     """
     missing = [name for name in project_distributions() if not _is_installed(name)]
     if not missing:

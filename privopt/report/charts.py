@@ -1,6 +1,6 @@
 """The drawings used in reports: labelled bars, maps that show places and values, and logarithmic axes.
 
-Only this module and :mod:`privopt.report.theme` import matplotlib. Mechanisms draw with the functions of these two
+Only this module and :mod:`privopt.report.theme` import matplotlib. Mechanisms draw using the functions in these two
 modules.
 """
 
@@ -39,7 +39,7 @@ LABELLED_DECADES: Final = 3.0
 
 
 MAX_LABEL_DIGITS: Final = 6
-"""The maximum number of digits in a bar's label. Numbers that differ only in later digits look equal to a reader."""
+"""The maximum number of digits in a bar's label. Numbers that differ only in later digits look the same to a reader."""
 
 
 def short_name(name: str) -> str:
@@ -85,9 +85,9 @@ def set_up_map(
 
     Args:
         axes: The axes.
-        labels: The names and units of the x and y axes, or empty strings if directions have no meaning.
-        lines: Streets or connections, each given by the positions of its two ends.
-        latitude: The mean latitude in degrees if positions are in degrees, or None if they are lengths.
+        labels: The names and units of the x and y axes, or empty strings if the directions have no meaning.
+        lines: Streets or connections, each given by the positions of its two endpoints.
+        latitude: The mean latitude in degrees if the positions are in degrees, or None if they are in units of length.
         margin: The space around the places, as a fraction of the map's size, so that dots at the edge are not cut off.
     """
     from matplotlib.collections import LineCollection
@@ -111,8 +111,8 @@ def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, 
         unit: The unit of x and y, or an empty string for degrees.
 
     Returns:
-        The positions, (N, 2), as (x, y) or (longitude, latitude); the labels of both axes; and the mean latitude in
-        degrees, or None if the positions are in a unit of length.
+        The (N, 2) positions, as (x, y) or (longitude, latitude); the labels of both axes; and the mean latitude in
+        degrees, or None if the positions are in units of length.
     """
     if unit:
         return coordinates, (f"x ({unit})", f"y ({unit})"), None
@@ -120,7 +120,7 @@ def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, 
 
 
 def fit_height(figure: Figure, axes: Axes) -> None:
-    """Set the height of a figure with a single map so that the map fills its width.
+    """Set the height of a figure with a single map so that the map fills the figure's width.
 
     The map's own height is kept between 1/3 and 0.8 of the figure's width.
     """
@@ -146,14 +146,14 @@ def draw_maps(
     """Draw maps side by side, with each place shown as a dot coloured by its value.
 
     Args:
-        values_by_title: The title of each map and its values at the places, an array of shape (N,). Places whose value
-            is NaN are left uncoloured.
+        values_by_title: The values of each map at the places, as an array of shape (N,), keyed by the map's title.
+            Places whose value is NaN are left uncoloured.
         places: (N, 2) The positions, as (x, y) or (longitude, latitude).
         labels: The names and units of the two axes, or empty strings if the directions have no meaning.
         label: The name and unit of the values, shown below the colour bar.
         upper: The upper end of the shared colour scale, which starts at 0. It defaults to the largest value. Use "each"
             to give every map its own scale, for example if the maps show different quantities.
-        streets: The indices of the two places that each street joins, (E, 2), or None if there are no streets.
+        streets: (E, 2) The indices of the two places joined by each street, or None if there are no streets.
         latitude: The mean latitude in degrees if the positions are in degrees, or None if they are in units of length.
         size: The width and height of the figure in inches.
     """
@@ -254,7 +254,7 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
 
 
 def _distinct_texts(values: Sequence[float]) -> list[str]:
-    """Format numbers with three significant digits, or with more if needed to tell them apart.
+    """Format numbers with three significant digits, or more if needed to tell them apart.
 
     If :data:`MAX_LABEL_DIGITS` digits are still not enough, three digits are used.
 

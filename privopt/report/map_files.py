@@ -1,6 +1,6 @@
 """Export of map layers as GeoJSON, for geographic information systems.
 
-Geographic coordinates are degrees on WGS 84, as the format prescribes. Planar coordinates are not tied to a location on
+Geographic coordinates are in WGS 84 degrees, as the format requires. Planar coordinates are not tied to a location on
 Earth, and programs must not mistake kilometres for degrees. A file with planar coordinates therefore has an engineering
 coordinate system as its ``crs``, which GDAL (and so QGIS) can read. With a ``crs`` of ``null``, GDAL would assume
 degrees.
@@ -23,7 +23,7 @@ from privopt.interfaces.reporting import Feature, Layer
 ENDINGS: Final = (".geojson", ".json")
 """The file extensions accepted for GeoJSON, in lower case."""
 DEGREE_DECIMALS: Final = 7
-"""The number of decimals in coordinates in degrees, which gives a precision of about 1 cm (RFC 7946, section 11.2)."""
+"""The number of decimals for coordinates in degrees, which gives a precision of about 1 cm (RFC 7946, section 11.2)."""
 PLANAR_DIGITS: Final = 9
 """The precision of planar coordinates, in significant digits of the layer's extent.
 
@@ -35,12 +35,12 @@ PROPERTY_DIGITS: Final = 10
 def point_features(
     ids: Sequence[str], coordinates: Floats, columns: Mapping[str, Any], *, geographic: bool
 ) -> list[Feature]:
-    """Return a list of map features, one point for each id, with the id and further values as its properties.
+    """Return a list of points for a map, one per id, each with its id and additional values as properties.
 
     Args:
         ids: The N ids.
-        coordinates: The points' coordinates, (N, 2): latitude and longitude in degrees, or x and y.
-        columns: The points' further properties by name, each with N values.
+        coordinates: (N, 2) The points' latitudes and longitudes in degrees, or their x and y coordinates.
+        columns: The points' additional properties, as N values per name.
         geographic: Whether the coordinates are in degrees.
     """
     # GeoJSON puts longitude first (RFC 7946, section 3.1.1), while privopt puts latitude first everywhere else.

@@ -41,7 +41,7 @@ MAX_EPSILON_CHARACTERS: Final = 8
 """The maximum number of characters in an epsilon that is shown exactly as given."""
 
 FIRST_ROWS: Final = 50
-"""The number of rows shown of a table with more than :data:`MAX_WHOLE_TABLE` rows."""
+"""The number of rows shown if a table has more than :data:`MAX_WHOLE_TABLE` rows."""
 
 UNPROTECTED: Final = "Treat it like the secret data itself."
 """The sentence shown for a release that is not private, in place of the sentence about whom to trust."""
@@ -113,11 +113,11 @@ def table_section(
 def table(
     title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], *, total: int | None = None, file: str = ""
 ) -> Markup:
-    """Return a table's markup, which shows all rows if there are at most 100, or else the first 50.
+    """Return a table's markup, which shows all rows if there are at most 100, and otherwise the first 50.
 
     If some rows are not shown, the table says so and offers a search box and a CSV download, embedded in the page, for
     all of ``rows``. On narrow screens, the rows of a wide table become lists. Non-integers below 1,000 are shown with
-    three significant digits, and others without decimals.
+    three significant digits, and larger ones without decimals.
 
     Args:
         title: The table's name for screen readers.
@@ -153,7 +153,7 @@ def table(
 
 
 def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the CSS class for a table that is too wide for some screens, or an empty string otherwise.
+    """Return the CSS class for a table that is too wide for some screens, or an empty string for other tables.
 
     On those screens, report.css shows the rows of a table with this class as lists.
     """
@@ -167,7 +167,7 @@ def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Split a string into the parts between which a line may break, each truncated to 24 characters."""
+    """Split a string where a line may break, and truncate each part to 24 characters."""
     # A position such as (x 0.3 km, y 0 km) counts as one word. Words with more than 24 characters, such as paths, can
     # break anywhere.
     return [word[:24] for word in re.findall(r"\([^()]*\d[^()]*\)|\S+", text)]
@@ -263,7 +263,7 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
 
     Args:
         result: The parsed result.json.
-        in_readers_unit: A function that formats a loss in the unit that the problem defines for its readers, such as
+        in_readers_unit: A function that formats a loss in the unit defined by the problem for its readers, such as
             minutes, or returns an empty string if there is no such unit. The formatted loss is shown first.
     """
     objective, guarantee = result.objective, result.guarantee
@@ -401,7 +401,7 @@ def page(
         truth: Whether any sections compare the release with the secrets. If so, the page says to keep it private.
         absent: The names of secret files that are missing from the release folder.
         warnings: Sentences that every user of the release should read.
-        in_readers_unit: A function that formats a loss in the unit that the problem defines for its readers, or returns
+        in_readers_unit: A function that formats a loss in the unit defined by the problem for its readers, or returns
             an empty string if there is no such unit.
     """
     # The mechanism and the file serve as the heading if the problem has no title. Otherwise, they are shown below it.

@@ -1,4 +1,4 @@
-"""A release's guarantee in plain words: what it claims, which parts of that were checked, and which were not."""
+"""A release's guarantee in plain words: what it claims, which parts of the claim were checked, and which were not."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def render(template: str, **values: Any) -> Markup:
 
     Args:
         template: The package's name, a slash, and the name of a file in the package.
-        values: A value for each name in the template. Strings are escaped unless :func:`render` returned them.
+        values: A value for each name in the template. Strings are escaped unless they were returned by :func:`render`.
 
     Raises:
         jinja2.UndefinedError: The template uses a name that ``values`` does not contain.

@@ -1,7 +1,7 @@
 """The style of figures, the colours of figures and pages, and the export of figures to inline SVG, .svg and .png.
 
-Inline SVG refers to colours by the page's CSS variables (:data:`NAMES`), so the same figure suits light and dark pages.
-matplotlib is imported only when a figure is drawn, because it takes a long time to load.
+Inline SVG refers to colours by the page's CSS variables (:data:`NAMES`), so the same figure works on both light and
+dark pages. matplotlib is imported only when a figure is drawn, because it takes a long time to load.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ FLATTEST_MAP: Final = 0.2
 """The smallest ratio between the shorter and the longer side of a map."""
 
 MAX_VECTOR_MARKS: Final = 1_000
-"""The maximum number of marks that a figure stores as vectors rather than as a bitmap.
+"""The maximum number of marks stored in a figure as vectors rather than as a bitmap.
 
 As vectors, maps of 2,032 places took up 1 MB of a 1.5 MB page.
 """
@@ -144,7 +144,7 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
 
     Args:
         figure: The figure.
-        handles: The drawn objects to list. The default is all labelled objects in the axes, with each label once.
+        handles: The drawn objects to list. The default is all labelled objects in the axes, listing each label once.
         labels: The text for each handle.
 
     Returns:
@@ -274,8 +274,8 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
 def _use_plain_numbers(figure: Figure) -> None:
     """Set the axes' formatters so that numbers are plain text such as 0.1 or 20,000.
 
-    On logarithmic axes, matplotlib would write numbers as math markup. Since :data:`RULES` disables the rendering of
-    math, dollar signs would appear.
+    On logarithmic axes, matplotlib would write numbers as math markup. Because :data:`RULES` disables math rendering,
+    dollar signs would appear.
     """
     from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter, ScalarFormatter
 
@@ -301,7 +301,7 @@ def _use_plain_numbers(figure: Figure) -> None:
 
 
 def _thin_ticks(figure: Figure) -> None:
-    """Lay out a figure's axes, and thin out the ticks of horizontal axes on which labels overlap.
+    """Lay out a figure's axes, and thin out the ticks of horizontal axes whose labels overlap.
 
     If labels overlap even with three intervals between ticks, only two intervals are kept and the labels are rotated.
     """

@@ -1,4 +1,4 @@
-"""The ``privopt report`` command, which makes a page from a release folder DIR and writes its figures to files."""
+"""The ``privopt report`` command, which turns a release folder DIR into a page and writes its figures to files."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tupl
 
 
 def _budget_of(opened: OpenedFolder) -> list[Section]:
-    """Return a list with a section about the privacy budget that a noisy release spends.
+    """Return a list with a section about the privacy budget spent by a noisy release.
 
     The list is empty if reports can be drawn from the release, because then each report spends budget and the release
     itself does not. It is also empty if a ledger cannot count the release's kind of guarantee.
@@ -122,7 +122,7 @@ def _budget_of(opened: OpenedFolder) -> list[Section]:
 
 
 def write_figures(folder: Path, target: Path, *, progress: Progress | None = None) -> list[Path]:
-    """Write all of a report's figures as SVG and PNG into the folder ``target``.
+    """Write all of a report's figures as SVG and PNG files to the folder ``target``.
 
     The files are renamed to their final names only once all of them are complete. If renaming one of them fails, those
     that have already been renamed are kept.
@@ -162,8 +162,8 @@ def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -
     Raises:
         DoesNotHoldError: A claim in the release folder does not hold.
         InputError: The release folder cannot be read.
-        UsageError: The release has no map layer, the extension of ``target`` is not a GeoJSON one, or ``target`` is not
-            a valid path.
+        UsageError: The release has no map layer, or ``target`` does not have a GeoJSON extension or is not a valid
+            path.
         StoppedError: Writing failed, or the user interrupted it.
     """
     opened = open_verified(folder, progress=progress)

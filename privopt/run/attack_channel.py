@@ -1,7 +1,7 @@
 """Attacks on releases with a public channel: measured epsilon, Bayes error, entropy, and an attack on samples.
 
 A channel is the matrix with the probability of each report given each secret. Epsilon is the largest log ratio between
-two secrets' probabilities of the same report, per unit of distance between the secrets. The Bayes error is the
+the probabilities of the same report for two secrets, per unit of distance between them. The Bayes error is the
 probability that the best guess, the most likely secret, is wrong. The attack on samples derives a lower bound on
 epsilon from reports drawn for the two secrets with the largest ratio.
 """
@@ -24,17 +24,17 @@ __all__ = ["attack_channel", "attack_two", "bayes_error", "entropy_bits"]
 MAX_COMPARISONS: Final = 4_000_000_000
 """The maximum number of comparisons between two probabilities when all pairs of secrets are compared.
 
-If there are more, epsilon is not measured. This many comparisons take about 4 s on one core. 500 secrets and 500
-reports took 0.12 s.
+If there are more, epsilon is not measured. This many comparisons take about 4 s on one core. For 500 secrets and 500
+reports, the comparisons took 0.12 s.
 """
 
 BLOCK: Final = 1 << 22
 """The number of probabilities compared at once, which limits the memory used."""
 
 ATTACK_CONFIDENCE: Final = 0.999
-"""The confidence of the lower bound on epsilon in the attack on samples."""
+"""The confidence level of the lower bound on epsilon in the attack on samples."""
 SECRET_DRAWS: Final = 20_000
-"""The number of reports that the attack on samples draws for each of the two secrets."""
+"""The number of reports drawn for each of the two secrets in the attack on samples."""
 
 
 def attack_channel(channel: Channel, release: Release, guarantee: Guarantee) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def bayes_error(probabilities: Floats, prior: Floats) -> float:
     """Return the probability that an attacker who guesses the most likely record for each output is wrong.
 
     Args:
-        probabilities: (N, K) probability of each output given each record.
-        prior: (N,) probability of each record, summing to 1.
+        probabilities: (N, K) The probability of each output given each record.
+        prior: (N,) The probability of each record, summing to 1.
     """
     # 1 - sum over outputs of max over secrets of prior times probability, in blocks to limit memory use.
     best = np.zeros(probabilities.shape[1])
@@ -89,8 +89,8 @@ def entropy_bits(probabilities: Floats, prior: Floats) -> float:
     """Return the Shannon entropy, in bits, of the released output when the record is drawn from the prior.
 
     Args:
-        probabilities: (N, K) probability of each output given each record.
-        prior: (N,) probability of each record, summing to 1.
+        probabilities: (N, K) The probability of each output given each record.
+        prior: (N,) The probability of each record, summing to 1.
     """
     marginal = prior @ probabilities
     # Outputs of probability 0 contribute 0 by convention, although their logarithm is not finite.
@@ -121,7 +121,7 @@ def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple
 
     Args:
         channel: The channel, which provides the distances.
-        z: The channel's probabilities, (N, K).
+        z: (N, K) The channel's probabilities.
         per_distance: Whether the claim is per unit of distance. If not, every distance counts as 1.
     """
     with np.errstate(divide="ignore"):

@@ -30,7 +30,7 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
 
     Args:
         folder: The release folder.
-        over_time: The largest number of reports about the same place that an attack over time observes. If None, or if
+        over_time: The largest number of reports about the same place observed in an attack over time. If None, or if
             the mechanism has no such attacks, the key ``over_time`` is left out.
         progress: Called with the name of each step.
 
@@ -103,7 +103,7 @@ def _format_lines(value: object, *, split: bool = False) -> list[str]:
 
     Args:
         value: The metric's value.
-        split: Whether to put inner mappings on separate lines whatever the depth.
+        split: Whether to put inner mappings on separate lines regardless of the nesting depth.
     """
     inner = value if isinstance(value, Mapping) else {}
     tables = {name: item for name, item in inner.items() if isinstance(item, Mapping)}

@@ -1,7 +1,7 @@
 """Functions that build the result of a solve, read it back from result.json, and compare results.
 
-A result contains the measurement of the release, the versions of the software, and the options of the run. Releases
-that fail their certificate are rejected.
+A result contains the measurement of the release, the software versions, and the options of the run. Releases that fail
+their certificate are rejected.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
         CertificationError: The release could not be certified, its guarantee was not measured or is not of the
             registered kind, its objective is not a number, its bound contradicts the objective, or the mechanism
             reports a linear program although it does not declare that it solves one.
-        Exception: Any other error that was raised while the objective was evaluated.
+        Exception: Any other error raised while evaluating the objective.
     """
     registered, method, mechanism = task.registered, task.method, task.mechanism
     context.report("certifying the release")
@@ -130,7 +130,7 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
 
 
 def _program_bounds(program: Mapping[str, Any]) -> Bounds:
-    """Return the value and the lower bound that a mechanism reports for its linear program.
+    """Return the value and the lower bound reported by a mechanism for its linear program.
 
     Args:
         program: A mapping with the key ``"value"`` and, if a bound is known, the key ``"lower_bound"``.
@@ -174,7 +174,7 @@ def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
     If the bound lies beyond the value by no more than a rounding error, the value is returned instead.
 
     Args:
-        bound: A lower bound, or an upper bound if ``maximise``.
+        bound: A lower bound, or an upper bound if ``maximise`` is True.
         value: The objective of the release.
         maximise: Whether the objective is maximised.
 
@@ -247,8 +247,8 @@ def read_result(folder: Path) -> Result:
 def result_of(document: Mapping[str, Any], file: str) -> Result:
     """Parse a result from the JSON object in result.json.
 
-    Values that follow from others (the status, epsilon as a double, the warning about a seed) are not read. ``verify``
-    compares them with :meth:`Result.to_json`.
+    Values that can be derived from others (the status, epsilon as a double, the warning about a seed) are not read.
+    ``verify`` compares them with :meth:`Result.to_json`.
 
     Args:
         document: The contents of the file as a JSON object.
@@ -287,7 +287,7 @@ def differences(
 
     Args:
         claimed_value: The value in result.json.
-        expected_value: The value that follows from the other files.
+        expected_value: The value derived from the other files.
         where: The path of the value in result.json.
         tolerance: The largest relative difference at which numbers count as equal if one of them is a float.
     """

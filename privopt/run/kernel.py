@@ -1,6 +1,6 @@
 """The interface to the formally verified checker, which ``make formal`` extracts from the proof in docs/proof.
 
-The checker is a separate OCaml program that reads a release folder by itself and shares no code with this package.
+The checker is a separate OCaml program that reads a release folder on its own and shares no code with this package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ folder."""
 
 
 def find_kernel() -> Path:
-    """Find the formally verified checker, next to the Python interpreter or else on ``PATH``, and return its path.
+    """Return the path of the formally verified checker.
+
+    The checker is searched for next to the Python interpreter and then on ``PATH``.
 
     Raises:
         UsageError: The checker is not installed.
@@ -35,7 +37,7 @@ def find_kernel() -> Path:
 
 
 def prove(folder: Path) -> str:
-    """Run the formally verified checker on a release folder, and return the statement that it proved.
+    """Run the formally verified checker on a release folder, and return the statement it proved.
 
     Args:
         folder: The folder of a metric release.

@@ -34,7 +34,7 @@ class Measurement:
     """The quantities that can be computed from a problem and a release alone.
 
     Attributes:
-        guarantee: The guarantee that the mechanism claims.
+        guarantee: The guarantee claimed by the mechanism.
         registered_kind: The only kind of guarantee that the method may claim. It is the one that the mechanism chooses
             for the problem (:class:`privopt.interfaces.abilities.ChoosesNotion`) or, if it chooses none, the one in its
             spec.
@@ -67,9 +67,9 @@ def measure_release(
     """Measure a release with the mechanism's own privacy constraint and utility loss.
 
     Args:
-        registered: The mechanism as its plugin registered it.
+        registered: The mechanism as registered by its plugin.
         mechanism: The mechanism itself.
-        problem: The problem that the release solves.
+        problem: The problem solved by the release.
         release: The release.
         method: The name of the method that computed the release.
         value_unit: The unit to which the loss is rounded, as recorded in an existing result. If None, a unit is chosen.

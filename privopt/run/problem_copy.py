@@ -1,7 +1,7 @@
 """The copy of a problem's files in the release folder, which lets a recipient verify the release without other files.
 
 Outside ``private/``, nothing may depend on a secret except through the mechanism. This module enforces that rule for
-the problem's files. A file that the problem class declares secret never gets into ``problem/``, but a mechanism may
+the problem's files. A file that the problem class declares secret is never written to ``problem/``, but a mechanism may
 provide a public replacement for it. Columns of public tables that are never read, such as names or telephone numbers,
 are left out.
 """
@@ -40,7 +40,7 @@ _TOKEN: Final = re.compile(
 
 @frozen(kw_only=True)
 class ProblemCopy:
-    """A problem file and the files that it names, as they are written to the release folder (DIR).
+    """A problem file and the files that it names, as written to the release folder (DIR).
 
     A file outside the problem's folder is copied to ``external/``, and its path in the copied problem file is changed
     accordingly.
@@ -50,7 +50,7 @@ class ProblemCopy:
     Attributes:
         name: The name of the problem file.
         contents: The contents of the copied problem file.
-        files: The files that the problem file names.
+        files: The files named in the problem file.
         public: The public contents that replace some secret files in ``problem/``.
         renamed: The new names of those replacements that are stored under a different name than the original file.
     """
@@ -67,7 +67,7 @@ class ProblemCopy:
 
         Args:
             source: The problem file.
-            declared: The problem that was read from ``source``, with the files that it names.
+            declared: The problem read from ``source``, with the files it names.
 
         Raises:
             InputError: A file is declared both secret and public, or the path to a file outside the problem's folder
@@ -122,7 +122,7 @@ class ProblemCopy:
         are left out.
 
         Args:
-            work: The release folder that is being written.
+            work: The release folder being written.
         """
         for name, file in self.files.items():
             if file.secret:
@@ -142,7 +142,7 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
 
     Args:
         source: The problem file.
-        declared: The problem that was read from ``source``.
+        declared: The problem read from ``source``.
     """
     # Secret tables keep their format, because they go to private/, where only the owner reads them.
     files = {file.name: file for file in files_of(declared) if not file.absent}
@@ -170,7 +170,7 @@ def _as_read(file: File) -> bytes:
 
 
 def _frame(file: File) -> pl.DataFrame | None:
-    """Return a file as a data frame, or None if none of its columns was read."""
+    """Return a file as a data frame, or None if none of its columns were read."""
     return table_of(file) if file.seen.columns else None
 
 
@@ -196,7 +196,7 @@ def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
 
     Args:
         names: The current names of the files.
-        used_names: Names that must not be given to another file.
+        used_names: Names that are already taken.
 
     Returns:
         The new name of each file, keyed by its current name.
@@ -292,7 +292,7 @@ def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> 
 
     # Edit the text instead of generating it anew, to keep the user's comments and layout.
     def replace_token(match: re.Match[str]) -> str:
-        """Return the quoted new path if the token is a string to be replaced, or the token unchanged otherwise."""
+        """Return the quoted new path if the token is a string to be replaced, and otherwise the unchanged token."""
         token = match.group()
         if token.startswith("#"):
             return token
@@ -323,13 +323,13 @@ def _replace_values(value: Any, new_names: Mapping[str, str]) -> Any:
 
 
 def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
-    """Return a complaint for each file in ``problem/`` that the problem does not name or that is not in canonical form.
+    """Return a complaint for each file in ``problem/`` that is not named by the problem or is not in canonical form.
 
     No claim covers such files, so they could contain anything, even secrets.
 
     Args:
         folder: The release folder.
-        declared: The problem that was read from the folder.
+        declared: The problem read from the folder.
         file: The name of the problem file.
     """
     files = [problem_file for problem_file in files_of(declared) if not (problem_file.secret or problem_file.absent)]

@@ -1,6 +1,7 @@
 """The last step of ``solve``: writing a release folder, verifying it as a recipient would, and moving it into place.
 
-Clean copies of files (``--copy-to``), such as photos without metadata, are moved into place just before the folder is.
+Clean copies of files (``--copy-to``), such as photos without metadata, are moved into place just before the release
+folder.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = ["Copies", "Run", "SolveOutcome", "new_copies", "publish_release", "re
 
 @define(kw_only=True)
 class Copies:
-    """The clean copies of files that a mechanism makes (``--copy-to``), such as photos without metadata.
+    """Clean copies of files made by a mechanism (``--copy-to``), such as photos without metadata.
 
     The copies are written to a hidden folder, which is renamed at the end of the run.
 
@@ -141,7 +142,7 @@ class SolveOutcome:
         warnings: Sentences that every user of the release must read.
         meaning: Sentences about what the guarantee means for this problem.
         is_private: Whether the whole folder is private to its owner, so that nothing in it may be published.
-        secret_names: The names of the problem's secret files. Files of the same names in ``problem/`` contain no
+        secret_names: The names of the problem's secret files. Files with the same names in ``problem/`` contain no
             secrets.
     """
 
@@ -162,9 +163,9 @@ class Run:
         options: The options of the solve.
         out: The folder to write.
         start_time: The start of the run on the monotonic clock, in seconds.
-        context: The context that is passed to the mechanism.
+        context: The context passed to the mechanism.
         workspace: The object that creates a hidden folder and turns it into the release folder.
-        copies: The clean copies of files that the mechanism makes, if any.
+        copies: The clean copies of files made by the mechanism, if any.
         add_note: A function that adds a sentence to any error raised later in the run.
     """
 

@@ -41,8 +41,8 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
 
     Raises:
         PrivoptError: The run failed and nothing was written. The error's ``exit_code`` is the command's exit code.
-            Errors of plugins that observe releases (``privopt_released``) are not raised, but become warnings in the
-            outcome.
+            Errors in plugins that observe releases (``privopt_released``) are not raised, but are reported as warnings
+            in the outcome.
     """
     with _open_run(name, out, options or Options()) as run:
         expectation = "a problem file in TOML"

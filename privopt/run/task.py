@@ -30,7 +30,7 @@ ABOVE: Final = math.ulp(0.0)
 def _convert_number(value: Any, attribute: Attribute[Any]) -> Any:
     """Check a numeric option and convert it to a Python number, because NumPy's numbers cannot be written as JSON.
 
-    None is returned unchanged. ``attribute`` is the option's attrs field, whose metadata state the requirement.
+    None is returned unchanged. ``attribute`` is the option's attrs field, whose metadata specifies the requirement.
 
     Raises:
         UsageError: The value does not meet the requirement.
@@ -43,7 +43,7 @@ def _convert_number(value: Any, attribute: Attribute[Any]) -> Any:
 
 
 def _number_field(expectation: str, *, minimum: float = -math.inf, whole: bool = False) -> Any:
-    """Return a field for an optional number, with the default None.
+    """Return a field for an optional number that defaults to None.
 
     Args:
         expectation: The requirement on the number in words, for error messages.
@@ -61,7 +61,7 @@ class Options:
     Attributes:
         method: The name of the method, or None for the mechanism's default.
         solver: ``"cbc"``, ``"highs"`` or another registered solver.
-        jobs: The number of processes, and of threads in each. If None, there is one process with one thread per
+        jobs: The number of processes, and of threads per process. If None, a single process uses one thread per
             processor, up to 8.
         executor: The URL of a cluster (``dask://host:port``), or None.
         time_limit: The time in seconds after which the search ends, or None for no limit. Certifying and writing are
@@ -103,7 +103,7 @@ class Task:
     """A loaded problem, together with the mechanism and method to solve it with.
 
     Attributes:
-        registered: The mechanism as its plugin registered it.
+        registered: The mechanism as registered by its plugin.
         method: The method to run.
         mechanism: The mechanism object.
         declared: The declared problem, as it will be read from the release folder.
@@ -156,7 +156,8 @@ def read_task(name: str, source: File, out: Path, options: Options, context: Sol
             the context's ``method`` and ``gap`` are updated.
 
     Raises:
-        InputError: The problem has faults, or the mechanism cannot solve it. The error contains all faults.
+        InputError: The problem contains errors, or the mechanism cannot solve it. The exception lists all of the
+            errors.
         StoppedError: The problem needs more memory than is free.
         UsageError: An option is not valid for the mechanism, or ``out`` overlaps with the problem's files or folders.
     """
@@ -254,7 +255,7 @@ def read_problem(
         closed: Whether secret files must not be opened, even if they exist.
 
     Raises:
-        InputError: The file has faults. A fault about an unknown key says where the key is accepted, if anywhere.
+        InputError: The file contains errors. For an unknown key, the message says where it is accepted, if anywhere.
     """
     mechanism_names = registry().mechanisms.keys()
     try:

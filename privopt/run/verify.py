@@ -167,7 +167,7 @@ class Verdict:
         return self._certificate_text() + (f"; signed by {self.signed_by}" if self.signed_by else "")
 
     def _certificate_text(self) -> str:
-        """Return the part of :meth:`words` that describes the certificate and what it rests on."""
+        """Return the part of :meth:`words` that describes the certificate and what it is based on."""
         certificate = self.certificate
         if self.verdict is None or certificate is None:
             return "does not hold"
@@ -180,7 +180,7 @@ class Verdict:
         return f"holds ({figures}{trust_note})"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that ``privopt verify --json`` prints."""
+        """Return the object printed by ``privopt verify --json``."""
         return {
             "verdict": self.verdict,
             "seeded": self.seeded,
@@ -197,15 +197,15 @@ class OpenedFolder:
 
     Attributes:
         folder: The path of DIR.
-        registered: The mechanism as its plugin registered it.
+        registered: The mechanism as registered by its plugin.
         method: The method that computed the release.
         mechanism: The mechanism that computed the release.
-        declared: The declared problem from the file in ``problem/``.
+        declared: The declared problem, read from the file in ``problem/``.
         problem: The problem that the mechanism loaded from ``declared``.
-        release: The release that was read from the artefact.
+        release: The release read from the artefact.
         result: The parsed result.json.
         stated: The contents of result.json as a JSON object.
-        heading: The title and purpose in the problem file.
+        heading: The title and purpose stated in the problem file.
         verdict: The verdict of ``verify``, or None if DIR was not verified.
     """
 
@@ -228,7 +228,7 @@ class OpenedFolder:
 
 
 def _read_claims(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
-    """Return a release folder's mechanism and its result.json, both as a JSON object and as a parsed result.
+    """Return a release folder's mechanism, and its result.json as both a JSON object and a parsed result.
 
     Raises:
         InputError: The folder is not a release, contains links or other unusual files, or its result.json is malformed.
@@ -416,7 +416,7 @@ def _describe_error(error: Exception) -> str:
 def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[str]]:
     """Recompute the result from the problem and the release.
 
-    Fields that cannot be recomputed are copied from result.json, and other functions check them.
+    Fields that cannot be recomputed are copied from result.json and checked by other functions.
 
     Returns:
         The recomputed result, the measurement that it is based on, and a line for each claim that does not hold.
@@ -466,7 +466,7 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
 
 
 def _find_bound_over(opened: OpenedFolder) -> str | None:
-    """Return which outputs the lower bound covers (:attr:`Objective.bound_over`).
+    """Return which outputs are covered by the lower bound (:attr:`Objective.bound_over`).
 
     This is ``"all"`` or ``"chosen"``, or None if the mechanism did not choose outputs for this problem.
     """
@@ -475,7 +475,7 @@ def _find_bound_over(opened: OpenedFolder) -> str | None:
 
 
 def _check_bound(opened: OpenedFolder, *, other_claims_hold: bool) -> list[str]:
-    """Return a line for each fault in the claimed bound, for example if it contradicts the value or is not proved.
+    """Return a line for each error in the claimed bound, for example if it contradicts the value or is not proved.
 
     Args:
         opened: The contents of the release folder.

@@ -4,8 +4,9 @@ While a solver works, it offers candidates and bounds. A mechanism's :class:`Cer
 certified release, and multipliers into a proof of a bound. An :class:`Incumbent` stores each method's best offer, the
 best certified release and the best proved bound. A wrong offer can waste time, but cannot make the result wrong.
 
-A promised value or bound is one that a solver reports and nobody has checked yet. An offer is firm if its candidate
-keeps its value when it is repaired. A candidate from a relaxation is not firm, because repairing it raises its value.
+A promised value or bound is one that has been reported by a solver but not checked yet. An offer is firm if its
+candidate keeps its value when it is repaired. A candidate from a relaxation is not firm, because repairing it raises
+its value.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ C_contra = TypeVar("C_contra", contravariant=True)
 P_contra = TypeVar("P_contra", contravariant=True)
 
 CLOSING_TIME_FACTOR: Final = 1.5
-"""The time that a search reserves for certifying, proving and writing, as a multiple of their expected duration.
+"""The time reserved by a search for certifying, proving and writing, as a multiple of their expected duration.
 
 The expectation is based on the longest duration of each step so far (:attr:`Incumbent.closing_seconds`).
 """
 STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
-"""The text that the progress display shows during each closing step, that is, while certifying or proving."""
+"""The text shown by the progress display during each closing step, i.e. while certifying or proving."""
 MIN_NOTED_EXCESS: Final = 0.01
 """The smallest relative excess of a certified value over the promised one that is recorded in the answer's ``path``."""
 
@@ -62,7 +63,7 @@ class ProvedBound(NamedTuple):
 class Certifier(Protocol[C_contra, P_contra, R_co]):
     """A mechanism's trusted code, which certifies candidate solutions and evaluates proofs exactly.
 
-    Every value, release and bound that a run reports comes from a certifier, never from a solver.
+    Every value, release and bound reported by a run comes from a certifier, never from a solver.
     """
 
     def certify(self, candidate: C_contra) -> tuple[float, R_co]:
@@ -73,7 +74,7 @@ class Certifier(Protocol[C_contra, P_contra, R_co]):
         """
 
     def prove(self, proof: P_contra, value: float) -> tuple[float, Any]:
-        """Evaluate multipliers exactly, and return the lower bound that they prove, together with its proof.
+        """Evaluate multipliers exactly, and return the lower bound they prove, together with its proof.
 
         Args:
             proof: The multipliers that, according to the solver, prove its bound.
@@ -82,7 +83,7 @@ class Certifier(Protocol[C_contra, P_contra, R_co]):
 
 
 def _promised_value(offer: Offer[Any, Any]) -> float:
-    """Return the value that a solver reports for its candidate, or infinity if it reports none."""
+    """Return the value reported by a solver for its candidate, or infinity if it reports none."""
     return math.inf if offer.value is None else offer.value
 
 
@@ -96,12 +97,12 @@ class Answer(Generic[R]):
         bound: The proved lower bound, or None if no bound was proved.
         proof: The proof of the bound, or None if no bound was proved.
         origin: The name of the method that offered the release.
-        offers: The number of offers that this method made.
+        offers: The number of offers made by this method.
         path: The steps of the search, in words.
         stopped: Whether a time limit or an interrupt ended the search early.
         trajectory: The best bound and value known after each improvement, as tuples (seconds, bound, value). These may
             be unchecked values reported by solvers.
-        details: Statistics that the methods reported, by name.
+        details: Statistics reported by the methods, by name.
     """
 
     release: R
@@ -124,7 +125,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     or the certifier runs, so offers and queries do not wait for them. Privacy does not depend on the locks: if a solver
     modifies a matrix in the meantime, the modified matrix is repaired and certified like any other.
 
-    A promised value or bound is one that a solver has reported and that has not been checked yet.
+    A promised value or bound is one that has been reported by a solver but not checked yet.
 
     Attributes:
         certifier: The object that certifies candidates and proves bounds.
@@ -140,9 +141,9 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         best_certified: The best certified release. Its value is infinite until a release has been certified.
         best_proved: The best proved bound. It is minus infinity until a bound has been proved.
         path: The steps of the search so far, in words.
-        details: Statistics that the methods have reported so far, by name.
+        details: Statistics reported by the methods so far, by name.
         _best_offers: The best offer from each method.
-        _best_bounds: The highest bound that each method has promised, and the multipliers that should prove it.
+        _best_bounds: The highest bound promised by each method, and the multipliers that should prove it.
         _tried_values: For each method, the promised or certified value of the last offer that was tried.
         _offer_counts: The number of offers from each method.
     """
@@ -163,7 +164,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             gap: The relative gap that solvers aim for.
             final_gap: The relative gap that the certified value and the proved bound must reach. The default is
                 ``gap``. A larger gap allows for candidates whose value increases when they are repaired.
-            noise: The largest difference that is attributed to rounding.
+            noise: The largest difference attributed to rounding.
             progress: Called with each offer.
         """
         super().__init__(gap, progress=progress)
@@ -400,7 +401,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def _most_promising_offer(self) -> Offer[C, P] | None:
-        """Return the offer to certify next, which is the untried one with the lowest promised value.
+        """Return the offer to certify next: the untried one with the lowest promised value.
 
         Returns None if no untried offer promises an improvement on the best certified value.
         """
@@ -417,7 +418,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def _is_promising(self, offer: Offer[C, P]) -> bool:
         """Return whether an offer has not been tried yet and promises a lower value than the best certified one.
 
-        As long as nothing is certified, any offer that has not been tried is promising.
+        Until a release has been certified, any untried offer is promising.
         """
         # An offer that failed, or was certified at this value, is not tried again. A later offer from the same method
         # counts as new if it promises a lower value.
@@ -447,7 +448,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
             # Called without holding the lock, because evaluating and proving may take long, and offers keep arriving.
             def work() -> tuple[float, Any]:
-                """Compute the multipliers if necessary, and the bound that they prove."""
+                """Compute the multipliers if necessary, and the bound they prove."""
                 return self.certifier.prove(evaluate(entry[1]), self.best_certified.value)
 
             proved = self._try_step("prove", origin, work, (-math.inf, None))
@@ -465,10 +466,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def has_unproved_bound(self, min_gain: float) -> bool:
-        """Return whether proving the highest promised bound would narrow the remaining gap by enough.
+        """Return whether proving the highest promised bound would narrow the remaining gap sufficiently.
 
-        If no bound has been proved yet, any promised bound qualifies. The result is False as long as nothing is
-        certified or nothing is promised.
+        If no bound has been proved yet, any promised bound qualifies. The result is False until a release has been
+        certified and a bound has been promised.
 
         Args:
             min_gain: The fraction of the remaining gap that the bound must close. The gap is the difference between the

@@ -1,6 +1,6 @@
-"""A solver's view of a search, to which it offers candidates and bounds, possibly for a part of a larger problem.
+"""A solver's view of a search, through which it offers candidates and bounds, possibly for part of a larger problem.
 
-A promised value or bound is one that a solver reports. The search checks promises later.
+A promised value or bound is one reported by a solver, which the search checks later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ P2 = TypeVar("P2")
 
 
 class Later(Generic[T]):
-    """A value that is computed on request, by calling a function with arguments that must not change in the meantime.
+    """A value computed on request, by calling a function with arguments that must not change in the meantime.
 
     >>> Later(max, 3, 5).value()
     5
@@ -49,7 +49,7 @@ def is_within_gap(value: float, bound: float, gap: float, noise: float = 0.0) ->
         value: The value of a candidate, or infinity if there is none.
         bound: A lower bound, or minus infinity if there is none.
         gap: The largest difference, relative to the value.
-        noise: The largest absolute difference that is attributed to rounding, and therefore counts as within the gap.
+        noise: The largest absolute difference that is attributed to rounding and therefore counts as within the gap.
     """
     # Unknown values and bounds are infinite. Their difference could be NaN, or satisfy the condition by accident.
     return max(abs(value), abs(bound)) < math.inf and value - bound <= max(gap * abs(value), noise)
@@ -60,7 +60,7 @@ class Offer(Generic[C, P]):
     """An offer from a solver: a candidate, a bound or both, as passed to :meth:`Offers.offer`.
 
     Attributes:
-        origin: The name of the method that makes the offer.
+        origin: The name of the method that made the offer.
         candidate: The candidate, a :class:`Later` that computes it, or None if only a bound is offered.
         value: The candidate's promised value.
         bound: The promised lower bound, or None if only a candidate is offered.
@@ -77,7 +77,7 @@ class Offer(Generic[C, P]):
 
     @property
     def firm_part(self) -> Offer[C, P]:
-        """This offer if it is firm, or otherwise this offer without its candidate.
+        """This offer if it is firm, and otherwise this offer without its candidate.
 
         An offer is firm if its candidate keeps its promised value when it is repaired."""
         return self if self.firm else evolve(self, candidate=None)
@@ -85,7 +85,7 @@ class Offer(Generic[C, P]):
 
 @define(eq=False)
 class BestOffer(Generic[C, P]):
-    """The best candidate and the best bound that a solver has offered so far.
+    """The best candidate and the best bound offered by a solver so far.
 
     Attributes:
         candidate: The candidate with the lowest promised value, or None before the first candidate.
@@ -117,7 +117,7 @@ class Offers(Generic[C, P]):
 
     Attributes:
         gap: The relative gap to reach.
-        noise: The largest difference that is attributed to rounding.
+        noise: The largest difference attributed to rounding.
         best: The best candidate and the best bound offered so far.
         offer_count: The number of offers made so far.
     """
@@ -181,7 +181,7 @@ class Offers(Generic[C, P]):
         return is_within_gap(self.best.value, self.best.bound, self.gap, self.noise)
 
     def confirm(self) -> bool:
-        """Return whether the gap is reached, according to the values and bounds that were offered.
+        """Return whether the gap is reached, according to the values and bounds offered.
 
         The subclass :class:`Incumbent` first certifies the values and proves the bounds.
         """
@@ -232,7 +232,7 @@ class View(Offers[C, P]):
         *,
         firm: bool,
     ) -> None:
-        """Create a search for a smaller problem.
+        """Create a view, i.e. a search for a smaller problem.
 
         Args:
             outer: The search for the whole problem, which receives the offers.
@@ -269,7 +269,7 @@ class View(Offers[C, P]):
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether the gap is reached: the view's own gap if it has one, or else that of the whole problem."""
+        """Whether the gap is reached: the view's own gap if it has one, and otherwise the whole problem's gap."""
         return super().has_reached_gap if self.has_own_gap else self._outer.has_reached_gap
 
     def confirm(self) -> bool:

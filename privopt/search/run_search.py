@@ -1,4 +1,4 @@
-"""Code that runs a search, certifies candidates in the meantime and stops in time to write the best release.
+"""Code that runs a search, certifies candidates while it runs, and stops in time to write the best release.
 
 The search runs in a thread and offers candidates and bounds to an :class:`~privopt.search.incumbent.Incumbent`. Their
 promised values are checked when the incumbent certifies a candidate or proves a bound (the closing steps).
@@ -25,7 +25,8 @@ SECONDS_PER_POLL: Final = 0.05
 MAX_HELD_FACTOR: Final = 2.0
 """The limit on the process's CPU time since the start of a search, as a multiple of the granted time.
 
-Beyond this limit, held work is abandoned. Held work is work that the caller waits for even if the search's time is up.
+Beyond this limit, held work is abandoned. Held work is work that the caller waits for even after the search's time is
+up.
 """
 HELD_PROOF_FACTOR: Final = 5.0
 """The time limit for the last proof, as a multiple of the granted time, if the search began with held work."""
@@ -37,8 +38,8 @@ MIN_GAP_GAIN: Final = 0.1
 """The fraction of the remaining gap that counts as a worthwhile gain.
 
 During the search, and once the time is up, a bound is proved only if it is the first or closes more than this fraction.
-After the search, candidates are certified while time is left, until the gap is reached or until none promises to close
-more than this fraction or to gain more than the requested gap.
+After the search, candidates are certified while time is left, until the gap is reached or until no candidate promises
+to close more than this fraction or to gain more than the requested gap.
 """
 
 
@@ -62,8 +63,8 @@ def run_search(
         incumbent: The incumbent, which certifies and proves offers. It must have been created outside ``search_time``.
         search_time: The time scope of the search.
         first_offers: Functions that each make a quick offer before the search.
-        begins_held: Whether the search begins with work that the caller must wait for even if the search's time is up
-            (:meth:`Clock.keep_waiting`).
+        begins_held: Whether the search begins with work that the caller must wait for even after the search's time is
+            up (:meth:`Clock.keep_waiting`).
 
     Returns:
         The best certified release and the best proved bound.
@@ -122,7 +123,7 @@ def _certify_during(
 ) -> None:
     """Wait for a search to end, and certify and prove its offers in the meantime if it has a time limit.
 
-    Certifying and proving take about a tenth of the time. A hold marks work that the caller waits for even if the
+    Certifying and proving take about a tenth of the time. A hold marks work that the caller waits for even after the
     search's time is up.
 
     Args:
@@ -179,7 +180,7 @@ def _certify_during(
 def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bool) -> bool:
     """Certify the best offer, then certify and prove others while time is left.
 
-    At least one candidate is certified even if the time is up, because there would be no release otherwise.
+    At least one candidate is certified even if the time is up, because otherwise there would be no release.
 
     Args:
         incumbent: The incumbent with the offers of the search.

@@ -1,8 +1,8 @@
 """Checks of linear programming solvers on small random models.
 
 A solver's answers are compared with SciPy's and with dual bounds. By weak duality, the multipliers at an optimum prove
-its value, whichever solver found them. All checks have the same interface as those from plugins: they take the name of
-a registered solver, an effort and a seed.
+its value, regardless of which solver found them. All checks have the same interface as those from plugins: they take
+the name of a registered solver, an effort and a seed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def draw_feasible_program(
 
     Args:
         draw: Hypothesis's draw function.
-        may_be_nonzero: Boolean array of shape (rows, columns), True for each coefficient that may differ from 0.
+        may_be_nonzero: (rows, columns) Whether each coefficient may differ from 0.
         kinds: The permitted kinds of rows, as a string of letters: L (at most), G (at least), E (equation) and R
             (range).
         integers: Whether any of the columns may be required to be integer.
@@ -99,7 +99,7 @@ def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TO
         tolerance: The allowed error, relative to the numbers in the model.
 
     Raises:
-        CheckFailedError: The solver fails one of these tests. The message shows the model.
+        CheckFailedError: The solver fails any of these tests. The message shows the model.
     """
     original_form = deepcopy(form)
     result, second_result = solve(form), solve(form)

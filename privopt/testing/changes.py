@@ -40,7 +40,7 @@ def changes(
         first: The object before the solve, or as it was written.
         second: The object after the solve, or as it was read back.
         path: The object's name in the sentences, such as ``"problem"``, to which the names of parts are appended.
-        through_files: Whether the second object was read from files that the first one wrote. If so, only the file
+        through_files: Whether the second object was read from files written by the first one. If so, only the file
             names of paths are compared, and parts that are None in the second object are not reported, because they
             were not stored.
         compared_pairs: The pairs of objects compared so far, keyed by the objects' ids, or None in the outermost call.

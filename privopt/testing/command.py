@@ -42,8 +42,8 @@ def check(
         method: One of the mechanism's methods, or None for every method that has a guarantee. A method without a
             guarantee (kind "none") is checked against its paper's claim.
         only: The names of the checks to run. If empty, all checks are run.
-        how: The effort: quick, ci, full or an :class:`Effort`. If None, the environment variable PRIVOPT_PROFILE names
-            the effort, and ci is the default.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, the effort is read from the environment
+            variable PRIVOPT_PROFILE, with ci as the default.
         seed: The seed for drawing problems.
         on_result: Called with each result as soon as it is available.
         progress: Called with a string that says how many checks have been completed.

@@ -84,7 +84,7 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def _solve_in_blocks(name: str, blocks: list[list[int]], form: StandardForm) -> Result:
-    """Solve a program with a registered decomposer, and return its answer in the form of a solver's result.
+    """Solve a program with a registered decomposer, and return its answer as a solver's result.
 
     This allows the checks on solvers (:mod:`privopt.testing.backends`) to be used for decomposers as well.
 

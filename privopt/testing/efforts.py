@@ -24,10 +24,10 @@ class Effort:
 
     Attributes:
         name: quick, ci or full.
-        examples: The largest number of problems that each check draws.
-        seconds: The CPU seconds available for all checks of all methods of a mechanism, not counting each check's first
-            example. The time is divided equally among the checks. A check that has used up its share stops as soon as
-            it has drawn its minimum number of problems.
+        examples: The largest number of problems drawn by each check.
+        seconds: The CPU time, in seconds, available for all checks of all methods of a mechanism, not counting each
+            check's first example. The time is divided equally among the checks. A check that has used up its share
+            stops as soon as it has drawn its minimum number of problems.
         shrinking: The time limit, in seconds, for finding a smaller example of a failure.
         draws: The number of samples for statistical checks. Some checks use a multiple of it.
     """
@@ -75,7 +75,7 @@ def effort(name: Effort | str | None = None) -> Effort:
 
     Args:
         name: quick, ci, full or an :class:`Effort`. The former names "dev" and "nightly" mean quick and full. If None,
-            the environment variable PRIVOPT_PROFILE names the effort, and ci is the default.
+            the effort is read from the environment variable PRIVOPT_PROFILE, with ci as the default.
 
     Raises:
         UnknownNameError: No effort has that name.

@@ -41,16 +41,16 @@ def conformance(
     Args:
         mechanism: The name of an installed mechanism, or a Mechanism class.
         spec: The spec of a class that is not installed as a plugin.
-        guarantee: The kind of guarantee that a class without a spec claims.
+        guarantee: The kind of guarantee claimed by a class without a spec.
         profile: What the kit needs to know about the mechanism (:class:`privopt.testing.Profile`). The default is the
-            profile that the mechanism names.
+            profile named by the mechanism.
         methods: The names of the methods to test. The default is every method that has a guarantee.
         checks: The names of the checks to run. The default is every check. Those that are not applicable are skipped
             with a reason.
-        expected_failures: The reasons why certain checks are expected to fail, by ``"check"`` or ``"method:check"``. If
-            such a check passes, its test fails.
-        how: The effort: quick, ci, full or an :class:`Effort`. If None, the environment variable PRIVOPT_PROFILE names
-            the effort, and ci is the default.
+        expected_failures: The reasons why certain checks are expected to fail, keyed by ``"check"`` or
+            ``"method:check"``. If such a check passes, its test fails.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, the effort is read from the environment
+            variable PRIVOPT_PROFILE, with ci as the default.
         seed: The seed for drawing problems.
 
     Raises:
@@ -94,8 +94,8 @@ def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[A
     Args:
         method: The method under test.
         check: The name of the check.
-        failures: The reasons for expected failures, keyed by ``"check"`` or ``"method:check"``. The latter take
-            precedence.
+        failures: The reasons for expected failures, keyed by ``"check"`` or ``"method:check"``. The more specific key
+            takes precedence.
 
     Raises:
         UsageError: A key does not name a check, or a reason is blank.
@@ -153,8 +153,8 @@ def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: i
     Args:
         role: The kind's role, as named by a :class:`privopt.specs.RoleSpec`.
         name: The name under which the kind is registered.
-        how: The effort: quick, ci, full or an :class:`Effort`. If None, the environment variable PRIVOPT_PROFILE names
-            the effort, and ci is the default.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, the effort is read from the environment
+            variable PRIVOPT_PROFILE, with ci as the default.
         seed: The seed for all random draws.
 
     Raises:
@@ -177,8 +177,8 @@ def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, s
     Args:
         role: The kind's role, as named by a :class:`privopt.specs.RoleSpec`.
         name: The name under which the kind is registered.
-        how: The effort: quick, ci, full or an :class:`Effort`. If None, the environment variable PRIVOPT_PROFILE names
-            the effort, and ci is the default.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, the effort is read from the environment
+            variable PRIVOPT_PROFILE, with ci as the default.
         seed: The seed for all random draws.
 
     Raises:

@@ -1,8 +1,8 @@
 """Record calls to :mod:`privopt.numbers.noise` during a test, and optionally replace the noise.
 
-A check can have the noise drawn as usual or at another scale. It can also supply the noisy values that each call
-returns, so that the release is a deterministic function of the input. If the runs for two inputs then differ although
-both get the same noisy values, something other than these values depends on the secret.
+A check can have the noise drawn as usual or at another scale. It can also supply the noisy values returned by each
+call, so that the release is a deterministic function of the input. If the runs for two inputs then differ although both
+get the same noisy values, something other than these values depends on the secret.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _LAWS: Final[dict[Law, Literal["laplace", "gaussian"]]] = {
     "laplace": "laplace",
     "discrete-gaussian": "gaussian",
 }
-"""Maps each law in :mod:`privopt.numbers.noise` to the law that a :class:`Query` contains for it."""
+"""Maps each law in :mod:`privopt.numbers.noise` to the law used for it in a :class:`Query`."""
 
 MAX_CALLS: Final = 5_000
-"""The maximum number of noise calls in one solve. The kit's problems are small, so more calls mean an endless loop."""
+"""The maximum number of noise calls in one solve. The kit's problems are small, so more calls imply an endless loop."""
 
 MAX_SHIFT: Final = 1 << 61
-"""The maximum amount by which an answer is shifted, so that sums stay within 64 bits."""
+"""The maximum amount by which an answer is shifted, which keeps sums within 64 bits."""
 
 
 class TooManyCallsError(Exception):
@@ -53,10 +53,10 @@ class TooManyCallsError(Exception):
 
 @frozen(kw_only=True, eq=False)
 class Call(Query):
-    """A recorded noise call, that is, a :class:`Query` together with the noisy values that were returned.
+    """A recorded noise call, i.e. a :class:`Query` together with the noisy values returned.
 
     Attributes:
-        noisy: The values that the call returned, as a flat array.
+        noisy: The values returned by the call, as a flat array.
     """
 
     noisy: NDArray[Any]
@@ -195,8 +195,8 @@ def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int)
 def replay_answers(earlier: Sequence[Call]) -> Answer:
     """Return an :data:`Answer` that repeats the noisy values from another run, call by call.
 
-    It is used to compare two inputs under equal noisy values. If the other run has no call at the same position, or one
-    with a different number of values, the true values are returned.
+    It is used to compare two inputs under equal noisy values. If the other run has no call at the same position, or if
+    that call has a different number of values, the true values are returned.
 
     Args:
         earlier: The calls in the other run, in order.

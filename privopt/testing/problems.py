@@ -1,4 +1,4 @@
-"""Generated problems, each with a problem file, the files that it names, and the secrets that must not leak.
+"""Generated problems, each with a problem file, the files it names, and the secrets that must not leak.
 
 A problem is stored as the text and bytes that a user would supply, so that tests run the same code as the command line.
 """
@@ -26,7 +26,7 @@ __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "csv_text", "examples_nea
 FILE: Final = "problem.toml"
 """The name of the problem file in a generated problem."""
 _SHOWN_LINES = 14
-"""The maximum number of lines of a file to show in a message."""
+"""The maximum number of lines of a file shown in a message."""
 
 
 def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
@@ -48,7 +48,7 @@ def csv_text(
     """Format rows of cells as a CSV file, encoded in UTF-8.
 
     Args:
-        table: The rows, with the header first.
+        table: The rows, starting with the header.
         quoting: The rule for quoting cells, which is one of the ``QUOTE_`` constants in :mod:`csv`.
         lineterminator: The characters that end each line.
     """
@@ -72,7 +72,7 @@ class GeneratedProblem:
         secrets: Byte strings from the secret inputs that the mechanism must not publish, i.e. must not write to any
             file outside ``private/``. Each must be long enough not to occur by chance, for example seven digits or
             letters.
-        facts: Further data about the problem that the profile's functions need, keyed by name.
+        facts: Additional data about the problem needed by the profile's functions, keyed by name.
     """
 
     toml: str
@@ -82,7 +82,7 @@ class GeneratedProblem:
 
     @classmethod
     def of_file(cls, path: Path) -> GeneratedProblem:
-        """Read a problem file, along with the files in its folder that it refers to."""
+        """Read a problem file, along with the files it refers to in the same folder."""
         text = path.read_text("utf-8")
         # Which keys name files depends on the mechanism, so every text that is the path of an existing file counts.
         names = sorted({name for name in _iter_texts(tomllib.loads(text)) if (path.parent / name).is_file()})
@@ -183,7 +183,7 @@ def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
 
 
 def _format_contents(contents: bytes) -> str:
-    """Format a file's contents for a message, either as the numbers of an array or as the first lines of a text."""
+    """Format a file's contents for a message, either as the numbers of an array or as the first lines of text."""
     # Arrays are shown as numbers. A file that only begins like an array is shown as text, like any other file.
     if contents.startswith(b"\x93NUMPY"):
         with suppress(ValueError, EOFError):
@@ -195,7 +195,7 @@ def _format_contents(contents: bytes) -> str:
 
 @frozen(kw_only=True)
 class Variant:
-    """An equivalent form of a problem, for example with other ids, in another order or in other units.
+    """An equivalent form of a problem, for example with different ids, in a different order or in different units.
 
     Attributes:
         problem: The equivalent problem.

@@ -24,7 +24,7 @@ from privopt.interfaces import Mechanism, Result
 from privopt.testing.problems import GeneratedProblem, Variant
 
 VARIANTS: Final = frozenset({"relabelling", "reordering", "units"})
-"""The names of the variants that the kit's checks use. A variant is a kind of equivalent problem."""
+"""The names of the variants used by the kit's checks. A variant is a kind of equivalent problem."""
 
 
 def _flatten(values: ArrayLike) -> NDArray[Any]:
@@ -41,7 +41,7 @@ class Query:
         values: The true values before noise is added, of any shape.
         scale: The exact scale of the noise added to each value. This is the scale of Laplace or double geometric
             (discrete Laplace) noise, or the variance of Gaussian noise.
-        sensitivity: The L1 sensitivity that the mechanism assumes or, for Gaussian noise, the squared L2 sensitivity.
+        sensitivity: The L1 sensitivity assumed by the mechanism or, for Gaussian noise, the squared L2 sensitivity.
             None if the mechanism does not specify a sensitivity for this call alone.
         law: ``"laplace"``, which includes double geometric noise, or ``"gaussian"``.
     """
@@ -54,7 +54,7 @@ class Query:
 
 
 def _epsilon(problem: Any) -> Fraction:
-    """Return the exact ``privacy.epsilon`` of a problem, which may be declared or already loaded."""
+    """Return the exact ``privacy.epsilon`` of a declared or loaded problem."""
     return Fraction(getattr(problem, "declared", problem).privacy.epsilon)
 
 
@@ -62,7 +62,7 @@ def _epsilon(problem: Any) -> Fraction:
 class Profile:
     """A description of a mechanism that tells the conformance kit how to test it.
 
-    Only ``problems`` is required. Every other field enables further checks. A check that needs a missing field is
+    Only ``problems`` is required. Every other field enables additional checks. A check that needs a missing field is
     reported as skipped, together with the field's name.
 
     Functions that return problems take a :class:`GeneratedProblem`. All other functions take the problem as the
@@ -71,7 +71,7 @@ class Profile:
     Attributes:
         problems: A Hypothesis strategy for small, valid problems, nearly all of which should be feasible. Every choice
             must list its simplest alternative first, so that Hypothesis can shrink failures.
-        examples: Further problems, which are solved at every effort, such as the project's ``example.toml``
+        examples: Additional problems that are solved at every effort, such as the project's ``example.toml``
             (:func:`privopt.testing.examples_near`) or problems for which an iterative method needs several rounds.
         neighbours: For mechanisms that add noise, a function that returns all neighbours of a problem under the
             guarantee, or a representative selection of them. Under a notion that is not ``symmetric``, these are the
@@ -88,28 +88,28 @@ class Profile:
             return the outcome's index, from 0.
         alike: A function that yields ``(id, id, distance)`` for each pair of secrets in a problem that a matrix or a
             sampler must make hard to distinguish. The pairs must be computed from the problem file, independently of
-            the mechanism's code. If there are no distances, the distance is 1. By default, these are the pairs that the
-            problem or the release gives or, if it gives none, all pairs of secrets. Under a notion that is not
-            ``symmetric``, the pairs are ordered, and an output is at most exp(epsilon distance) times as likely for the
-            first secret as for the second.
+            the mechanism's code. If there are no distances, the distance is 1. By default, these are the pairs given by
+            the problem or the release or, if neither gives any, all pairs of secrets. Under a notion that is not
+            ``symmetric``, the pairs are ordered, and an output may be at most exp(epsilon distance) times as likely for
+            the first secret as for the second.
         draws: A function ``(problem, method, count) -> draws`` that returns ``count`` independent draws of the m
-            numbers that ``observed`` returns, as an array of shape (count, m). Useful if drawing numbers does not
+            numbers returned by ``observed``, as an array of shape (count, m). Useful if drawing numbers does not
             require one solve per draw. Each call must return new draws, even for equal arguments.
         stricter: A function that returns a copy of a problem with a stronger privacy requirement, or None if there is
             none. The loss of the stricter problem must not be lower.
         variants: Functions that make equivalent problems, keyed by the variant's name, ``"relabelling"``,
-            ``"reordering"`` or ``"units"``. Each takes a problem and a random generator, and returns a variant, or None
-            if there is none.
+            ``"reordering"`` or ``"units"``. Each takes a problem and a random number generator, and returns a variant,
+            or None if there is none.
         nothing_near: A function that returns a similar problem in which no pair of secrets is protected, or None if
             there is no such problem. The mechanism must reject it, or its certificate must not hold.
-        best_known: A function ``(problem, result) -> objective`` that returns the objective of some release that
-            satisfies the guarantee and was found by other means, such as brute force. It is compared with the
-            mechanism's bound. ``result`` contains the method and the unit.
+        best_known: A function ``(problem, result) -> objective`` that returns the objective of a release that satisfies
+            the guarantee and was found by other means, such as brute force. It is compared with the mechanism's bound.
+            ``result`` contains the method and the unit.
         oracle: A function ``(problem, release, result) -> complaints`` that independently checks the conditions that
             the release must satisfy, and returns one sentence per violation. ``result`` is the parsed result.json.
         claims: The kinds of guarantee that papers claim for methods whose own kind is ``"none"``, keyed by method name.
             These methods are checked against the paper's claim.
-        notion: The registered notion that the problems name in ``[privacy] kind``, if it is not the mechanism's.
+        notion: The registered notion named in the problems' ``[privacy] kind``, if it is not the mechanism's.
         epsilon: A function that returns a problem's epsilon. By default, this is the value of the key
             ``privacy.epsilon``.
         tolerance: The relative difference allowed between two losses that should be equal, in addition to the gap. It
@@ -149,7 +149,7 @@ class Profile:
 
 
 def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
-    """Return the profile that the conformance kit uses for a mechanism.
+    """Return the profile used by the conformance kit for a mechanism.
 
     The mechanism's attribute ``kit`` names either a profile or a function that makes one from the mechanism's problem
     class.

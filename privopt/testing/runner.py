@@ -1,7 +1,7 @@
 """Run checks on a subject, which is one method of a mechanism, and report each check's result.
 
 Hypothesis draws and shrinks the examples. The runner adds a limit on CPU time, and returns a :class:`CheckResult`
-however a check ends.
+regardless of how a check ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from privopt.testing.under_trial import Subject, error_text
 
 
 def processor_seconds() -> float:
-    """Return the CPU seconds that this process and its terminated children have used.
+    """Return the CPU time used by this process and its terminated children, in seconds.
 
     The kit limits CPU time rather than wall time. Otherwise, fewer problems would be drawn on a busy machine, and the
     checks would be weaker.
@@ -37,8 +37,8 @@ def processor_seconds() -> float:
 SHARES: Final = 44
 """The number of checks among which an effort's time is divided.
 
-It is about the number of checks in privopt's own distributions. It is constant, so that results do not depend on which
-plugins are installed."""
+It roughly equals the number of checks in privopt's own distributions. It is constant, so that results do not depend on
+which plugins are installed."""
 
 UNSOLVED: Final = "no generated problem was solved"
 """The reason given if none of a check's examples could be solved."""
@@ -46,11 +46,12 @@ NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated proble
 """The reason given if no example could have revealed a fault, with a placeholder for the number of solved problems."""
 
 MAX_REJECTED: Final = 10
-"""The number of discarded examples after which a check ends, as a multiple of the effort's examples. Hypothesis uses
-the same number."""
+"""The number of discarded examples after which a check ends, as a multiple of the effort's examples.
+
+Hypothesis uses the same factor."""
 
 Status = Literal["passed", "failed", "skipped", "not applicable"]
-"""The status of a check that has ended, as explained in :class:`CheckResult`."""
+"""The status of a completed check, as explained in :class:`CheckResult`."""
 
 
 @frozen(kw_only=True)
@@ -67,7 +68,7 @@ class CheckResult:
         method: The mechanism's method.
         examples: The number of examples. For a failed check, it includes all examples up to the failure. For a passed
             check, it includes only those that could have revealed a fault.
-        note: If an attack passed, a clause that states how small a fault it would have detected.
+        note: If an attack passed, a clause that states the smallest fault it would have detected.
         missed: Whether the check was skipped although the profile gives no reason for leaving it out.
     """
 
@@ -82,7 +83,7 @@ class CheckResult:
     missed: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as the JSON object that ``privopt check --json`` prints."""
+        """Return the result as the JSON object printed by ``privopt check --json``."""
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 
@@ -202,7 +203,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
 def _run_shared_examples(
     check: Check, subject: Subject, how: Effort, history: History, seed: int
 ) -> CheckResult | None:
-    """Run a check on the problems that all checks share, stopping at the first failure, and return the result.
+    """Run a check on the problems shared by all checks, stopping at the first failure, and return the result.
 
     The result is None if no problem could be drawn, or if the check makes more random choices than fit in one
     Hypothesis example. In either case, :func:`run_check` uses :func:`run_examples` instead.
@@ -268,7 +269,7 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
         seed: The seed for all random draws.
 
     Returns:
-        The result, with the smallest failure that was found. If no example could be drawn, its status is "skipped".
+        The result, with the smallest failure found. If no example could be drawn, its status is "skipped".
     """
     start, count, is_out_of_time = time.monotonic(), 0, False
     failure: CheckFailedError | None = None

@@ -1,4 +1,4 @@
-"""Problems that are drawn once and used by all checks of all methods with the same profile.
+"""Problems drawn once and used by all checks of all methods with the same profile.
 
 Sharing saves time, because Hypothesis takes longer to draw a problem than most checks take to process it. Checks that
 use the same problem can also share the run that solves it.
@@ -53,7 +53,7 @@ class SharedProblems:
         seed: The seed of the first round, which is incremented by 1 for each further round.
         problems: The problems drawn so far. The first one is the simplest.
         rounds: The number of rounds so far.
-        is_exhausted: Whether the last round yielded no new problem.
+        is_exhausted: Whether the last round yielded no new problems.
     """
 
     strategy: st.SearchStrategy[GeneratedProblem]
@@ -72,7 +72,7 @@ class SharedProblems:
     def _draw_round(self) -> None:
         """Draw a round of problems, and keep the new ones.
 
-        A round draws as many problems as there are so far, but at least the number of examples in the effort ci.
+        A round draws as many problems as there are so far, but at least the number of examples at effort ci.
         """
         count_before = len(self.problems)
         round_effort = evolve(EFFORTS["ci"], examples=max(EFFORTS["ci"].examples, count_before))
@@ -91,14 +91,14 @@ class SharedProblems:
 
 
 def shared_problems(profile: Profile, seed: int) -> SharedProblems:
-    """Return the problems that are shared by all checks for the given profile and seed."""
+    """Return the problems shared by all checks for the given profile and seed."""
     problems_by_seed = _POOLS.setdefault(profile, {})
     return problems_by_seed.setdefault(seed, SharedProblems(profile.problems, seed))
 
 
 @define(eq=False)
 class ProblemSource:
-    """A cursor into :class:`SharedProblems`, from which a check takes one problem after another.
+    """A cursor into :class:`SharedProblems`, from which a check takes problems one at a time.
 
     Attributes:
         shared: The shared problems.

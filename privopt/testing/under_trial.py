@@ -1,4 +1,4 @@
-"""A mechanism under test, which is run in the real pipeline with its own registry and a recorded ``solve``.
+"""A mechanism under test, run in the real pipeline with its own registry and a recorded ``solve``.
 
 :class:`Subject` is one method of a mechanism. It caches its runs, because most checks use the same problems.
 """
@@ -39,7 +39,7 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
 
 MAX_KEPT_RUNS: Final = 400
-"""The maximum number of runs that a subject caches for later checks."""
+"""The maximum number of runs cached by a subject for later checks."""
 
 TRAITS: Final = {
     "matrix": "the release is no matrix of weights",
@@ -85,7 +85,7 @@ def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> f
       must itself be a random draw;
     * ``choice``: the release has none of the traits above, so it is a deterministic function of its input.
 
-    Plugins add further traits (:class:`privopt.specs.TraitSpec`).
+    Plugins can add further traits (:class:`privopt.specs.TraitSpec`).
     """
     traits = {name for name in ("odds", "tails") if getattr(notion, name)}
     fields = {attribute.name for attribute in attrs.fields(release)} if attrs.has(release) else set()
@@ -111,8 +111,8 @@ class Run:
         source: The path of the problem file.
         folder: The output folder.
         stated: The :class:`privopt.interfaces.Result` from result.json, or None if the run failed.
-        problem: The loaded problem that the mechanism solved, or None if its ``solve`` did not return.
-        release: The release that the mechanism returned, or None if its ``solve`` did not return.
+        problem: The loaded problem solved by the mechanism, or None if its ``solve`` did not return.
+        release: The release returned by the mechanism, or None if its ``solve`` did not return.
         changed: Sentences that describe how ``solve`` changed the problem. Empty if the run did not compare the
             problem.
         error: The error that ended the run, or None if it succeeded.
@@ -135,7 +135,7 @@ class _Recorder(Registered):
     Attributes:
         mechanism_class: The class under test.
         compared: Whether to compare the problem after the solve with a copy made before it (:attr:`Run.changed`).
-        notes: The values recorded by the last ``solve``, keyed by attribute of :class:`Run`.
+        notes: The values recorded by the last ``solve``, keyed by the name of an attribute of :class:`Run`.
     """
 
     mechanism_class: type[Mechanism[Any, Any]]
@@ -187,8 +187,8 @@ class Subject:
         mechanism_class: The mechanism's class.
         method: The method under test.
         profile: The mechanism's profile.
-        kind: The kind of guarantee to check. It is the one that the method claims or, if it claims none, the one that
-            its paper claims.
+        kind: The kind of guarantee to check. It is the one claimed by the method or, if the method claims none, by its
+            paper.
         private: Whether the method itself claims ``kind``.
         siblings: The number of the mechanism's methods that share the available time.
         plugin: The name of the package that registered the mechanism.
@@ -227,7 +227,7 @@ class Subject:
         return self.mechanism_class()
 
     def epsilon(self, problem: object) -> Fraction:
-        """Return the epsilon that the method claims for a loaded problem, or the profile's if it claims none."""
+        """Return the epsilon claimed by the method for a loaded problem, or the profile's epsilon if it claims none."""
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed
 
@@ -238,7 +238,7 @@ class Subject:
         return notion_class
 
     def claim_of(self, problem: object) -> Guarantee:
-        """Return the guarantee that is claimed for a loaded problem.
+        """Return the guarantee claimed for a loaded problem.
 
         This is the method's own guarantee if it is of :attr:`kind`. Otherwise, it is the guarantee that the method's
         paper claims, at the problem's epsilon.
@@ -262,7 +262,7 @@ class Subject:
 
         Args:
             loaded: The loaded problem to solve.
-            options: Further arguments for :class:`privopt.interfaces.SolveContext`.
+            options: Additional arguments for :class:`privopt.interfaces.SolveContext`.
         """
         context = SolveContext(method=self.method.name, gap=self.method.gap, **options)
         return self.mechanism.solve(loaded, context)
@@ -283,7 +283,7 @@ class Subject:
         return self._folder
 
     def close(self) -> None:
-        """Remove all files that were written for this subject."""
+        """Remove all files written for this subject."""
         self._runs.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -324,7 +324,7 @@ class Subject:
         compared: bool = False,
         **options: Any,
     ) -> Run:
-        """Run the pipeline on a problem, or return the cached run of an earlier call with the same arguments.
+        """Run the pipeline on a problem, or return the cached run from an earlier call with the same arguments.
 
         Args:
             problem: The problem to solve.
@@ -333,7 +333,7 @@ class Subject:
                 half the time, and may have no folder. This suffices for checks that use only the release and its
                 result, and discard failed runs.
             compared: Whether to compare the problem after the solve with a copy made before it (:attr:`Run.changed`).
-            options: Further arguments for :class:`privopt.run.task.Options`.
+            options: Additional arguments for :class:`privopt.run.task.Options`.
         """
         # Equal problems may be different objects, so the key consists of their texts.
         key = (problem.identity, fresh, tuple(sorted(options.items())), written, compared)
@@ -364,7 +364,7 @@ class Subject:
 
         Args:
             problem: The problem, which is written to a new folder.
-            options: Further arguments for :class:`privopt.run.task.Options`.
+            options: Additional arguments for :class:`privopt.run.task.Options`.
             written: Whether to write the release and read it back.
             compared: Whether to compare the problem after the solve with a copy made before it.
 
@@ -397,7 +397,7 @@ def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
 
     Args:
         cls: The mechanism class.
-        guarantee: The name of the privacy notion that the mechanism claims.
+        guarantee: The name of the privacy notion claimed by the mechanism.
 
     Raises:
         UsageError: There is no privacy notion with that name.
@@ -433,7 +433,7 @@ def subject(
         method: The method's name. If None, the default method is tested.
         spec: The registration of a class that is not installed.
         guarantee: The kind of guarantee claimed by a class without a spec.
-        profile: The profile to use. If None, the profile that the mechanism names is used.
+        profile: The profile to use. If None, the profile named by the mechanism is used.
 
     Raises:
         UnknownNameError: The mechanism or the method does not exist.

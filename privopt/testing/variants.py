@@ -1,4 +1,4 @@
-"""Functions that make equivalent problems, with other ids, in another row order, or with tables in another format.
+"""Functions that make equivalent problems, with different ids, a different row order, or a different table format.
 
 Equivalent problems must have the same loss, and a mechanism's public files must not reveal which of them it was given.
 """
@@ -18,15 +18,15 @@ from privopt.testing.problems import GeneratedProblem, Variant, csv_text, npy_by
 from privopt.testing.profile import Profile
 
 Rows = list[list[str]]
-"""The rows of a CSV file, each of which is a list of cells, with the header first."""
+"""The rows of a CSV file, starting with the header. Each row is a list of cells."""
 Change = Callable[[GeneratedProblem, random.Random], Variant | None]
-"""A function that takes a problem and a random generator, and returns a variant, or None if there is none."""
+"""A function that takes a problem and a random number generator, and returns a variant, or None if there is none."""
 
 
 def relabel(
     columns: Mapping[str, Sequence[str]], *, unless: Callable[[GeneratedProblem], bool] | None = None
 ) -> Change:
-    """Return a function that makes the ``"relabelling"`` variant, in which all ids in all tables are replaced.
+    """Return a function that makes the ``"relabelling"`` variant, in which the ids in all tables are replaced.
 
     The returned function can be used in ``Profile.variants``.
 
@@ -62,7 +62,7 @@ def relabel(
 
 
 def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) -> Change:
-    """Return a function that makes the ``"reordering"`` variant, in which the rows of a table are in another order.
+    """Return a function that makes the ``"reordering"`` variant, in which the rows of a table are in a different order.
 
     The returned function can be used in ``Profile.variants``.
 
@@ -92,7 +92,7 @@ def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) ->
 
 
 def export_again(*tables: str) -> Change:
-    """Return a function that rewrites tables as some programs do, with quotes, CRLF line ends and a byte order mark.
+    """Return a function that rewrites tables as some programs do, with quotes, CRLF line endings and a byte order mark.
 
     Args:
         tables: The names of CSV files. Missing files are skipped.
@@ -127,7 +127,7 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
         profile: The mechanism's profile.
         problem: The problem to vary.
         secret: The names of the problem's secret files. Only CSV files with a header and data rows are rewritten.
-        chance: The random generator that determines the order.
+        chance: The random number generator used to determine the order.
     """
     tables = [name for name in secret if csv_table(problem, name) is not None]
     reordering = profile.variants.get("reordering")

@@ -1,1 +1,1 @@
-"""Disclosures about a release for registries and regulators, in which each sentence is marked with its evidence."""
+"""Disclosures about a release for registries and regulators. Each sentence is marked with the evidence for it."""

@@ -13,10 +13,10 @@ CLAIMS: Final[Mapping[str, str]] = _READ["claims"]
 """The meaning of each mark. A mark, such as "proved", follows a sentence and states the evidence for it."""
 
 TEXTS: Final[Mapping[str, str]] = _READ["texts"]
-"""The sentences by key. Names in braces are placeholders for values."""
+"""The sentences, by key. Names in braces are placeholders for values."""
 
 QUESTIONS: Final[Mapping[str, str]] = _READ["questions"]
-"""The questions that only the release's owner can answer. The keys are those of the answers in the file of facts."""
+"""The questions that only the release's owner can answer. The owner's file of facts uses the same keys."""
 
 TITLES: Final[Mapping[str, str]] = _READ["titles"]
-"""The headings by name."""
+"""The headings, by name."""

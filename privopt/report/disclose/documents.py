@@ -1,4 +1,4 @@
-"""Disclosures as Markdown documents (NIST, DPIA and card): the layout and text of each."""
+"""The layout and text of disclosures written as Markdown documents (NIST, DPIA and card)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privopt.report.disclose.catalogue import CLAIMS, TITLES
 from privopt.report.disclose.statements import Statement
 
 FORMATS: Final = ("registry", "nist", "dpia", "card")
-"""The formats of disclosures. :mod:`privopt.report.disclose.entry` writes the first, this module the others."""
+"""The disclosure formats. :mod:`privopt.report.disclose.entry` writes the first, and this module writes the others."""
 
 PROPERTIES: Final = (
     "release.verdict",
@@ -25,7 +25,7 @@ PROPERTIES: Final = (
     "owner.published",
     "owner.curator",
 )
-"""The keys of the statements that the card also contains as JSON-LD. Unanswered questions are left out."""
+"""The keys of the statements that are also included in the card as JSON-LD. Unanswered questions are left out."""
 
 PROMISE: Final = ("release.promise", "release.verdict", "attack.warning")
 """The keys of the statements at the beginning of every document's summary."""
@@ -90,9 +90,9 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "limits": ("ledger", "limit", "release.after"),
     },
 }
-"""The sections of each document, in order, each with prefixes of the keys of its statements (see :func:`select`).
+"""The sections of each document, in order, each with the key prefixes of its statements (see :func:`select`).
 
-``attack.warning`` occurs in the summaries only.
+``attack.warning`` appears only in the summaries.
 """
 
 
@@ -103,7 +103,7 @@ def select(statements: Sequence[Statement], starts: Iterable[str]) -> Iterator[S
 
     Args:
         statements: The statements about a release.
-        starts: The prefixes of keys, such as ``"limit"`` or ``"release.kind"``.
+        starts: Prefixes of keys, such as ``"limit"`` or ``"release.kind"``.
     """
     for start in starts:
         yield from (
@@ -125,7 +125,7 @@ def document(name: str, statements: Sequence[Statement]) -> str:
 
     Args:
         name: A key of :data:`LAYOUTS`.
-        statements: All statements about the release, from which the layout selects.
+        statements: All statements about the release. The layout determines which ones are used.
     """
     parts, used_claims = [f"# {TITLES[name]}"], set()
     for title, starts in LAYOUTS[name].items():
@@ -160,7 +160,7 @@ def escape_markdown(text: str) -> str:
 
 
 def _json_ld(statements: Sequence[Statement]) -> str:
-    """Return the machine-readable part of the card as JSON-LD, in the schema.org vocabulary.
+    """Return the machine-readable part of the card as JSON-LD, using the schema.org vocabulary.
 
     Each property's description states the evidence for it, such as "proved". Unanswered questions are left out.
     """

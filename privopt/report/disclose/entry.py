@@ -64,8 +64,7 @@ ANSWERS: Final[Mapping[str, str]] = {
     "data_product_sector": "owner.sector",
     "publication_date": "owner.published",
 }
-"""The fields in the ``basic`` group that hold a single answer by the owner, each with the key of the answer's
-statement."""
+"""The ``basic`` fields that hold a single answer from the owner, each with the key of the answer's statement."""
 
 LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "product": (
@@ -75,7 +74,7 @@ LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "sector": ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance"),
     "curator_type": ("Government", "Industry", "Nonprofit"),
 }
-"""The permitted answers to the questions for which the schema lists choices, by the question's key."""
+"""The permitted answers to the questions for which the schema lists choices, by question key."""
 
 VARIANTS: Final[Mapping[str, str]] = {
     "pure-dp": "Pure DP",
@@ -86,7 +85,7 @@ VARIANTS: Final[Mapping[str, str]] = {
 """The schema's names for privacy notions. All other notions are "Custom"."""
 
 MODELS: Final[Mapping[str, str]] = {"limit.trust.local": "Local", "limit.trust.central": "Central"}
-"""Maps the keys of statements about trust to the schema's name for the trust model."""
+"""Maps the keys of statements about trust to the schema's names for trust models."""
 
 Field: TypeAlias = tuple[str, str, Any, str]
 """The group, name, value and claim of a field whose value cannot contain a mark."""
@@ -96,8 +95,8 @@ def check_answers(answers: Mapping[str, str], file: str) -> None:
     """Check that the registry's schema permits the owner's answers.
 
     Args:
-        answers: The answers, by the question's key.
-        file: The name of the file with the answers, for error messages.
+        answers: The answers, by question key.
+        file: The name of the file that contains the answers, for error messages.
 
     Raises:
         InputError: An answer is not in the schema's list, or the publication date is not a date.
@@ -194,8 +193,8 @@ def _list_typed_fields(answered: Sequence[Statement]) -> Iterator[Field]:
 def _list_parameters(answered: Sequence[Statement]) -> Iterator[tuple[str, float | str]]:
     """Yield the name and value of each of the guarantee's parameters: epsilon, rho and delta.
 
-    Values are rounded up to doubles, so that the entry never claims more privacy than there is. If a double would be
-    printed with an exponent, delta is yielded as a string instead, and any other parameter is left out.
+    Values are rounded up to doubles, so that the entry never claims more privacy than the guarantee provides. If a
+    double would be printed with an exponent, delta is yielded as a string instead, and any other parameter is left out.
 
     Args:
         answered: All statements about the release except unanswered questions.

@@ -1,4 +1,4 @@
-"""The TOML file in which a release's owner answers the questions that nobody else can, with one key per question."""
+"""The TOML file with a release owner's answers to questions that only the owner can answer, one key per question."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privopt.errors import Fault, InputError, cut, reason_of
 from privopt.report.disclose.catalogue import QUESTIONS
 
 MAX_CHARACTERS: Final = 4_000
-"""The maximum number of characters in an answer, which has to fit in a form field."""
+"""The maximum number of characters in an answer, which must fit in a form field."""
 
 
 def read_facts(path: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Sentences about a verified release, each with its evidence.
 
-The texts are in catalogue.toml. This module selects those that apply and fills in values. The evidence for a sentence
-follows from the first part of its key (:func:`claim_of`), so no sentence can claim more than was checked.
+The texts are in catalogue.toml. This module selects those that apply and fills in their values. The evidence for a
+sentence follows from the first part of its key (:func:`claim_of`), so no sentence can claim more than was checked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Statement:
             name.
         text: The sentence, as plain text.
         claim: The evidence for the sentence, one of :data:`privopt.report.disclose.catalogue.CLAIMS`.
-        values: The values that were filled into the sentence, by name.
+        values: The values filled into the sentence, by name.
     """
 
     key: str
@@ -122,7 +122,7 @@ KeyedValues: TypeAlias = tuple[str, Mapping[str, object]]
 
 
 def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
-    """Yield statements about the release, its files, and the claims and values that ``verify`` checked.
+    """Yield statements about the release, its files, and the claims and values checked by ``verify``.
 
     Args:
         opened: The verified folder.
@@ -172,7 +172,7 @@ def _state_strength(opened: OpenedFolder, trust_key: str, *, private: bool) -> I
     Args:
         opened: The verified folder.
         trust_key: The result of :func:`_find_trust_key`, or "none" for a release without privacy.
-        private: Whether there is evidence of the release's privacy.
+        private: Whether there is any evidence that the release is private.
     """
     guarantee = opened.result.guarantee
     members = guarantee.to_json()
@@ -222,7 +222,7 @@ def _find_trust_key(opened: OpenedFolder) -> str:
 def _bounds_odds(result: Result) -> bool:
     """Return whether the release's privacy notion bounds an attacker's odds.
 
-    If so, the guarantee also covers anything that is computed from the release.
+    If so, the guarantee also covers anything computed from the release.
     """
     notion = registry().kind("notion", result.guarantee.kind).load()
     # ``tails`` means that the notion bounds the odds except with a small probability.
@@ -230,7 +230,7 @@ def _bounds_odds(result: Result) -> bool:
 
 
 def _state_loss(result: Result) -> Iterator[KeyedValues]:
-    """Yield statements about a release's loss and, if there is evidence of its privacy, about the proved bound."""
+    """Yield statements about a release's loss and, if there is evidence that it is private, its proved bound."""
     objective = result.objective
     quantity = objective.measured_quantity
     yield (
@@ -304,7 +304,7 @@ def _state_limits(opened: OpenedFolder) -> Iterator[KeyedValues]:
 
 
 def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]:
-    """Yield statements about a ledger: its limits, its total spending, and its spending on this release.
+    """Yield statements about a ledger: its limits, the total budget spent, and the budget spent on this release.
 
     The statements name no subjects.
 
@@ -387,7 +387,7 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
     Args:
         facts: The owner's answers, by key.
-        answered: The keys of questions that other statements already answer. These are left out unless the owner has
+        answered: The keys of questions already answered by other statements. These are left out unless the owner has
             answered them as well.
     """
     for name, question in QUESTIONS.items():
@@ -406,7 +406,7 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 def _format_up(value: float | None, limit: float | None) -> str:
     """Format a number with four significant digits, rounded up. None and infinity are replaced by words.
 
-    A number that is at most ``limit`` is not rounded to a value above ``limit``.
+    A number that does not exceed ``limit`` is never rounded up beyond it.
 
     >>> _format_up(1.53348, 2.0), _format_up(0.0999977, 0.1), _format_up(None, 1.0)
     ('1.534', '0.1', 'unknown')

@@ -1,4 +1,4 @@
-"""The ``privopt disclose`` command, which verifies and attacks a release and writes a document about it."""
+"""The ``privopt disclose`` command, which verifies a release, attacks it and writes a document about it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from privopt.run.audit import audit
 from privopt.run.verify import open_verified
 
 ATTACKED_REPORTS: Final = 50
-"""The maximum number of reports about a place that an attack in a disclosure observes. Other attacks observe 1 or
-10."""
+"""The largest number of reports about a place observed by an attack in a disclosure. Other attacks observe 1 or 10."""
 
 
 def write_disclosure(
@@ -39,7 +38,7 @@ def write_disclosure(
         form: One of :data:`privopt.report.disclose.documents.FORMATS`.
         out: The file to write.
         facts: The TOML file with the owner's answers, or None if there is none.
-        ask: A file in which to write the questions and the answers so far, or None.
+        ask: A file to which the questions and the answers so far are written, or None.
         ledger: The ledger that counts the release's reports, or None. The document names none of its subjects.
         force: Whether to replace existing files.
         progress: Called with the current step.
@@ -49,8 +48,8 @@ def write_disclosure(
 
     Raises:
         DoesNotHoldError: A claim in DIR does not hold, or an entry in the ledger was changed. No file is written.
-        InputError: DIR, the ledger or the facts cannot be read, or an answer does not fit the schema of the registry of
-            deployments.
+        InputError: DIR, the ledger or the facts cannot be read, or an answer does not conform to the schema of the
+            deployment registry.
         UsageError: A file to be written already exists and ``force`` is False, is also an input, or lies in the release
             folder.
     """

@@ -30,7 +30,7 @@ for _name in ORDER:
 def check_names() -> list[str]:
     """Return the names of all checks.
 
-    The plugins' modules are not imported, because that can take a second.
+    The plugins' modules are not imported, because importing them can take a second.
 
     Raises:
         RegistryError: Two checks have the same name. The message names the packages.
@@ -42,7 +42,7 @@ def check_names() -> list[str]:
 
 
 def checks() -> dict[str, Check]:
-    """Return all checks by name, after importing the plugins' modules that register checks.
+    """Return all checks, by name, after importing the plugins' modules that register checks.
 
     Raises:
         RegistryError: A check cannot be imported, has the same name as another, or is not decorated with its registered

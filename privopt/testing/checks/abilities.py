@@ -46,12 +46,12 @@ INDIVIDUALS: Final = csv_bytes(["level_1", "age"], [["north", "34"], ["south", "
 """A table of individuals, on which ``draft`` is tried in addition to the tables of the drawn problem."""
 
 REPORTS_OVER_TIME: Final = 2
-"""The number of reports with which ``over_time`` is called, which is the smallest number above one."""
+"""The number of reports passed to ``over_time``, the smallest number above one."""
 
 
 @check("abilities", needs=default_method_only, share=0.04, min_examples=1)
 def abilities(trial: Trial) -> None:
-    """Check that the abilities that ``solve`` does not use raise no errors and return what other commands expect.
+    """Check that abilities not used by ``solve`` raise no errors and return what other commands expect.
 
     An ability is an optional interface of a mechanism. The ones checked here serve the commands ``plan``, ``audit``,
     ``curve``, ``describe``, ``init`` and ``solve --copy-to``. The descriptions of the release that come from the
@@ -103,7 +103,7 @@ def abilities(trial: Trial) -> None:
 
 
 def _ignore(value: object) -> None:
-    """Accept any value that an ability returned, because only an exception would be a finding."""
+    """Accept any value returned by an ability, because only an exception would be a finding."""
 
 
 def _expect_text(value: object) -> str | None:
@@ -113,7 +113,7 @@ def _expect_text(value: object) -> str | None:
 
 
 def _find_wrong_method(trial: Trial, name: object) -> str | None:
-    """Return a complaint if the method that a mechanism chose is neither None nor the name of one of its methods."""
+    """Return a complaint if the method chosen by a mechanism is neither None nor the name of one of its methods."""
     names = [method.name for method in trial.subject.spec.methods]
     return None if name is None or name in names else f"expected one of {', '.join(names)}, or None; got {name!r}"
 
@@ -126,7 +126,7 @@ def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: An
     Args:
         trial: A single run of the check.
         mechanism: The mechanism.
-        problem: A loaded problem that the mechanism solved.
+        problem: A loaded problem solved by the mechanism.
     """
     method = trial.subject.method.name
 
@@ -141,14 +141,14 @@ def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: An
 
 
 def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProblem) -> str | None:
-    """Return a complaint if ``takes`` returns a non-boolean for any kind, or False for a kind that the problem uses.
+    """Return a complaint if ``takes`` returns a non-boolean for any kind, or False for a kind used by the problem.
 
     A kind is a registered way to fill a role in the problem file, such as a kind of distance.
 
     Args:
         trial: A single run of the check.
         mechanism: The mechanism.
-        problem: A problem that the mechanism solved.
+        problem: A problem solved by the mechanism.
     """
     for entry in registry().entries.values():
         if isinstance(entry, Kind) and not isinstance(mechanism.takes(entry.spec.role, entry.spec.name), bool):
@@ -161,7 +161,7 @@ def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProb
 
 
 def _kinds_of(problem_class: type, problem: GeneratedProblem) -> Iterator[tuple[str, str]]:
-    """Yield the role and name of each kind that a problem selects, whether explicitly or by a key's default."""
+    """Yield the role and name of each kind selected by a problem, whether explicitly or by a key's default."""
     for attribute in attrs.fields(problem_class):
         declared: Key | None = attribute.metadata.get(KEY)
         if declared is not None and declared.kinds:
@@ -214,7 +214,7 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
 
 
 def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedProblem) -> str | None:
-    """Return a complaint unless ``solve --copy-to`` copies exactly the files that the result's details list.
+    """Return a complaint unless ``solve --copy-to`` copies exactly the files listed in the result's details.
 
     Args:
         trial: A single run of the check.
@@ -244,7 +244,7 @@ def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedP
 def hooks(trial: Trial) -> None:
     """Check that everything registered by the mechanism's package can be loaded, and that the package's hooks work.
 
-    Every entry that the package registers is imported and used as privopt would use it. The ``privopt_handle`` hooks of
+    Every entry registered by the package is imported and used as privopt would use it. The ``privopt_handle`` hooks of
     this package and of privopt's own packages are called, and must return a class that opens a release, or None. This
     package's ``privopt_released`` hook is called with a release. Hooks of third-party packages are not called, since
     the mechanism is not responsible for them.

@@ -29,19 +29,19 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, missing_traits
 
 MAX_PAIRS: Final = 12
-"""The maximum number of pairs of inputs among which the attack chooses."""
+"""The maximum number of pairs of inputs from which the attack chooses."""
 
 MAX_PROBLEMS: Final = 3
-"""The number of problems among which the attack chooses if every draw requires a solve."""
+"""The number of problems from which the attack chooses if every draw requires a solve."""
 
 SAMPLER_DRAW_FACTOR: Final = 20
 """The number of draws from a sampler, as a multiple of the effort's draws.
 
-At effort ci, this is enough to find faults that show in an event of probability 0.01.
+At effort ci, this is enough to find faults that show up in an event with probability 0.01.
 """
 
 PILOT_DIVISOR: Final = 10
-"""The divisor that gives the draws for choosing a pair (in total over all pairs) from the effort's draws."""
+"""The ratio of the effort's draws to the total number of draws used to choose a pair."""
 
 FINE_PILOT_FACTOR: Final = 4
 """The factor by which the number of draws for choosing a pair is multiplied if results are doubles.
@@ -56,7 +56,7 @@ draws."""
 MIN_DRAWS: Final = 8_000
 """The minimum number of draws in the first test of releases.
 
-With half as many, the judge had too few draws to choose its events from. It then missed about half of the events of
+With half as many, the judge had too few draws from which to choose its events, and missed about half of the events with
 probability 0.04 that never occur for the neighbour.
 """
 
@@ -73,24 +73,24 @@ SUSPICION_CONFIDENCE: Final = 0.5
 """The confidence in a violation at which the first test triggers a longer test."""
 
 MAX_LONGER_FACTOR: Final = 25
-"""The maximum ratio of a longer test's draws to the first test's. It is shared among the mechanism's methods."""
+"""The maximum ratio of a longer test's draws to the first test's. The limit is shared among the mechanism's methods."""
 
 MAX_CPU_SECONDS: Final = 20.0
-"""The CPU seconds for longer tests in one check at effort ci, which are shared among the mechanism's methods.
+"""The CPU time for longer tests in one check at effort ci, in seconds, shared among the mechanism's methods.
 
 Efforts with fewer draws get proportionally less time.
 """
 
 FRESH_DRAWS: Final = 100
-"""The number of draws that are requested twice, to check that the two series differ."""
+"""The number of draws requested twice, to check that the two series differ."""
 MAX_REPEAT_CHANCE: Final = 1e-9
-"""Equal series of draws count as a fault if independent series are equal with a probability below this."""
+"""Two equal series of draws count as a fault if independent series would be equal with a probability below this."""
 
 FURTHER_PROBLEMS: Final = 8
-"""The number of additional problems that are drawn in search of results near 0."""
+"""The number of additional problems drawn in search of results near 0."""
 
 DRAWS_NEAR_ZERO: Final = 20
-"""The number of draws from which the size of a problem's results, relative to their noise, is estimated.
+"""The number of draws used to estimate the size of a problem's results relative to their noise.
 
 The estimate is only used to choose problems.
 """
@@ -192,13 +192,13 @@ def _most_telling_pairs(
 ) -> dict[tuple[int, int], float]:
     """Choose the most informative pairs that together cover all secrets, and return them with their distances.
 
-    Pairs are chosen greedily, and are more informative the closer epsilon times their distance is to 1. A secret
-    without a partner at a finite distance is not covered. If pairs are ordered, a secret that occurs in both positions
-    is covered in both.
+    Pairs are chosen greedily. A pair is more informative the closer the product of epsilon and its distance is to 1. A
+    secret without a partner at a finite distance is not covered. If pairs are ordered, a secret that occurs in both
+    positions is covered in both.
 
     Args:
-        pairs: Array of shape (P, 2) with the indices of the two secrets in each pair.
-        distances: Array of shape (P,) with the distance between the secrets in each pair.
+        pairs: (P, 2) The indices of the two secrets in each pair.
+        distances: (P,) The distance between the secrets in each pair.
         epsilon: The claimed epsilon per unit of distance.
         symmetric: Whether pairs are unordered.
     """
@@ -328,8 +328,8 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
     """Return how far a problem's results are from 0, relative to the scale of their noise.
 
-    Each number in a result is estimated by the median of a few draws, and the scale of its noise by their interquartile
-    range. The smallest ratio of a number's magnitude to its scale is returned.
+    The median of a few draws is used to estimate each number in a result, and their interquartile range to estimate the
+    scale of its noise. The smallest ratio of a number's magnitude to its scale is returned.
 
     Args:
         trial: A single run of the check.
@@ -387,7 +387,7 @@ def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
         count: The number of draws. Without ``Profile.draws``, every draw requires a solve.
 
     Returns:
-        Array of shape (count, m) for m observed numbers.
+        Array of shape (count, m), where m is the number of observed numbers.
     """
     subject = trial.subject
     if subject.profile.draws is not None:
@@ -402,7 +402,7 @@ def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
 
 
 def _as_rows(draws: Any) -> NDArray[Any]:
-    """Convert draws of any shape to a two-dimensional array with a row for each draw."""
+    """Convert draws of any shape to a two-dimensional array with one row per draw."""
     array = np.asarray(draws)
     if array.dtype == object:  # integers beyond 64 bits
         array = array.astype(np.float64)

@@ -23,10 +23,10 @@ from privopt.testing.shared_problems import ProblemSource
 from privopt.testing.under_trial import Run, Subject, missing_traits
 
 TINY_EPSILON: Final = Decimal("0.015625")
-"""A small epsilon. With its noise, only about one draw in a hundred equals the true number."""
+"""A small epsilon. At this epsilon, only about one draw in a hundred equals the true number."""
 
 KIT_SEED: Final = 20_240_501
-"""The ``--seed`` of checks that compare two runs with the same seed."""
+"""The ``--seed`` used by checks that compare two runs with the same seed."""
 
 
 class CheckFailedError(AssertionError):
@@ -56,7 +56,7 @@ class LeftOut(str):
 def default_method_only(subject: Subject) -> str | None:
     """Return a reason to skip a check if the method under test is not the mechanism's default, or None if it is.
 
-    This is for checks on code that all methods share, such as code that reads files. Repeating such a check for other
+    This is for checks on code shared by all methods, such as code that reads files. Repeating such a check for other
     methods would reveal nothing new.
     """
     if subject.method.name != subject.spec.default.name:
@@ -77,7 +77,7 @@ class Check:
             merely reproduce a paper's claim.
         needs: A function that takes a subject (the method under test) and returns the reason why the check cannot run
             on it, or None if it can.
-        share: The fraction of the effort's examples that this check runs. It is below 1 if an example costs more than a
+        share: The fraction of the effort's examples run by this check. It is below 1 if an example costs more than a
             solve.
         min_examples: The number of problems to draw even if the check's time is up. The first is the simplest one.
         function: The function that runs one example, and reports findings with :meth:`Trial.fail`.
@@ -151,14 +151,14 @@ def _set_epsilon(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProble
 
 
 CONSTANT_RUNS: Final = 16
-"""The number of runs on each of two neighbours after which a persistent difference is not due to chance.
+"""The number of runs on each of two neighbours after which a persistent difference is no longer attributed to chance.
 
 If epsilon is near 0, an event has nearly the same probability p for both. The probability that it always occurs for one
 and never for the other is then about p**16 (1 - p)**16, which is below 1e-9.
 """
 
 CHECKS: Final[dict[str, Check]] = {}
-"""All checks by name, in the order in which they run."""
+"""All checks, by name, in the order in which they run."""
 
 
 def require_field(field: str) -> Callable[[Subject], str | None]:
@@ -178,11 +178,11 @@ class History:
         examples: The number of examples that ran, up to and including the first failure.
         failed_at: The time on the monotonic clock at which the first failed example started, or None before a failure.
         once: For each step that is too expensive to run in every example, the index of the example that ran it.
-        long_test_seconds: The CPU seconds that the attack's longer tests have taken so far. Their total is limited.
+        long_test_seconds: The CPU time used so far by the attack's longer tests, in seconds. It is limited.
         earlier: The problems from earlier examples, which checks can reuse.
         powers: For each example that reported its power, a number and a note with a placeholder for the number
             (:meth:`note_power`).
-        solved: The identities (hashable keys) of the problems that the pipeline solved.
+        solved: The identities (hashable keys) of the problems solved by the pipeline.
         cannot: The last reason recorded by :meth:`note_reason`.
         rejected: The number of discarded examples.
         idle: The number of examples that ran but could not have revealed a fault (:meth:`Trial.be_idle`).
@@ -212,7 +212,7 @@ class History:
     def note_power(self, number: float, note: str) -> None:
         """Record the size of the smallest fault that an example would have detected.
 
-        The runner reports the minimum over all examples.
+        The runner reports the minimum across all examples.
 
         Args:
             number: The size of that fault, such as a multiple of epsilon, or infinity if the example would have
@@ -241,7 +241,7 @@ class Trial:
         data: The Hypothesis data object from which choices are drawn.
         effort: The limits on how much work the check may do, such as the number of draws.
         history: The state of the check across its runs.
-        source: The problems that this check shares with others. If None, all problems are drawn from ``data``.
+        source: The problems shared with other checks. If None, all problems are drawn from ``data``.
     """
 
     subject: Subject
@@ -273,7 +273,7 @@ class Trial:
         return number >= 2 and self.history.once.setdefault(what, number) == number
 
     def chance(self, problem: GeneratedProblem) -> random.Random:
-        """Return a random generator seeded from the problem, so that equal problems lead to equal choices."""
+        """Return a random number generator seeded from the problem, so that equal problems lead to equal choices."""
         # If the choices came from Hypothesis, they would shrink with the problem. Unlike hash(), CRC-32 is the same in
         # all processes.
         return random.Random(zlib.crc32(repr(problem.identity).encode()))

@@ -69,7 +69,7 @@ def _check_stated_odds(
 ) -> None:
     """Fail if the channel's probabilities for two inputs differ by more than the privacy notion allows.
 
-    Only pairs of inputs that the guarantee covers are compared.
+    Only pairs of inputs covered by the guarantee are compared.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

@@ -11,7 +11,7 @@ from privopt.testing.checks.base import Trial, check, require_field
 
 @check("round-trip")
 def round_trip(trial: Trial) -> None:
-    """Check that a release and its loss are unchanged when read back from the folder, and that verify finds no fault.
+    """Check that a release and its loss are unchanged when read back from the folder, and that verify finds no faults.
 
     Writing the release again must produce the same bytes in every file.
 

@@ -36,7 +36,7 @@ from privopt.testing.under_trial import Run
 from privopt.testing.variants import number_in
 
 FORGED = "forged"
-"""A name that no record has."""
+"""A name that does not belong to any record."""
 WORD = re.compile(r"[^\s,\"]+")
 """Matches a cell in a table, or a word."""
 LONG_NUMBER = "1e3000000"
@@ -74,7 +74,7 @@ class Forgery:
 def verify_catches(trial: Trial) -> None:
     """Check that verify detects a changed table of the release, even if the checksums were updated to match.
 
-    The change adds 1000 to the last number of the first table that contains numbers.
+    The change adds 1000 to the last number in the first table that contains numbers.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -161,7 +161,7 @@ def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
 
 
 def _measure_seconds(work: Callable[[], Any]) -> float:
-    """Call a function, and return the CPU seconds that it took, even if it raised an error to reject its input."""
+    """Call a function, and return its CPU time in seconds, even if it raised an error to reject its input."""
     start = time.process_time()
     with suppress(PrivoptError, ArithmeticError, ValueError):
         work()
@@ -170,12 +170,12 @@ def _measure_seconds(work: Callable[[], Any]) -> float:
 
 @lru_cache(1)
 def _long_number_seconds() -> float:
-    """Return the CPU seconds that this machine needs to compute the value of :data:`LONG_NUMBER`."""
+    """Return the CPU time, in seconds, that this machine needs to compute the value of :data:`LONG_NUMBER`."""
     return _measure_seconds(partial(Fraction, LONG_NUMBER))
 
 
 def _artefact_files(run: Run) -> list[str]:
-    """Return the names of the files that make up the release itself (the artefact), without the problem's files."""
+    """Return the names of the files that make up the release itself (the artefact), excluding the problem's files."""
     # The names of the artefact's parts have the form "file", or "file:member" for files with several members.
     return sorted({name.partition(":")[0] for name in artefact(run.folder) if name.split("/")[0] != PROBLEM})
 

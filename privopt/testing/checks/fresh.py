@@ -16,7 +16,7 @@ from privopt.testing.checks.samples import CONFIDENCE, required_pairs
 from privopt.testing.under_trial import Run
 
 FORK_TIMEOUT_SECONDS: Final = 30.0
-"""The number of seconds after which a forked process, which should make only a few draws, is killed."""
+"""The number of seconds after which a forked process is killed. The process should make only a few draws."""
 
 SAMPLE_SIZE: Final = 200
 """The number of samples per call. With this many, two independent calls differ unless one output is nearly certain."""
@@ -113,7 +113,7 @@ def _max_share(samples: Sequence[str]) -> float:
 def _sample_in_child(release: Any, name: str) -> list[str]:
     """Draw samples for an input in a forked child process, and return them.
 
-    If the random generator was seeded before the fork, all child processes get the same samples.
+    If the random number generator was seeded before the fork, all child processes get the same samples.
 
     Args:
         release: The release to draw samples from.

@@ -26,13 +26,13 @@ from privopt.testing.under_trial import error_text
 from privopt.testing.variants import number_in, secret_files
 
 FAULTS_PER_PROBLEM: Final = 25
-"""The number of faults that are tried on each problem. The effort "full" tries all faults."""
+"""The number of faults tried on each problem. At effort "full", all faults are tried."""
 DIGITS: Final = b"9" * 5_000
-"""An integer with more digits than Python converts from text (4,300)."""
+"""An integer with more digits than Python will convert from text (4,300)."""
 DEEP: Final = b"[" * 100_000
-"""Lists that are nested deeper than Python's recursion limit."""
+"""Lists nested deeper than Python's recursion limit."""
 INTERNALS: Final = re.compile(r"maximum recursion depth|set_int_max_str_digits| at 0x[0-9a-f]{4}")
-"""Matches phrases in Python's messages about its own limits and objects. Such messages do not help a user."""
+"""Matches phrases in Python's messages about its own limits and objects. Such messages are not helpful to users."""
 
 
 @frozen(kw_only=True)
@@ -42,8 +42,8 @@ class FaultyProblem:
     Attributes:
         problem: The problem with the fault.
         what: A description of the fault.
-        names: Names of keys or files, at least one of which the error message must contain. The first is the faulty key
-            or file.
+        names: Names of keys or files, starting with the faulty one. The error message must contain at least one of
+            them.
         certain: Whether the problem is certainly invalid and must be rejected. If False, it may be rejected or solved,
             but must not cause a crash.
     """
@@ -76,7 +76,7 @@ def bad_input(trial: Trial) -> None:
 
 
 def _select_cases(cases: Sequence[FaultyProblem]) -> list[FaultyProblem]:
-    """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread evenly over keys and files.
+    """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread evenly across keys and files.
 
     Every key gets a first case before any key gets a second one. There are far more keys than files, so each file may
     get up to three cases before any key gets its second.
@@ -123,7 +123,7 @@ def _check_refused(trial: Trial, case: FaultyProblem) -> None:
 def make_faulty_problems(
     problem: GeneratedProblem, problem_class: type, secret: Sequence[str] = ()
 ) -> Iterator[FaultyProblem]:
-    """Yield problems with a single fault each, derived from the declarations of the problem class.
+    """Yield problems that each have a single fault, derived from the declarations of the problem class.
 
     Args:
         problem: A valid problem.
@@ -181,7 +181,7 @@ def _break_cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bo
 
     Args:
         name: The name of the CSV file.
-        lines: The file's lines, without line ends.
+        lines: The file's lines, without line endings.
     """
     cells = lines[-1].split(b",")
     for column, cell in enumerate(cells):
@@ -197,7 +197,7 @@ def _break_cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bo
 
 
 def _break_keys(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[FaultyProblem]:
-    """Yield problems with a single faulty key each: unknown, missing, of the wrong type, or out of range.
+    """Yield problems that each have a single faulty key: unknown, missing, of the wrong type, or out of range.
 
     Args:
         problem: A valid problem.
@@ -234,7 +234,7 @@ def _break_keys(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[F
 
 
 def _union_members(type_: Any) -> tuple[Any, ...]:
-    """Return the types that a key accepts: the members of a union except None, or otherwise the type itself."""
+    """Return the types accepted by a key: the members of a union except None, or otherwise the type itself."""
     # tuple[...] and Literal[...] have arguments as well, but each is a single type.
     arguments = get_args(type_)
     if NoneType in arguments or (arguments and get_origin(type_) not in (tuple, Literal)):
@@ -243,12 +243,12 @@ def _union_members(type_: Any) -> tuple[Any, ...]:
 
 
 def _is_numeric(members: tuple[Any, ...]) -> bool:
-    """Return whether any of the types that a key accepts is a number."""
+    """Return whether any of the types accepted by a key is numeric."""
     return any(member in (int, float, Fraction) for member in members)
 
 
 def _wrong_values(members: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield values that are invalid for a key, given the types that it accepts (``members``)."""
+    """Yield values that are invalid for a key, given the types it accepts (``members``)."""
     # Literal[...] and tuple[...] count as Literal and tuple, whatever their arguments.
     kinds = {get_origin(member) or member for member in members}
     tables = any(attrs.has(member) and member is not File for member in members)

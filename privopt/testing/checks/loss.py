@@ -19,7 +19,7 @@ SUM_TOLERANCE: Final = 1e-9
 
 
 def is_same_sum(first: float, second: float) -> bool:
-    """Return whether two sums are equal up to rounding errors that a different order of summation can cause."""
+    """Return whether two sums are equal up to rounding errors due to a different order of summation."""
     return abs(first - second) <= SUM_TOLERANCE * max(1.0, abs(first), abs(second))
 
 
@@ -154,7 +154,7 @@ def _has_own_noise(trial: Trial, *problems: GeneratedProblem) -> bool:
 
     Args:
         trial: A single run of the check.
-        problems: The problems, each of which is solved several times.
+        problems: The problems. Each one is solved several times.
     """
     return any(len({_quiet_loss(trial, problem) for _ in range(CONSTANT_RUNS)}) > 1 for problem in problems)
 

@@ -1,8 +1,8 @@
 """Checks on an obfuscation matrix, using the kit's own exact computation.
 
 Row i of the matrix contains the probability of each output for record i, as an integer weight in units of 2**-63 (1 /
-``TOTAL``). Each check takes a ``trial``, which is a single run of the check. It is used to draw a problem, solve it and
-report findings.
+``TOTAL``). Each check takes a ``trial``, which is a single run of the check. The trial is used to draw a problem, solve
+it and report findings.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from privopt.testing.under_trial import Run
 
 
 def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[int]]]:
-    """Draw a problem and solve it, giving a release with two-dimensional weights.
+    """Draw a problem, and solve it to obtain a release with two-dimensional weights.
 
     Args:
         trial: A single run of the check, which fails if the release has no two-dimensional weights.
 
     Returns:
-        The problem, its run, and the weights as Python integers: a list for each record, with one weight for each
-        output.
+        The problem, its run, and the weights as Python integers: one list per record, with one weight per output.
     """
     problem, run = trial.draw_run()
     weights = getattr(run.release, "weights", None)
@@ -76,7 +75,7 @@ def rows_sum_to_one(trial: Trial) -> None:
 
 @check("zeros-on-both-sides", version=3, of={"matrix", "odds"}, needs=states_direction)
 def zeros_on_both_sides(trial: Trial) -> None:
-    """Check that no output has probability 0 for only one record of a pair that the guarantee covers.
+    """Check that no output has probability 0 for only one record of a pair covered by the guarantee.
 
     If the privacy notion is not symmetric, outputs that only the second record of a pair can produce are permitted.
 
@@ -104,7 +103,7 @@ def zeros_on_both_sides(trial: Trial) -> None:
 
 @check("epsilon-achieved", version=3, of={"matrix", "odds"}, needs=states_direction)
 def epsilon_achieved(trial: Trial) -> None:
-    """Check that the weights satisfy the privacy constraint for every pair that the guarantee covers.
+    """Check that the weights satisfy the privacy constraint for every pair covered by the guarantee.
 
     This uses the kit's own code. For two records at distance d, the ratio of an output's probabilities must be at most
     exp(epsilon d). If the privacy notion is not symmetric, the bound applies only to the first record's probability
@@ -145,7 +144,7 @@ def epsilon_achieved(trial: Trial) -> None:
 
 @check("sampler", version=2, of={"matrix", "sampler"}, share=0.3)
 def sampler(trial: Trial) -> None:
-    """Check that samples occur as often as the certified weights say, and in an order that looks random.
+    """Check that samples occur with the frequencies given by the certified weights, and in an order that looks random.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

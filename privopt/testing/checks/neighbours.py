@@ -42,7 +42,7 @@ LOG_RATIO_ERROR: Final = 1e-14
 """The absolute rounding error in the logarithm of a ratio between doubles."""
 
 MAX_NEIGHBOURS: Final = 60
-"""The maximum number of neighbours to try for a problem. Each of them requires a run of the mechanism."""
+"""The maximum number of neighbours to try for a problem. Each one requires a run of the mechanism."""
 
 NEIGHBOURS_IF_CONSTANT: Final = 6
 """The number of neighbours to try if they are unlikely to reveal a fault."""
@@ -159,8 +159,8 @@ def _check_shifted_budget(
 ) -> None:
     """Fail if the privacy loss exceeds the budget when a noise call returns values far from the true ones.
 
-    A mechanism could, for instance, draw again if a value looks implausible, and so spend more budget. Neighbours get
-    the same noisy values as the problem, so the losses of the calls add up (adaptive composition).
+    A mechanism could, for instance, draw again if a value looks implausible, which would spend more budget. Neighbours
+    get the same noisy values as the problem, so the losses of the calls add up (adaptive composition).
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -257,7 +257,7 @@ def _privacy_loss(
         others: The noise calls for the second input. There must be as many as in ``calls``.
 
     Returns:
-        The sum of the losses in the unit of the notion's budget (epsilon or rho), and a list of pairs. Each pair
+        The sum of the losses in the units of the notion's budget (epsilon or rho), and a list of pairs. Each pair
         consists of a line for messages and a flag, which is True if the line describes a fault regardless of the sum.
     """
     # By basic composition, the losses of the calls add up, in the unit of the notion's budget.
@@ -301,8 +301,7 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         problem: The problem that the run solved.
-        certificate: The run's certificate, which contains the budget that was used (``worst``) and the one that is
-            ``allowed``.
+        certificate: The run's certificate, which contains the budget used (``worst``) and the budget ``allowed``.
     """
     certified_share = (
         1.0
@@ -406,7 +405,7 @@ def exact_epsilon(trial: Trial) -> None:
 
 
 def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]:
-    """Return the probabilities that a profile gives for a mechanism's m outcomes, as an array of shape (m,).
+    """Return the probabilities given in a profile for a mechanism's m outcomes, as an array of shape (m,).
 
     Raises:
         UsageError: The numbers are not a probability distribution.
@@ -442,7 +441,7 @@ def excess(
 
     Returns:
         The index of the output with the greatest log ratio, and a clause that describes the difference. If ``delta`` is
-        not 0, the index is 0 and has no meaning, since the divergence is over all outputs. The result is None if the
+        not 0, the index is 0 and has no meaning, because the divergence covers all outputs. The result is None if the
         difference is allowed, up to rounding errors.
     """
     if delta:

@@ -1,4 +1,4 @@
-"""A check that a mechanism that chooses an outcome draws it from the distribution given in the profile."""
+"""A check on mechanisms that choose an outcome: the outcome must be drawn from the distribution in the profile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
 
 FURTHER_PROBLEMS: Final = 8
-"""The number of additional problems among which to choose the most informative one, if every draw requires a solve."""
+"""The number of additional problems from which the most informative one is chosen, if every draw requires a solve."""
 
 EPSILONS: Final = (Decimal(1), Decimal("0.1"), Decimal("0.01"), Decimal("0.001"))
 """The values of epsilon to try for a problem, in addition to its own.
@@ -53,7 +53,7 @@ def _can_draw(subject: Subject) -> str | None:
 
 @check("drawn-as-stated", version=4, of={"odds"}, needs=_can_draw, share=0.3, min_examples=4)
 def drawn_as_stated(trial: Trial) -> None:
-    """Check that outcomes occur as often as the profile's distribution says, with a binomial test for each outcome.
+    """Check that outcomes follow the profile's distribution, using a binomial test for each outcome.
 
     An example is skipped if its test has no power, that is, if it would detect none of the multiples of epsilon in
     :data:`FACTORS`. In that case, the distribution hardly depends on epsilon, because one outcome is nearly certain or
@@ -92,8 +92,8 @@ def drawn_as_stated(trial: Trial) -> None:
 def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) -> GeneratedProblem:
     """Return the problem whose distribution changes most when epsilon is doubled.
 
-    Each problem is also tried with other values of epsilon, so the result can be a problem changed in this way. If the
-    problems have no epsilon, the result is the one whose most likely outcome has the lowest probability.
+    Each problem is also tried with other values of epsilon, so the result may be a modified problem. If the problems
+    have no epsilon, the result is the one whose most likely outcome has the lowest probability.
 
     Args:
         trial: A single run of the check.
@@ -138,7 +138,7 @@ def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float)
 
 
 def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: NDArray[np.float64]) -> float:
-    """Return the smallest multiple of epsilon at which draws would be found not to match the distribution.
+    """Return the smallest multiple of epsilon at which draws would be found to deviate from the distribution.
 
     Only the multiples in :data:`FACTORS` are considered. The result is the first that the test would detect with
     probability 0.9, or infinity if it would detect none of them.

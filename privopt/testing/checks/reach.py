@@ -1,7 +1,7 @@
 """A check on the noise that a release of counts describes in its ``channel()``.
 
 The reach for a probability p is a bound that the noise's absolute value exceeds with probability at most p. The
-confidence intervals of estimates are computed from the reach that a release gives. If that reach were too small, the
+confidence intervals of estimates are computed from the reach given by the release. If that reach were too small, the
 intervals would miss the true value too often.
 """
 
@@ -27,8 +27,9 @@ SHARES: Final = (0.5, 0.1, 0.01)
 MIN_NOISE_DRAWS: Final = 1000
 """The minimum number of noise values to draw.
 
-With this number, a reach that is half the true one goes undetected less than once in ten million times (by the binomial
-distribution, for discrete Laplace noise with scale 1). With 400 draws, it would go undetected once in forty times.
+With this number, a reach that is half the true one goes undetected in fewer than one in ten million runs (by the
+binomial distribution, for discrete Laplace noise with scale 1). With 400 draws, it would go undetected in one run in
+forty.
 """
 
 
@@ -69,7 +70,7 @@ def reach(trial: Trial) -> None:
 
 
 def _load_stated_noise(trial: Trial, problem: GeneratedProblem) -> NoisyCounts:
-    """Solve a problem, and return the noise in counts that the release's ``channel()`` describes.
+    """Solve a problem, and return the noise in counts described by the release's ``channel()``.
 
     If the release's channel does not describe noise in counts, the example is discarded.
 

@@ -175,7 +175,7 @@ def _record_surroundings() -> dict[str, Any]:
 
 @check("seed-determinism", share=0.4, min_examples=3)
 def seed_determinism(trial: Trial) -> None:
-    """Check that the same seed gives the same release, in a second run and in another process.
+    """Check that the same seed gives the same release, both in a second run and in another process.
 
     The other process is started once per check, and solves the problems from all examples so far.
 
@@ -251,8 +251,9 @@ sys.path[:] = json.loads(sys.argv[1])
 from privopt.testing.checks.runs import solve_again
 solve_again(*json.loads(sys.argv[2]))
 """
-"""The code that the other process runs. Unlike a process started by multiprocessing, it does not import the parent's
-script."""
+"""The code run by the other process.
+
+Unlike a process started by multiprocessing, it does not import the parent's script."""
 
 
 def solve_again(
@@ -300,7 +301,7 @@ def _check_same_release(trial: Trial, run: Run, other_folder: Path, description:
 
     Args:
         trial: A single run of the check.
-        run: The run.
+        run: The first run.
         other_folder: The other run's output folder.
         description: A phrase that names the other run, such as ``"a second run"``.
     """
@@ -367,7 +368,7 @@ def evidence(trial: Trial) -> None:
 def vacuous_guarantee(trial: Trial) -> None:
     """Check that no certificate holds unless at least one condition on two different inputs was checked.
 
-    The check is repeated on the problem that the profile's ``nothing_near`` returns. Its inputs differ, but its
+    The check is repeated on the problem returned by the profile's ``nothing_near``. Its inputs differ, but its
     guarantee does not constrain any pair of them, for example because all inputs are too far apart. The mechanism must
     reject such a problem, or its certificate must not hold.
 

@@ -1,4 +1,4 @@
-"""The pairs of secrets that a guarantee covers, and tests of outcome frequencies against given probabilities."""
+"""The pairs of secrets covered by a guarantee, and tests of outcome frequencies against given probabilities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privopt.testing.under_trial import Run, Subject
 T = TypeVar("T", bound=Hashable)
 
 CONFIDENCE: Final = 1 - 1e-7
-"""The confidence of a statistical verdict. A correct mechanism fails at most once in ten million times."""
+"""The confidence level of statistical verdicts. A correct mechanism fails with a probability of at most 1e-7."""
 
 
 class Alike(NamedTuple):
@@ -22,10 +22,9 @@ class Alike(NamedTuple):
 
     Attributes:
         names: The secrets' ids. For a matrix, they are in the order of its rows.
-        pairs: Array of shape (P, 2) with the indices of the two secrets in each pair. If the notion is not symmetric,
-            the first secret's probabilities are bounded in terms of the second's.
-        distances: Array of shape (P,) with the distance between the secrets in each pair, or 1 for neighbours without a
-            distance.
+        pairs: (P, 2) The indices of the two secrets in each pair. If the notion is not symmetric, the first secret's
+            probabilities are bounded in terms of the second's.
+        distances: (P,) The distance between the secrets in each pair, or 1 for neighbours without a distance.
     """
 
     names: list[str]

@@ -46,20 +46,23 @@ MAX_EQUAL_RUNS: Final = 160
 """The maximum number of runs on each of two neighbours when searching for equal releases."""
 
 RUNS_BEFORE_LOOK: Final = 24
-"""The number of runs before the first comparison. Further comparisons follow after every third of this number."""
+"""The number of runs before the first comparison.
+
+After that, the comparison is repeated whenever a third of this number has been added."""
 
 MIN_EQUAL_RELEASES: Final = 16
 """The number of runs with the same release that each of two inputs needs before a difference counts as a fault.
 
-With this number, a public part that is a fair coin toss would be reported about once in two billion times.
+With this number, a public part that is a fair coin toss would be reported with a probability of about one in two
+billion.
 """
 
 Parts = dict[str, bytes]
-"""The contents of the parts that a run publishes, by name."""
+"""The contents of the parts published by a run, by name."""
 
 
 class _Observation(NamedTuple):
-    """The data that a run published, and the true values to which it added noise.
+    """The data published by a run, and the true values to which it added noise.
 
     Attributes:
         released: The contents of the files that make up the release itself (the artefact), by name.
@@ -110,7 +113,7 @@ def _has_secrets(subject: Subject) -> str | None:
 def no_secret_leak(trial: Trial) -> None:
     """Check that none of a problem's secrets occurs in a file outside ``private/``.
 
-    The check uses a tiny epsilon, with which noise seldom leaves a true count unchanged. A secret counts as leaked only
+    The check uses a tiny epsilon, at which noise seldom leaves a true count unchanged. A secret counts as leaked only
     if it occurs in every run.
 
     Args:
@@ -271,7 +274,7 @@ def _observe(trial: Trial, problem: GeneratedProblem, number: int, answer: Answe
 def _constant_but_different_parts(
     trial: Trial, first: GeneratedProblem, second: GeneratedProblem, answer: Answer | None = None
 ) -> dict[str, tuple[bytes, bytes]]:
-    """Return the public parts that are constant over several runs on each input, but differ between the two inputs.
+    """Return the public parts that are constant across several runs on each input, but differ between the two inputs.
 
     A public part is, for example, a whole public file, a column of a public table, or a value in result.json.
 
@@ -301,7 +304,7 @@ def _constant_but_different_parts(
 
 
 def _constant_differences(first: Sequence[Parts], second: Sequence[Parts]) -> dict[str, tuple[bytes, bytes]]:
-    """Return the parts that are constant over all runs on each of two inputs, but differ between the inputs.
+    """Return the parts that are constant across all runs on each of two inputs, but differ between the inputs.
 
     Args:
         first: The public parts of each run on one input.
@@ -327,9 +330,9 @@ def _constant_differences(first: Sequence[Parts], second: Sequence[Parts]) -> di
 def fresh_noise(trial: Trial) -> None:
     """Check that each run without a seed draws new noise.
 
-    Equal releases do not prove that no noise was drawn, since one of the possible releases may be almost certain. It is
-    then almost certain for neighbours as well. The check therefore fails only if an input always gives the same release
-    and a neighbour always gives a different one.
+    Equal releases do not prove that no noise was drawn, because one of the possible releases may be almost certain. It
+    is then almost certain for neighbours as well. The check therefore fails only if an input always gives the same
+    release and a neighbour always gives a different one.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -395,7 +398,7 @@ def non_interference(trial: Trial) -> None:
 
 
 def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a problem that is reached from a given one in 30 to 59 steps, each to a neighbour.
+    """Return a problem reached from a given one in 30 to 59 steps, each to a neighbour.
 
     Each step goes to the neighbour at the same position in the profile's list, so that the changes accumulate. A step
     may, for instance, add another person.
@@ -419,8 +422,8 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
     """Fail if the public results for two inputs differ even though every noise call returned the same values for both.
 
     Each input is run a second time, to detect any other source of randomness. A difference counts only if it persists
-    over :data:`CONSTANT_RUNS` runs, because a random difference would not. Runs on the two inputs alternate, so that a
-    dependence on the clock affects both equally.
+    across :data:`CONSTANT_RUNS` runs, because a random difference would not. Runs on the two inputs alternate, so that
+    a dependence on the clock affects both equally.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.
@@ -510,7 +513,7 @@ def _differing_parts(
 
     Args:
         sides: For each of the two inputs, a mapping from releases to the public parts of the runs that produced them.
-        min_runs: The number of runs with the same release that each input must have.
+        min_runs: The required number of runs with the same release on each input.
 
     Yields:
         The number of runs on each input, the name of the part, and its contents for both inputs.

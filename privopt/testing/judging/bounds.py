@@ -49,7 +49,7 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
     """Return the smallest true epsilon that a test would probably detect, as a multiple of the claimed epsilon.
 
     Args:
-        limit: The log odds that the claim allows, above 0.
+        limit: The log odds allowed by the claim, above 0.
         likely: The tested event's probability under the input that makes it more likely.
         draws: The number of draws for each input.
         error: The test's error probability.
@@ -80,7 +80,7 @@ def rarest_visible(draws: int, limit: float, error: float) -> float:
 
     Args:
         draws: The number of draws for each input.
-        limit: The log odds that the claim allows.
+        limit: The log odds allowed by the claim.
         error: The test's error probability.
     """
     # The upper confidence bound on the output's probability under the other input, if it never occurs there.

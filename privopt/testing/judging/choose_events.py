@@ -33,9 +33,9 @@ class Test:
 
     Attributes:
         view: The partition of all possible outputs into cells, as in a histogram.
-        event: Boolean array of shape (cells,), True for the cells that belong to the event.
+        event: (cells,) Whether each cell belongs to the event.
         forward: Whether the event is more likely under the first input.
-        score: The estimated log odds of the event divided by the log odds that the claim allows per unit of epsilon. It
+        score: The estimated log odds of the event divided by the log odds allowed by the claim per unit of epsilon. It
             is only used to choose events.
         width: The number of numeric columns in the tables for which the view was made.
     """
@@ -54,7 +54,7 @@ class Test:
 
     @property
     def words(self) -> str:
-        """A description of the event: the property that the view examines, followed by the event's first cells."""
+        """A description of the event: the property examined by the view, followed by the event's first cells."""
         cell_texts = self.view.describe(np.flatnonzero(self.event).tolist())
         rest_text = f" and {len(cell_texts) - MAX_SHOWN_CELLS} more" if len(cell_texts) > MAX_SHOWN_CELLS else ""
         return f"{self.view.words}: {', '.join(cell_texts[:MAX_SHOWN_CELLS])}{rest_text}"
@@ -70,7 +70,7 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
     Args:
         first: Draws for the first input.
         second: Draws for the second input.
-        odds: The positive log odds that the claim allows between the two inputs per unit of epsilon. In metric DP, this
+        odds: The positive log odds allowed by the claim between the two inputs, per unit of epsilon. In metric DP, this
             is their distance.
         delta: The claimed delta.
         symmetric: Whether the claim also bounds events that are more likely under the second input.
@@ -101,7 +101,7 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
 
 
 def _split_in_halves(table: Table) -> tuple[Table, Table]:
-    """Return the first and the second half of a table's rows."""
+    """Return the first and second halves of a table's rows."""
     middle = len(table) // 2
     return table.part(slice(middle)), table.part(slice(middle, None))
 
@@ -109,13 +109,12 @@ def _split_in_halves(table: Table) -> tuple[Table, Table]:
 def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[NDArray[np.bool_], float]:
     """Return the event with the greatest rough lower bound on its log odds.
 
-    The events that are compared consist of the first n cells in ``rank``, for every n.
+    The events compared consist of the first n cells in ``rank``, for every n.
 
     Args:
         rank: The indices of the cells, starting with the most promising.
-        hits: Array of shape (cells,) with the number of draws in each cell for the input under which the event should
-            be more likely.
-        against: Array of shape (cells,) with the number of draws in each cell for the other input.
+        hits: (cells,) The number of draws in each cell for the input under which the event should be more likely.
+        against: (cells,) The number of draws in each cell for the other input.
         delta: The claimed delta.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The pairs of inputs that the judge compares, drawn from lists, Hypothesis strategies or functions.
+"""The pairs of inputs compared by the judge, drawn from lists, Hypothesis strategies or functions.
 
 The same seed gives the same pairs.
 """
@@ -19,11 +19,11 @@ from privopt.errors import UsageError
 Inputs: TypeAlias = object
 """A sequence of inputs, a strategy for inputs, or a function that takes a NumPy generator and returns an input."""
 MOST_PAIRS: Final = 2_000
-"""The maximum number of pairs that are listed at a time."""
+"""The maximum number of pairs listed at a time."""
 INPUTS_AT_ONCE: Final = 48
 """The number of inputs drawn at a time from a strategy or function."""
 MAX_NEIGHBOURS: Final = 50
-"""The maximum number of neighbours with which an input is compared."""
+"""The maximum number of neighbours compared with each input."""
 
 
 def _is_strategy(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""A statistical test of a privacy claim, in rounds of search and testing.
+"""A statistical test of a privacy claim, carried out in rounds of search and testing.
 
 Each round searches pairs of inputs for promising events, and tests the best ones on fresh draws. The error probability
 is split among the rounds as a geometric series, so all conclusions hold simultaneously for any number of rounds.
@@ -38,13 +38,13 @@ TESTS_PER_ROUND: Final = 3
 MIN_DRAWS_PER_CALL: Final = 200
 """The minimum number of draws requested from ``many`` at a time, unless fewer are needed."""
 MAX_SHOWN_CHARACTERS: Final = 120
-"""The maximum number of characters of an input's representation to show in a message."""
+"""The maximum number of characters of an input's representation shown in a message."""
 LIKELY: Final = (0.5, 0.25, 0.1, 0.01, 0.001)
-"""The event probabilities for which the verdict gives the tests' power."""
+"""The event probabilities for which the verdict reports the tests' power."""
 
 
 class _OutOfTimeError(Exception):
-    """Raised if the time limit is reached within a round."""
+    """Raised if the time limit is reached during a round."""
 
 
 @define(eq=False)
@@ -55,7 +55,8 @@ class _Drawer:
         mechanism: A function that takes an input and returns an output, or None if ``many`` is given.
         many: A function that takes an input and a count, and returns that many outputs. If None, ``mechanism`` is
             called for each output.
-        chance: The random generator. It is passed to the drawing function if that has a parameter ``rng``.
+        chance: The random number generator, which is passed to the drawing function if that function has a parameter
+            ``rng``.
         calls: The number of outputs drawn so far.
         _options: The keyword arguments for the drawing function: the generator as ``rng``, or no arguments.
     """
@@ -77,7 +78,7 @@ class _Drawer:
         self._options = {"rng": self.chance} if takes_rng else {}
 
     def draw(self, value: object, count: int) -> list[Any]:
-        """Draw ``count`` outputs for an input. An error that the mechanism raises also counts as an output.
+        """Draw ``count`` outputs for an input. An error raised by the mechanism also counts as an output.
 
         Raises:
             _OutOfTimeError: The time limit was reached.
@@ -123,7 +124,7 @@ class _Candidate:
     Attributes:
         a: The first input.
         b: The second input.
-        odds: The distance between the inputs, which is the log odds that the claim allows per unit of epsilon.
+        odds: The distance between the inputs, which equals the log odds allowed by the claim per unit of epsilon.
         tests: The most promising tests, best first.
     """
 
@@ -169,7 +170,7 @@ def judge(
 
     Args:
         mechanism: A function that takes an input and, if it has a parameter ``rng``, a NumPy generator. Its draws must
-            be independent. An error that it raises counts as an output. It may be None if ``many`` is given.
+            be independent. Errors that it raises count as outputs. May be None if ``many`` is given.
         inputs: The inputs, as a list, a Hypothesis strategy, or a function that takes a generator and returns an input.
         neighbours: A function that returns an input's neighbours under the claim, as a list or a strategy. If None, any
             two inputs are neighbours (local DP, metric DP). A notion that is not symmetric requires this argument: an
@@ -180,9 +181,9 @@ def judge(
         delta: The claimed delta, at least 0 and below 1.
         distance: A function that returns the distance between two inputs, for notions that depend on distances. The
             default is a distance of 1.
-        many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that draw many outputs faster
-            in one call than one by one.
-        confidence: The joint confidence of all conclusions, at least 0.5 and below 1.
+        many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that can draw many outputs
+            faster in one call than individually.
+        confidence: The joint confidence level of all conclusions, at least 0.5 and below 1.
         draws: The largest number of outputs to draw, at least 4,000. Unless the test ends early, nearly all of these
             are used.
         time_limit: The number of seconds after which the test stops, or None for no limit.
@@ -303,13 +304,13 @@ class _Trial:
         delta: The claimed delta.
         symmetric: Whether the notion bounds the odds in both directions.
         drawer: The object that draws outputs from the mechanism.
-        confidence: The joint confidence of all conclusions.
+        confidence: The joint confidence level of all conclusions.
         best: The greatest lower bound on epsilon with its evidence: the pair, the test, the test's hits under both
             inputs, and the number of draws for each input. None before the first test.
         tested: The quantities from which the power is computed: the allowed log odds per unit of epsilon, the event's
             frequency, the number of draws, and the error probability. They belong to the test with the most frequent
             event among those with the most draws. None before the first test.
-        pairs: The number of pairs that were examined.
+        pairs: The number of pairs examined.
         uncompared: The largest share of a pair's outputs that could not be compared.
         stopped: The reason why the test ended early, or "" if it did not.
     """
@@ -378,7 +379,7 @@ class _Trial:
         Args:
             candidate: The pair.
             size: The number of draws for each input.
-            width: The number of columns that the tests require, or None for the most common number in the draws.
+            width: The number of columns required by the tests, or None for the most common number in the draws.
         """
         first_outputs, second_outputs = self.drawer.draw(candidate.a, size), self.drawer.draw(candidate.b, size)
         return Table.pair_of(first_outputs, second_outputs, width)
@@ -387,7 +388,7 @@ class _Trial:
         """Run a round's most promising tests on fresh draws, and update ``best`` and ``tested``.
 
         Args:
-            candidates: Pairs with the tests that the search suggested.
+            candidates: Pairs with the tests suggested by the search.
             size: The number of draws for each input of a pair.
             error: The largest allowed probability that any conclusion in this round is wrong.
         """

@@ -1,8 +1,8 @@
 """Partition a mechanism's outputs (of any type) into cells, so that a test can count the outputs in each cell.
 
 A :class:`Table` splits outputs into numbers and labels. A :class:`View` maps outputs to cells. It is constructed from
-some draws and then applied to others. There are views by values, by sums, by a classifier's score, and by the last bits
-of doubles, which reveal the input if noise is naively added in floating point (Mironov 2012).
+some draws and then applied to others. Views can be based on values, sums, a classifier's score, or the last bits of
+doubles, which reveal the input if noise is naively added in floating point (Mironov 2012).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from privopt.arrays import Floats, Ints
 CELLS_PER_VIEW: Final = 64
 """The approximate number of cells in a view."""
 MAX_ATOMS: Final = 64
-"""The maximum number of distinct values that all get their own cells. With more, only frequent values do."""
+"""The maximum number of distinct values that all get their own cells. If there are more, only frequent values do."""
 MAX_KINDS: Final = 256
 """The maximum number of outputs that get their own cells in a view by equality. The most frequent ones are chosen."""
 ODD_CELLS: Final = 3
-"""The number of cells at the end of a view by numbers, with one for each kind of output in :data:`ODD_OUTPUTS`."""
+"""The number of cells at the end of a view by numbers, one for each kind of output in :data:`ODD_OUTPUTS`."""
 ODD_OUTPUTS: Final = ("another count of numbers", "infinite", "not a number")
 """The kinds of odd outputs, which have an unusual count of numbers or a number that is not finite."""
 END_BYTES: Final = 64
@@ -45,8 +45,9 @@ GRID_BITS: Final = 40
 
 A sum that contains floating-point noise nearly always has more."""
 ZERO_PLACE: Final = 1024
-"""The position assigned to the last bit of 0. It is above that of any other double, because 0 is a multiple of every
-2**p."""
+"""The position assigned to the last bit of 0.
+
+It is higher than that of any other double, because 0 is a multiple of every 2**p."""
 
 
 class BitPattern(NamedTuple):
@@ -94,11 +95,11 @@ class ErrorOutput:
 
 
 def _read_numbers(output: Any) -> Floats | None:
-    """Return an output's numbers as a flat array, or None if the output does not consist of numbers only.
+    """Return an output's numbers as a flat array, or None if the output contains anything else.
 
-    A byte counts as a number from 0 to 255, a string as the number that it spells, and a complex number as two numbers.
-    If some of the output's integers cannot be represented by doubles, the rounded values are followed by the last 32
-    bits of each integer.
+    A byte counts as a number from 0 to 255, a string as the number that it represents, and a complex number as two
+    numbers. If some of the output's integers cannot be represented by doubles, the rounded values are followed by the
+    last 32 bits of each integer.
     """
     if isinstance(output, bytes):
         end_bytes = output if len(output) <= END_BYTES else output[: END_BYTES // 2] + output[-END_BYTES // 2 :]
@@ -151,7 +152,7 @@ def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) ->
 
 
 def _comparison_key(output: Any) -> Hashable:
-    """Return a hashable key for an output, such that equal outputs of the same type have equal keys.
+    """Return a hashable key for an output. Equal outputs of the same type have equal keys.
 
     The keys distinguish 0.0 from -0.0 and 1 from True, and treat NaN as equal to NaN.
     """
@@ -186,13 +187,13 @@ class Table:
     count of numbers in an output. A kind is *odd* if it does not have exactly d finite numbers.
 
     Attributes:
-        index: The kind of each output, shape (n,). Kinds are numbered from 0 in the order in which they first occur.
+        index: (n,) The kind of each output. Kinds are numbered from 0 in the order in which they first occur.
         names: The comparison key of each kind. Objects that are equal but not identical are separate kinds with the
             same key.
         labels: The key of each kind's parts that are not numbers.
-        kind_numbers: The numbers of each kind, shape (kinds, d). The rows of odd kinds contain zeros.
-        kind_oddity: An array of shape (kinds,) that contains 0 for each kind with d finite numbers and, for each odd
-            kind, 1 plus the index of its description in :data:`ODD_OUTPUTS`.
+        kind_numbers: (kinds, d) The numbers of each kind. The rows of odd kinds contain zeros.
+        kind_oddity: (kinds,) 0 for each kind with d finite numbers and, for each odd kind, 1 plus the index of its
+            description in :data:`ODD_OUTPUTS`.
     """
 
     index: Ints
@@ -207,8 +208,8 @@ class Table:
 
         Args:
             outputs: The outputs, of any type.
-            width: The number of columns, that is, of numbers in a regular output. If None, the most common count is
-                used.
+            width: The number of columns, i.e. the count of numbers in a regular output. If None, the most common count
+                is used.
         """
         # An object that occurs several times is read only once. The list keeps all outputs alive, so that their ids
         # stay unique.
@@ -241,8 +242,8 @@ class Table:
         Args:
             first: The outputs for one input.
             second: The outputs for the other input.
-            width: The number of columns, as in :meth:`of`. If None, the most common count in both samples together is
-                used.
+            width: The number of columns, as in :meth:`of`. If None, the most common count in the two samples combined
+                is used.
         """
         joint_table = cls.of([*first, *second], width)
         return joint_table.part(slice(len(first))), joint_table.part(slice(len(first), None))
@@ -273,7 +274,7 @@ class Table:
         return counts
 
     def part(self, rows: slice) -> Table:
-        """Return a table of a slice of the outputs, with only the kinds that occur in it."""
+        """Return a table of a slice of the outputs, containing only the kinds that occur in the slice."""
         used_kinds, first_places, index = np.unique(self.index[rows], return_index=True, return_inverse=True)
         # np.unique sorts the kinds by number. Here they are put in the order in which they first occur in the slice.
         order = np.argsort(first_places)
@@ -294,7 +295,7 @@ class View:
     """A partition of outputs into cells.
 
     Attributes:
-        words: A phrase that names the property by which the outputs are partitioned.
+        words: A phrase that names the property used to partition the outputs.
         cells: A function that takes a table of n outputs and returns the indices of their cells as an array of shape
             (n,).
         count: The number of cells.
@@ -381,8 +382,8 @@ def last_bit_places(values: Floats) -> Floats:
 def has_fine_bits(values: Floats) -> bool:
     """Return whether the finite nonzero numbers have a median of more than :data:`GRID_BITS` significant bits.
 
-    Noise that is drawn on a grid of fixed steps gives numbers with few bits, whereas floating-point noise uses nearly
-    all bits. If there are no finite nonzero numbers, the result is False.
+    Noise drawn on a grid of fixed steps gives numbers with few bits, whereas floating-point noise uses nearly all bits.
+    If there are no finite nonzero numbers, the result is False.
     """
     finite = values[np.isfinite(values) & (values != 0)]
     if not finite.size:
@@ -409,7 +410,7 @@ CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "fractional part of ": lambda values: np.asarray(values % 1.0),
     "place of the last bit of ": last_bit_places,
 }
-"""The transformations of a column that outputs are partitioned by, keyed by a prefix for the column's name."""
+"""The column transformations used to partition outputs, keyed by a prefix for the column's name."""
 
 
 def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: Floats) -> Floats:
@@ -418,7 +419,7 @@ def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: 
 
 
 def uncompared_share(first: Table, second: Table) -> float:
-    """Return the fraction of outputs in two samples that contain no numbers and occur only once in both together.
+    """Return the fraction of outputs in two samples that contain no numbers and occur only once in the two combined.
 
     Such outputs cannot be compared, because a count of 1 says nothing about a probability. Outputs that occur once and
     have an unusual count of numbers (oddity 1) are included, because their numbers are not in any column.
@@ -439,7 +440,7 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
     Args:
         first: Draws for the first input.
         second: Draws for the second input.
-        words: A phrase that names the property that the view examines.
+        words: A phrase that names the property examined by the view.
         keys_of: A function that returns the key of each kind in a table. Outputs with equal keys share a cell.
     """
     counts = first.count_keys(keys_of(first)) + second.count_keys(keys_of(second))
@@ -454,7 +455,7 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
         return kind_cells[table.index]
 
     def describe(cell_numbers: list[int]) -> list[str]:
-        """Describe each cell by the output that it stands for."""
+        """Describe each cell by the output that it represents."""
         return ["any other" if cell == rest_cell else _format_key(frequent_keys[cell]) for cell in cell_numbers]
 
     return View(words=words, cells=cells, count=rest_cell + 1, describe=describe, ordered=False)
@@ -471,9 +472,9 @@ def _format_key(name: Hashable) -> str:
 
 
 def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Floats], words: str) -> View:
-    """Return a view whose cells are intervals between quantiles of a number that is computed for each output.
+    """Return a view whose cells are intervals between quantiles of a number computed for each output.
 
-    Each frequent value has a cell of its own. The last cells contain the odd outputs, with one cell for each kind in
+    Each frequent value has a cell of its own. The last cells contain the odd outputs, one cell for each kind in
     :data:`ODD_OUTPUTS`.
 
     Args:
@@ -521,8 +522,8 @@ def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]
     The features are the numbers and their squares.
 
     Args:
-        first: The numbers in the first input's outputs, shape (n, d).
-        second: The numbers in the second input's outputs, shape (m, d).
+        first: (n, d) The numbers in the first input's outputs.
+        second: (m, d) The numbers in the second input's outputs.
 
     Returns:
         A function that takes numbers of shape (k, d) and returns scores of shape (k,). A higher score means that the

@@ -21,7 +21,7 @@ class Verdict:
         delta: The claimed delta.
         epsilon_lower: A lower bound on the mechanism's true epsilon at this delta, or 0 if the draws imply no positive
             bound.
-        confidence: The confidence of that bound, over all tests.
+        confidence: The confidence level of that bound, across all tests.
         violated: Whether the bound exceeds the claim.
         pair: The representations of the two inputs that show the bound, starting with the one under which the event is
             more likely, or None if there is no positive bound.
@@ -34,10 +34,10 @@ class Verdict:
         by_event: The same multiple as in ``power``, for events of other probabilities. The keys are these probabilities
             as strings.
         rarest: The smallest probability at which an output that only one input can produce would have been detected.
-        uncompared: The largest share, over all pairs, of outputs that occurred only once and contain no numbers or an
+        uncompared: The largest share, across all pairs, of outputs that occurred only once and contain no numbers or an
             unusual count of numbers.
         draws: The number of outputs drawn from the mechanism.
-        pairs: The number of pairs of inputs that were examined.
+        pairs: The number of pairs of inputs examined.
         seconds: The duration of the test in seconds.
         stopped: The reason why the test ended before all draws were used, or "" if it did not.
         seed: The seed for the judge's choices.
