@@ -154,7 +154,8 @@ class PathRows:
     DEEPEST = 25.0
     """The path length (a log-ratio) at or above which paths are omitted.
 
-    Doubles cannot represent the cuts of such long paths accurately."""
+    Doubles cannot represent the cuts of such long paths accurately.
+    """
 
     MISSED = 1e-7
     """The violation above which a cut is returned. It is close to the feasibility tolerance of solvers."""

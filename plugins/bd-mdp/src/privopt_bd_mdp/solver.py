@@ -31,9 +31,9 @@ from privopt_metric_dp.solvers.star import StarSolver
 __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 Improve = Callable[[Floats | None, Floats | None], None]
-"""The type of a callback that receives the dual and the primal solution found in each Benders iteration.
+"""The type of a callback that receives the best dual and primal solutions so far in each Benders iteration.
 
-Either argument is None if the iteration did not produce it.
+The dual solution is the one that proves the best bound. Either argument is None if no such solution has been found yet.
 """
 OWN: Final = "benders"
 """The name of the method that this module implements. All other names are those of registered decomposers."""
@@ -236,11 +236,11 @@ class _Rounds:
         blocks = [pmo.columns_of(members) for members in self.partition.members()]
 
         def offer(duals: Floats | None, x: Floats | None) -> None:
-            """Pass the result of one iteration to the collector ``offers``.
+            """Pass a dual and a primal solution to the collector ``offers``.
 
             Args:
-                duals: The dual value of each row of the program, or None if the iteration found no dual solution.
-                x: The value of each column of the program, or None if the iteration found no primal solution.
+                duals: The dual value of each row of the program, or None if no dual solution has been found.
+                x: The value of each column of the program, or None if no primal solution has been found.
             """
             z = None if x is None else pmo.matrix(x)
             multipliers = None if duals is None else pmo.multipliers(duals)
@@ -271,7 +271,7 @@ class _Rounds:
             pmo: The part's linear program.
             blocks: The indices of the program's columns in each block.
             offers: The collector, which holds the best results so far and the required optimality gap.
-            improve: The function to call after each iteration with its dual solution and its primal solution.
+            improve: The function to call in each iteration with the best dual and primal solutions so far.
 
         Raises:
             SolverError: A solver failed on the master problem or on a block.

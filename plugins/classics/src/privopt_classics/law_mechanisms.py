@@ -52,7 +52,7 @@ def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arith
 class OddsBound(LocalDP[ReportLaw]):
     """Local DP for a law whose parameter r bounds the ratio between a report's probabilities under any two secrets.
 
-    The proof is given in the docstring of each law's module.
+    The docstring of each law's module contains the proof that r is such a bound.
 
     Attributes:
         epsilon: The claimed epsilon, as an exact number.

@@ -78,7 +78,7 @@ class Everywhere:
         Args:
             reader: A reader positioned after the artefact's rows.
             rows: The weights of the outputs, one row per vertex.
-            degrees: Whether positions are in degrees rather than in a plane.
+            degrees: Whether positions are in degrees rather than in km in a plane.
             reach: The distance from the region, in mm, beyond which a position is rejected.
 
         Raises:

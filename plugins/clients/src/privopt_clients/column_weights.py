@@ -1,9 +1,9 @@
 """Column weights on a graph: a compact mechanism that stores one weight per place instead of full rows.
 
 Clients compute the rows in integers. In row i, place k has weight ``w_ik = X_k T[D_ik]``, where D_ik is the length, in
-steps, of the shortest path from i to k in a graph of the records. T decreases by a constant factor per step: ``T[n + 1]
-= ceil(T[n] q / 2^64)``. The sum S_i of row i is not a power of two, so reports are drawn by rejection sampling, with
-the exact probabilities ``w_ik / S_i``. For any records i and j and any place k,
+steps, of the shortest path from i to k in a graph of the records. T decreases by a constant factor per step:
+``T[n + 1] = ceil(T[n] q / 2^64)``. The sum S_i of row i is not a power of two, so reports are drawn by rejection
+sampling, with the exact probabilities ``w_ik / S_i``. For any records i and j and any place k,
 
     w_ik S_j / (w_jk S_i) <= (2^64 / q)^D_ij  S_j / S_i,
 

@@ -37,7 +37,7 @@ def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> F
         sizes: (m,) The number |L| of locations that each facility serves.
         locations: The total number n of locations.
         epsilon: The rate of the noise in each count, which is the reciprocal of its scale.
-        alpha: The maximum probability that any facility's margin is too small.
+        alpha: The maximum probability that the margin of at least one facility is too small.
     """
     return np.asarray(2.0 / epsilon * np.sqrt(sizes) * math.log(2.0 * locations / alpha), dtype=np.float64)
 
@@ -136,7 +136,7 @@ class MarginRule:
 
         Args:
             sizes: (m,) The number |L_v| of locations that each facility v serves.
-            alpha: The maximum probability that any facility's margin is too small.
+            alpha: The maximum probability that the margin of at least one facility is too small.
         """
         if self.kind == "paper":
             return paper_margin(sizes, self.n, self.epsilon, alpha)
@@ -152,7 +152,7 @@ class MarginRule:
         Args:
             facilities: The number of facilities for which the sum of the margins is minimised. It must be public,
                 because the slope depends on it.
-            alpha: The maximum probability that the margin of any set is too small.
+            alpha: The maximum probability that the margin of at least one set is too small.
         """
         # Beyond ln(n / alpha) / epsilon hardly any location exceeds the slope, so larger slopes only cost more. Below
         # it, the candidates are a quarter of the noise's scale apart. For integer noise they are rounded up to

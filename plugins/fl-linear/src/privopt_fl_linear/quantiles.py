@@ -49,7 +49,8 @@ phase is off by at most about j * 1e-16 turns, so 20,000 terms are off by less t
 MAX_SINES: Final = 1 << 16
 """The approximate number of sines computed at once in a Fourier sum.
 
-They take up half a megabyte, which fits in a cache."""
+They take up half a megabyte, which fits in a cache.
+"""
 LARGE_EPSILON: Final = 100.0
 """The largest epsilon used for sums of discrete draws. Larger values are reduced to it, which only widens the noise.
 

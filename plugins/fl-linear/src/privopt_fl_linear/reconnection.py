@@ -1,9 +1,9 @@
 """Reconnection (Algorithm 3), and the automatic choice of its radius from the noisy counts (``"auto"``).
 
 The choice is post-processing, so it does not affect privacy. It does, however, depend on the noise that the margins
-have to cover. With m radii, the union bound would require margins at level alpha / m, which would make the plan 5 to 18
-% more expensive for small counts. Here the choice depends on only one number, the total B' of the noisy counts. Radius
-i is used if tau_i <= B' < tau_{i+1}, where the tau_i are public thresholds. Then
+have to cover. With m radii, the union bound would require margins at level alpha / m, which would make the plan
+5 to 18 % more expensive for small counts. Here the choice depends on only one number, the total B' of the noisy counts.
+Radius i is used if tau_i <= B' < tau_{i+1}, where the tau_i are public thresholds. Then
 
     P(failure) <= sum over i, v of P(S_v > t_v and tau_i <= B - S_v - Z_v < tau_{i+1}).
 
@@ -282,7 +282,7 @@ def failure_bound(
     added: Sequence[Floats],
     rule: MarginRule,
 ) -> float:
-    """Return an upper bound on the probability that any facility overflows, whatever the true counts are.
+    """Return an upper bound on the probability that at least one facility overflows, whatever the true counts are.
 
     The radius is determined by the total of all noisy counts. The bound is the maximum over all true totals of a sum
     over all radii and their facilities (see the formula in the module docstring). Each term is the probability that the

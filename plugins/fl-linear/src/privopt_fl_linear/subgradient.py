@@ -168,7 +168,7 @@ def ascend(
 def compute_cost(
     start: Ints, client: Ints, cost: Floats, fallback_cost: Floats, opening: Floats, is_open: Bools
 ) -> float:
-    """Return the cost of opening a set of facilities and serving each client from the cheapest of them, in doubles.
+    """Compute, in doubles, the cost of opening a set of facilities and serving each client from the cheapest of them.
 
     Args:
         start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to
@@ -191,7 +191,7 @@ def compute_cost(
 def _two_cheapest(
     start: Ints, client: Ints, cost: Floats, is_open: Bools, nearest: Ints, first: Floats, second: Floats
 ) -> None:
-    """Find each client's cheapest open facility, its cost, and the cost of the second cheapest one.
+    """Find each client's cheapest open facility, the cost of being served there, and that at the second cheapest one.
 
     Args:
         start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to

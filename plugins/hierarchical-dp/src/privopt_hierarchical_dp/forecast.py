@@ -171,7 +171,7 @@ def errors_of_cumulative(
     *,
     known_levels: int,
 ) -> Floats:
-    """Return the mean absolute errors of counts computed as differences of cumulative counts, summed at each level.
+    """Return the mean absolute errors of counts computed as differences of cumulative counts, summed over each level.
 
     Args:
         regions: The reduced tree from :func:`.find_alike_regions`.

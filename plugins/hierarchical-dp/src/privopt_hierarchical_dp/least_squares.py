@@ -388,7 +388,8 @@ UNBOUNDED: Final = 1 << 62
 SLACK_GROUPS: Final = 1e-6
 """The largest difference, in groups, at which interval ends count as equal.
 
-Such differences occur because machines round sums differently."""
+Such differences occur because machines round sums differently.
+"""
 
 
 @frozen(kw_only=True, eq=False)

@@ -82,7 +82,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     """A description of the secret input that the problem file must name."""
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the privacy constraint, which certifies the noise that the method adds at every table and level."""
+        """Return the privacy constraint, which certifies the noise that the method adds to each table and level."""
         return MeasuredNoise(design=problem.design(method))
 
     def notion(self, problem: Instance, method: str) -> str | None:

@@ -98,7 +98,7 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
 
     Raises:
         ValueError: A row or column sum is negative, the row sums and the column sums have different totals, or
-            ``course`` is not finite or has values of 2**53 or more.
+            ``course`` is not finite or has absolute values of 2**53 or more.
     """
     course = np.ascontiguousarray(course, dtype=np.float64)
     counts, totals = (np.ascontiguousarray(margin, dtype=np.int64) for margin in (counts, totals))

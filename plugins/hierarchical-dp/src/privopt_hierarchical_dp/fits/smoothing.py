@@ -34,7 +34,10 @@ __all__ = ["PRIOR_SQUARE", "heterogeneity", "smooth_down"]
 
 
 PRIOR_SQUARE = 0.02
-"""The value of h^2 used in the absence of information: a standard deviation of about 14 %, as between counties."""
+"""The value of h^2 used in the absence of information.
+
+It corresponds to a standard deviation of about 14 %, as between counties.
+"""
 _MAX_SWEEPS = 40
 """The maximum number of ADMM steps for the children of one parent."""
 _NEAR_SHARE = 0.1
