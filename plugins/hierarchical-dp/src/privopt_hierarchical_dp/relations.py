@@ -140,8 +140,8 @@ class Relation:
         """Return the sensitivity at one level, which is both the L1 sensitivity and the squared L2 sensitivity.
 
         Args:
-            query: Whether counts or cumulative counts are measured. Cumulative counts are numbers of groups of size s
-                or less or, if numbers of groups are not public, of size s or more.
+            query: The measured values, ``counts`` or ``cumulative`` counts. Cumulative counts are numbers of groups of
+                size s or less or, if numbers of groups are not public, of size s or more.
             max_quantity: The largest amount Q by which one individual may change the size of a group.
             is_leaf_exact: Whether the leaf level is exact, so that a replaced group stays in its leaf region.
         """

@@ -21,7 +21,7 @@ __all__ = ["across_users"]
 EXCESS_TOLERANCE: Final = 1e-9
 """The largest relative excess over the allowed ratio that does not count as a violation.
 
-Repairs can leave an excess of this size.
+Repairs can leave an excess this small.
 """
 MOST_COMPARISONS: Final = 2_000_000_000
 """The largest number of comparisons (row pairs times outputs) for which all rows of all matrices are compared.

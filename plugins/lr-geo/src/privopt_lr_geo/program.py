@@ -216,7 +216,7 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
 
 
 def _implying_pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
-    """Select required pairs of rows in a package whose constraints imply all others by the triangle inequality.
+    """Select required row pairs of a package such that their constraints imply all others by the triangle inequality.
 
     Args:
         package: A user's package.

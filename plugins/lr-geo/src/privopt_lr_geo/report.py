@@ -186,7 +186,7 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
     """Draw a map of a user's LR set and of the outputs, coloured by how their probabilities are determined.
 
     The probabilities of nearby outputs are optimised freely. Those of outputs farther away follow the exponential form,
-    and all of those beyond the obfuscation radius are equal.
+    whose coefficient is the same for all distances beyond the obfuscation radius.
 
     Args:
         release: The release, which provides the users' ids.

@@ -6,8 +6,8 @@ at a rate of nearly epsilon.
 
 If not, non-negative weights are computed at a smaller rate, at which rows sum to nearly one, and each user divides row
 i by its sum r_i. Let d_ij be the distance between records i and j. The guarantee is met if
-rate + |log r_i - log r_j| / d_ij <= epsilon for a set of pairs whose constraints imply all others. This is always the
-case if the rate is at most half of epsilon.
+rate + |log r_i - log r_j| / d_ij <= epsilon for every pair in a set of pairs whose constraints imply all others. This
+is always the case if the rate is at most half of epsilon.
 
 On 400 cells of Rome with epsilon 1 per km, the loss at a smaller rate was 1.053 km. The optimum is 0.916 km, and the
 exponential mechanism has a loss of 1.715 km. With epsilon 2, these losses are 0.499, 0.489 and 0.996 km.

@@ -39,8 +39,8 @@ def find_arithmetic_totals(
     """Return the attribute values and regions whose counts suggest that they are totals or subtotals of their siblings.
 
     Args:
-        counts: A table with one row per region and combination of attributes. The ``count`` column contains integers,
-            and all other columns contain strings.
+        counts: A table with one row per region and combination of attributes. The column of counts contains
+            integers, and all other columns contain strings.
         levels: The columns of regions, from the largest regions to the smallest.
         attributes: The columns of attributes.
         count: The column of counts.

@@ -348,7 +348,7 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
 
 
 def _identifies_rows(texts: pl.Series) -> bool:
-    """Return whether a column has distinct values and a name that is empty or looks like an id.
+    """Return whether a column has distinct values and a name that is empty or suggests an id.
 
     Distinct values alone are not enough to identify rows. In a table of counts by age, for example, the ages are
     distinct and look like row numbers. A column without a name is assumed to be an id, because some programs write

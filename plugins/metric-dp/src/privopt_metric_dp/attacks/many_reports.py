@@ -24,7 +24,7 @@ from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 __all__ = ["MAX_REPORTS", "ObservedReports", "describe_attack", "guess_records", "over_time"]
 
 MAX_REPORTS: Final = 1000
-"""The default maximum number of reports from one place used by the attacker."""
+"""The default maximum number of reports that the attacker uses from one place."""
 
 ATTACKED_PLACES: Final = 2_000
 """The number of places to attack, drawn from the prior. With only 200, 95th percentiles were off by up to 10 %."""
@@ -46,7 +46,7 @@ _IMPOSSIBLE: Final = -1e9
 
 @frozen(kw_only=True, eq=False)
 class ObservedReports:
-    """The reports observed by an attacker from M places at T times.
+    """The reports from M places at T times, as observed by an attacker.
 
     Attributes:
         outputs: Array of shape (M, T) with the index of each reported output, or -1 if there is no report.
@@ -184,7 +184,7 @@ def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports
         logs: Array of shape (N, K) with the logarithms of the output probabilities, which the attacker knows.
         walker: The sampler of reports along traces, or None if the release does not support traces.
         observed: The reports from M places.
-        count: The number of reports from each place used by the attacker.
+        count: The number of reports that the attacker uses from each place.
 
     Returns:
         Array of shape (M,) with the index of the guessed record for each place. Ties go to the smallest index.
