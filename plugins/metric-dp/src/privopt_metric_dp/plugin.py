@@ -149,7 +149,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the functions for building metric problems and certifying matrices that ``privopt`` exports."""
+    """Return the functions exported by ``privopt`` for building metric problems and certifying matrices."""
     parts = ("cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors")
     homes = dict.fromkeys(parts, "privopt_metric_dp.api.problem_parts")
     homes |= {"certify": "privopt_metric_dp.mechanisms.certify_matrix"}

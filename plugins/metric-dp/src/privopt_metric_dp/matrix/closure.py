@@ -215,7 +215,7 @@ def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: fl
     The most expensive entries of a row are lowered first.
 
     The matrix remains closed: no entry falls below the bounds imposed by neighbouring rows, and lowering an entry only
-        relaxes the bounds on those rows.
+    relaxes the bounds on those rows.
 
     Args:
         z: Array of shape (N, K) with the closed matrix, modified in place.

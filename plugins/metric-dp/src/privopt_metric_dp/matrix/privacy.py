@@ -267,8 +267,8 @@ class MetricDP(MatrixConstraint):
         """Certify a release in exact arithmetic, either for its stored pairs or for any two points of its region.
 
         For each pair, the stored distance is used if it is at most the exact one. Otherwise, the distance is computed
-        from the problem and rounded down. The region is taken from the problem if it is known, and otherwise from the
-        release.
+        from the problem and rounded down. The region is taken from the problem if the problem is known, and
+        otherwise from the release.
         """
         region = release.region if self.data is None else self.data.region
         if region is not None:
@@ -388,7 +388,7 @@ def _round_down(value: float) -> float:
 
 
 def _distance_text(distance: float, unit: str) -> str:
-    """Return a distance as a string, followed by its unit if it has a name."""
+    """Return a distance as a string, followed by its unit if that unit has a name."""
     return f"{distance:g}" if unit == "unit of distance" else amount_text(f"{distance:g}", unit)
 
 

@@ -3,7 +3,7 @@
 Let p_i be the prior of record i, z_ik the probability of output k for record i, and c_iy the cost of output y for
 record i. A recipient who sees output k and knows the prior minimises the expected loss by replacing k with the output y
 that minimises the sum of p_i z_ik c_iy over i. Since y depends only on k, releasing y directly costs no privacy. For
-each y, the columns of all outputs replaced by it are added up as integer weights, so every inequality between two rows
+each y, the columns of all outputs replaced by y are added up as integer weights, so every inequality between two rows
 is preserved. Outputs that are no longer released remain as columns of zeros.
 """
 

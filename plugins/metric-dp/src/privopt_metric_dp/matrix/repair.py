@@ -408,8 +408,7 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
     """Make rows sum to 1 by adding mass to one output per component, while keeping the matrix in the cone.
 
     This uses the third fact in the module docstring: if the row sums s_i of a component are raised to a large enough
-        common sum S, the deficits S - s_i satisfy the privacy constraints. The smallest such S is used for each
-        component.
+    common sum S, the deficits S - s_i satisfy the privacy constraints. The smallest such S is used for each component.
 
     Args:
         z: (N, K) The closed matrix, modified in place.

@@ -458,7 +458,7 @@ class MetricMechanism(MatrixWords[D]):
 
         Returns:
             Two mappings: a description of the solver, and the details of the search. If the best offer is the result of
-                :meth:`matrix`, its solver is described. Otherwise, the description names the origin of the best offer.
+            :meth:`matrix`, its solver is described. Otherwise, the description names the origin of the best offer.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:

@@ -63,7 +63,7 @@ class TiedForm:
     """The arrays of a const-opt model with N records, K outputs and F forms.
 
     Entries for outputs near the record are free variables. All other entries are tied: each is a weighted sum of fixed
-        forms g_fik, with one weight y_fk per form and output.
+    forms g_fik, with one weight y_fk per form and output.
 
     Attributes:
         free: Boolean array of shape (N, K) that is True for free entries and False for tied ones.

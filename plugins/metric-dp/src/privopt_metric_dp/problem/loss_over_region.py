@@ -51,7 +51,7 @@ class Spread:
     """The distribution of people over a region, represented by the Q weighted points of a quadrature rule.
 
     Each point lies in a simplex with m vertices: a piece of a street (m = 2) or a triangle (m = 3). The mechanism snaps
-        a position to one of these vertices, and then draws an output from that vertex's row of the matrix.
+    a position to one of these vertices, and then draws an output from that vertex's row of the matrix.
 
     Attributes:
         corners: Array of shape (Q, m) with the vertex indices of each point's simplex.

@@ -146,7 +146,7 @@ class MetricData:
         """Return whether the guarantee certainly covers each pair at its exact distance.
 
         A pair may be treated as covered only because its distance was rounded. Lower bounds on the loss do not use such
-        pairs, so that they are valid for every mechanism that satisfies the declared guarantee.
+        pairs, so the bounds are valid for every mechanism that satisfies the declared guarantee.
 
         Args:
             pairs: Array of shape (P, 2) with the record indices of pairs that are treated as covered.

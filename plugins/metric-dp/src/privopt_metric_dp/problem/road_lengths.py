@@ -1,4 +1,4 @@
-"""Check that roads are at least as long as the straight lines between their ends, and probably given in km.
+"""Check that roads are no shorter than the straight lines between their ends, and that lengths are probably in km.
 
 Lengths that are too large, such as metres or minutes, would weaken privacy, because epsilon is per unit of length.
 Differences that rounding can explain are accepted: a length may have been rounded or truncated at its last digit, and a

@@ -79,7 +79,7 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
 
     Returns:
         Three values: an array of shape (N, 2) with positions, the labels of the two axes, and the unit of length in the
-            drawing, which is empty if there is none.
+        drawing, which is empty if there is none.
     """
     if space.kind == "geographic":
         south, west = values.min(axis=0)

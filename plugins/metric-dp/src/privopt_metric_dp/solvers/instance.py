@@ -81,8 +81,8 @@ class Instance:
     def of(cls, data: MetricData) -> Instance:
         """Return the LP for the optimal mechanism.
 
-        The LP contains only a subset of the pairs covered by the guarantee, which implies all other pairs. The LP's
-        epsilon is reduced by 1e-9 of its value, so that rounding errors in a solution do not violate privacy.
+        The LP contains only a subset of the pairs covered by the guarantee. This subset implies all other pairs. The
+        LP's epsilon is reduced by 1e-9 of its value, so that rounding errors in a solution do not violate privacy.
 
         Args:
             data: The problem's data.

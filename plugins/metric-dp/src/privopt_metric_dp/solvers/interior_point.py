@@ -53,7 +53,7 @@ LOOSE, STRAIGHTENED = 1e-3, 1e-6
 The first is for a step's predictor and correctors, and the second for restoring row sums. Bounds are valid no matter
 how inexact the steps are, and a smaller residual did not save steps (2,032 nodes in Rome, 120 outputs)."""
 TIGHTER, FINEST = 0.1, 1e-7
-"""The factor by which a step's residual is multiplied if row sums could not be restored, and its minimum value."""
+"""The factor by which a step's residual is multiplied if row sums could not be restored, and the residual's minimum."""
 LOOSE_STEP = 0.95
 """The fraction of the distance to the boundary covered by a step if the coupling matrix is not formed."""
 RESTORING_STEPS = 400

@@ -175,8 +175,8 @@ class Mixture:
 
         Returns:
             Three values: the mechanism as an array of shape (N, K) with rows divided by their sums, the cost of the
-                mixture, and an array of shape (N,) with the prices of the records, from the LP's duals. The mechanism
-                is None if row sums are too far from one.
+            mixture, and an array of shape (N,) with the prices of the records, from the LP's duals. The mechanism is
+            None if row sums are too far from one.
 
         Raises:
             OutOfTime: The time limit expired.

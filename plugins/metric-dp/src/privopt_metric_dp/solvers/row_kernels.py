@@ -29,10 +29,9 @@ class Arrays(NamedTuple):
     """The arrays read and written by the kernels for a group of outputs, in G batches of eight outputs.
 
     The arrays of a batch are flat and consist of vectors of eight doubles: one vector for each record (in elimination
-        order), two for each required pair, or one for each entry of the factor. A pair ``p`` of records ``i`` and ``j``
-        at distance ``d`` has two privacy constraints, which are the rows ``2p`` and ``2p + 1`` of the matrix ``A``. The
-        values of these rows, ``a z_j - z_i / a`` and ``a z_i - z_j / a`` with ``a = exp(eps d / 2)``, must not be
-        negative.
+    order), two for each required pair, or one for each entry of the factor. A pair ``p`` of records ``i`` and ``j`` at
+    distance ``d`` has two privacy constraints, which are the rows ``2p`` and ``2p + 1`` of the matrix ``A``. The values
+    of these rows, ``a z_j - z_i / a`` and ``a z_i - z_j / a`` with ``a = exp(eps d / 2)``, must not be negative.
 
     Attributes:
         ends: Array of shape (P, 2) with the positions of each pair's records in the elimination order.
