@@ -116,7 +116,7 @@ def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
 
 
 def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
-    """Compute the optimal value of a small problem by brute force, or return None if no set of photos satisfies it.
+    """Compute a small problem's optimal value by brute force, or return None if no set of photos satisfies the task.
 
     The value is the minimum number of deleted photos or, under a budget, the maximum number of protected locations.
     ``result`` is not used.

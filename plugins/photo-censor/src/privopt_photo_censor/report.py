@@ -110,7 +110,7 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
     """
 
     def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:
-        """Return the report's figures by name: the guesses before and after deletion, and what each photo reveals.
+        """Return the report's figures by name: the guesses before and after deletion, and how much each photo reveals.
 
         For a folder without a classifier, the only figure is a map of the photos' positions, if any are known.
         """

@@ -349,8 +349,8 @@ def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
         instance: A connected instance.
 
     Returns:
-        The permutations, as one pair per symmetry. The list is empty if the records have no positions in a plane or on
-        a sphere.
+        The permutations, as one pair per symmetry. The list is empty if there are fewer than two records, or if the
+        records have no positions in a plane or on a sphere.
 
     Raises:
         OutOfTime: The time limit expired.

@@ -77,7 +77,7 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
 
     Args:
         root: The folder with the photos.
-        photos: The name of each photo, and the SHA-256 checksum of its file at the time of scoring.
+        photos: Pairs of a photo's name and the SHA-256 checksum of its file at the time of scoring.
         into: The folder for the copies. It is created unless ``photos`` is empty.
 
     Raises:

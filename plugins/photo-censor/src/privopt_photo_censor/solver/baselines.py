@@ -55,7 +55,7 @@ def greedy(album: Album, task: Task) -> Plan:
 
 
 def top_1(album: Album) -> Plan:
-    """Delete as few photos as possible so that a location ranks at or above the true one, and return the plan.
+    """Delete as few photos as possible so that another location ranks at or above the true one, and return the plan.
 
     Args:
         album: The scores, and the photos that must be kept.

@@ -163,7 +163,7 @@ def solve_easy_case(album: Album, task: Task) -> Plan | None:
     """Return an optimal plan if it is obvious, or None if a search is needed.
 
     A plan is obvious if keeping all photos satisfies a top-k task or, under a budget, protects every location. It is
-    also obvious if the budget permits deleting all photos and no photo must be kept.
+    also obvious if the budget permits deleting all photos and no photos are required to remain.
 
     Args:
         album: The scores, and the photos that must be kept.

@@ -147,8 +147,8 @@ class Sphere:
     def outputs(self) -> str:
         """Check that law.csv and remap.csv agree with the rounding declared in the problem.
 
-        If they agree, a report depends only on the drawn position. It is either this position after rounding or the
-        point nearest to it, possibly remapped.
+        If they agree, a report depends only on the drawn position. It is either the rounded position or the point
+        nearest to the drawn position, possibly remapped.
 
         Returns:
             A description of the result for the checker's output.
