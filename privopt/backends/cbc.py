@@ -88,7 +88,7 @@ def read_doubles(buffer: Any) -> Floats | None:
 
 
 class Cbc(Backend):
-    """The CBC backend, which runs in a worker process.
+    """The CBC backend, which runs CBC in a worker process.
 
     If the worker dies, a ``SolverError`` is raised. If it is killed at the time limit, the outcome is "stopped".
     """

@@ -146,7 +146,7 @@ def describe_clear_ids(names: Sequence[str], options: ApplyOptions, dashes: str 
 
     Args:
         names: The names of the columns in the protected table.
-        options: How the release is applied. Its subject column always counts as one of these, whatever its name.
+        options: How the release is applied. Its subject column is treated as identifying people, whatever its name.
         dashes: The prefix of option names in messages, such as ``--``.
     """
     is_subject = {name for name in names if name == options.subject_column}

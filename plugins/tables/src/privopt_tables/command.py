@@ -228,8 +228,8 @@ def apply(
 ) -> None:
     """Protect a table by replacing the secret's columns with a report in each row, drawn exactly as certified.
 
-    Unless the release holds everywhere, a position is first replaced by its nearest record, and a release that draws
-    without a matrix requires --id.
+    If the release holds everywhere, the exact position is used. Otherwise, a position is first replaced by its nearest
+    record, and a release that draws without a matrix requires --id.
     """
     from privopt.command.terminal import progress_display
     from privopt.declare.name_forms import check_distinct_columns

@@ -25,7 +25,7 @@ MIN_ERROR: Final = 1e-5
 degrees stored as 32-bit floats."""
 
 CAUTION: Final = 1.5
-"""The factor applied to estimated probabilities of chance matches, because densities are only estimates."""
+"""The safety factor applied to estimated probabilities of chance matches, because densities are only estimates."""
 
 
 @frozen(eq=False)

@@ -69,7 +69,7 @@ def _read_geohash(text: str) -> Iterator[Reading]:
 
 
 def _decode_bits(bits: str, size: float) -> tuple[float, float]:
-    """Bisect the interval [-size / 2, size / 2) once per bit, and return the lower end and width of the rest."""
+    """Bisect [-size / 2, size / 2) once per bit, and return the lower end and width of the resulting interval."""
     width = size / 2 ** len(bits)
     return int(bits or "0", 2) * width - size / 2, width
 

@@ -299,7 +299,7 @@ def _count_draws(
 
     Returns:
         Two mappings keyed by sequence of reports. The first gives the number of times each sequence was drawn. The
-        second gives the smallest amount charged to any subject for it.
+        second gives the smallest amount charged to any subject for that sequence.
     """
     secret = Secret.of(**{name: name for name in setting.columns})
     protector = PositionProtector.of(release, data, secret, ApplyOptions(seed=seed, subject="who"))

@@ -123,8 +123,8 @@ def draw_curves(
         announce: A function that is called with each note in :attr:`Curves.refused`. Refusals that are known in advance
             are announced before anything is solved. If a mechanism checks the problem only while solving it, its
             refusal is announced at the end.
-        stored: The file with the points from earlier runs, which are not solved again. New points are written to it as
-            soon as they are found.
+        stored: The file with the points from earlier runs. Only those that were stopped are solved again. New points
+            are written to the file as soon as they are found.
 
     Raises:
         InputError: No mechanism can solve the problem.
@@ -207,9 +207,9 @@ def _solve_points(
     points: dict[Key, Point],
     stored: PointsFile | None,
 ) -> None:
-    """Solve all missing points until interrupted by a signal.
+    """Solve all missing or unfinished points until interrupted by a signal.
 
-    Points that were stopped in an earlier run are solved last.
+    Points that were stopped in an earlier run but already have a release are solved last.
 
     Args:
         lines: One line for each mechanism, with the problem that it solves.

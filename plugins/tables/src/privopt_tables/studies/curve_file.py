@@ -90,8 +90,9 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 class PointsFile:
     """A CSV file to which each point is appended as soon as it is found, so that an interrupted run loses none.
 
-    A hidden file next to the CSV file contains a digest of the inputs that determine the points. If the command is
-    repeated with the same inputs, it resumes where the CSV file ends. Running it with different inputs raises an error.
+    A hidden file next to the CSV file contains a digest of the inputs that determine the points. Unless ``force`` is
+    set, repeating the command with the same inputs continues the CSV file, and running it with different inputs raises
+    an error.
 
     Attributes:
         path: The CSV file.

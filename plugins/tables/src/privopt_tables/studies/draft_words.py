@@ -196,7 +196,7 @@ def _draft_words(
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
-    """Return notes that explain the proposed epsilon, and give epsilons for hiding each word among more others.
+    """Return notes that explain the proposed epsilon, and give epsilons for hiding words among more other words.
 
     Args:
         distances_by_rank: The distances returned by :func:`neighbour_distances`.
