@@ -79,7 +79,7 @@ _PLURAL_ENDINGS: Final = (
     (r"([^aeiou])y", r"\1ies"),  # facility, entry
     ("(s|x|ch|sh)", r"\1es"),  # class, box, batch
 )
-"""Regular expressions, with replacements, for nouns with irregular plurals. The first match is used."""
+"""Regular expressions, with replacements, for nouns whose plural needs more than an s. The first match is used."""
 
 NO_SUCH_FILE: Final = "no such file"
 """The value of ``Fault.actual`` for a missing file."""
@@ -416,7 +416,7 @@ class UnboundedError(PrivoptError):
 
 
 class StoppedError(PrivoptError):
-    """Raised if the work was stopped before it produced a result, such as by a limit, an interrupt or a full disk."""
+    """Raised if the work was stopped before it had a result, for example by a limit, an interrupt or a full disk."""
 
 
 class SolverError(PrivoptError):

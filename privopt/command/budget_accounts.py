@@ -30,7 +30,7 @@ SPENT_AT_DELTA: Final = (
     "an epsilon at a delta always holds for a limit; for what was spent, it holds only if amounts were fixed "
     "beforehand and not chosen from results"
 )
-"""A caution printed with conversions at a delta, which may be wrong if amounts were chosen based on earlier results."""
+"""A caution printed with conversions at a delta: they may be wrong if amounts were chosen based on earlier results."""
 
 
 def parse_delta(text: str | None) -> Fraction | None:

@@ -69,8 +69,8 @@ class _Commands(click.Group):
         """Return the command called ``cmd_name``, or None if there is no such command.
 
         The example and the documentation page from the command's specification are added below its help text. If the
-        command is not found but some plugins are broken or missing, the error raised names those plugins, because one
-        of them may have provided the command.
+        command is not found but some plugins are broken or missing, a usage error that names those plugins is raised,
+        because one of them may have provided the command.
         """
         from privopt.registry import registry
 

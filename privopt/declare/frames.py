@@ -417,7 +417,7 @@ def _date_texts(series: Series) -> Series:
 
 
 def _uneven_row(file: File) -> Fault | None:
-    """Return a fault for a CSV file's first row with too few or too many fields, or None if there is no such row."""
+    """Return a fault for the first row in a CSV file that has too few or too many fields, or None if there is none."""
     # As in polars, only a line feed ends a row. A carriage return inside a name is part of the name.
     rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline="\n"))
     with suppress(csv.Error):  # a cell that is too long, or a carriage return outside quotes

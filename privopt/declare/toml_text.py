@@ -139,8 +139,8 @@ def find_line(text: str, key: str) -> int | None:
     """Return the number of the line in a TOML text that assigns a key or opens a table, or None if in doubt.
 
     ``tomllib`` does not record positions, so this function searches the text line by line. Text inside a multi-line
-    string could look like an assignment to the key, so a line is returned only if it is the only match. For a key in an
-    inline table, the line of the table is returned.
+    string could look like such a line, so a line is returned only if it is the only match. For a key in an inline
+    table, the line of the table is returned.
 
     >>> find_line("[privacy]\\nepsilom = 1", "privacy.epsilom")
     2

@@ -230,7 +230,9 @@ class _Run:
     # --- the run ------------------------------------------------------------------------------------
 
     def solve(self, form: StandardForm, start: Start | None) -> Decomposed:
-        """Run the decomposition to its end, resuming from a checkpoint if requested, and return the result.
+        """Run the decomposition to its end and return the result.
+
+        The run resumes from a checkpoint if the context requests this and there is one.
 
         Args:
             form: The form as given by the user.

@@ -13,7 +13,10 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import UsageError
 
 FEASIBILITY_TOLERANCE: Final = 1e-6
-"""The largest row violation accepted in a starting point, relative to 1 plus the sum of its terms' absolute values."""
+"""The largest row violation accepted in a starting point.
+
+It is relative to 1 plus the sum of the absolute values of the row's terms.
+"""
 
 
 @frozen(kw_only=True, eq=False)

@@ -70,7 +70,7 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
     derived, if possible, from a row with non-negative entries, such as "each record's probabilities sum to 1".
 
     Args:
-        form: The form whose optimum is bounded.
+        form: The form for which to compute the bound.
         duals: (m,) The multipliers of its rows, in its own sense.
 
     Raises:
@@ -92,7 +92,7 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
     contribute.
 
     Args:
-        form: The linear program whose optimum is bounded.
+        form: The linear program for which to compute the bound.
         duals: (m,) The multipliers of its rows, in its own sense.
         point: (n,) The solver's point.
         tolerance: The solver's tolerance for reduced costs, in units of the objective.

@@ -134,7 +134,8 @@ def activity_bounds(matrix: sparse.csr_matrix, col_lower: Floats, col_upper: Flo
     def product(part: sparse.csr_matrix, vector: Floats) -> Floats:
         """Return ``part @ vector`` as an array of shape (rows,).
 
-        Only stored entries are used, because 0 * inf would give NaN."""
+        Only stored entries are used, because 0 * inf would give NaN.
+        """
         weighted = part.copy()
         weighted.data = weighted.data * vector[weighted.indices]
         return np.asarray(weighted.sum(axis=1)).ravel()

@@ -411,8 +411,8 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
             only variables with the same name and shape are used.
 
     Raises:
-        ModelError: A name in ``start`` does not belong to a variable of the form, or its values do not fit the
-            variable.
+        ModelError: ``start`` is of another type, a name in it does not belong to a variable of the form, or the values
+            do not fit the variable.
     """
     given: Any = start
     if not isinstance(given, Solution | Mapping):

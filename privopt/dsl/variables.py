@@ -73,7 +73,8 @@ class Variable(Indexable):
     def upper(self) -> Floats:
         """The upper bounds of the columns, as an array of shape (size,).
 
-        They can be set in the same way as the lower bounds."""
+        They can be set in the same way as the lower bounds.
+        """
         return self._upper
 
     @upper.setter

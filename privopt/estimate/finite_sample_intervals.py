@@ -31,7 +31,7 @@ MOST_WORK: Final = 20_000_000
 MIN_SHARE: Final = 1e-8
 """The smallest entry to include in a program, as a fraction of the largest entry in the same channel column.
 
-The solver itself would drop smaller entries.
+The solver might drop or reject smaller entries.
 """
 
 

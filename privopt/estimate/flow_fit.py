@@ -268,7 +268,7 @@ def choose_rounds(
     group_indicators = np.eye(groups.shape[1])[(columns.T @ groups).argmax(axis=1)]
 
     def by_group(values: Floats) -> Floats:
-        """Aggregate values for pairs of cells, shape (L, L), into values for pairs of groups, shape (G, G)."""
+        """Add up values for pairs of cells, shape (L, L), to obtain values for pairs of groups, shape (G, G)."""
         sums: Floats = group_indicators.T @ values @ group_indicators
         return sums
 

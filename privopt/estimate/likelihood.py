@@ -62,7 +62,7 @@ class Fit:
 
 
 def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
-    """Return an upper bound on how far the log-likelihood per report is below its maximum at the given shares.
+    """Return an upper bound on how far the log-likelihood per report at the given shares is below its maximum.
 
     The bound is the logarithm of the largest derivative of the log-likelihood per report with respect to a share, or 0
     if the logarithm is negative.
