@@ -54,7 +54,7 @@ _TYPE_BYTES = 256
 _STATED = re.compile(rb"""['"]descr['"]: ['"][<|>]""")
 """Matches an .npy header whose type specifies its byte order: little-endian, none (single bytes) or big-endian."""
 _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
-"""Matches an .npy header whose type specifies its byte order as anything but big-endian."""
+"""Matches an .npy header whose type specifies its byte order as little-endian or none (single bytes)."""
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -120,12 +120,12 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
 
     Args:
         path: The path of the folder. Missing parent folders are also created as private folders.
-        closed: Whether to reject an existing folder that other users can enter, since they may have read or changed its
-            files.
+        closed: Whether to reject an existing folder that is accessible to other users, since they may have read or
+            changed its files.
 
     Raises:
-        UsageError: The path is not a folder or belongs to another user, or ``closed`` is True and other users can enter
-            the folder.
+        UsageError: The path is not a folder or belongs to another user, or ``closed`` is True and the folder is
+            accessible to other users.
     """
     # Create parents recursively, because mkdir(parents=True) would give them the default mode.
     if not path.parent.exists():

@@ -48,7 +48,7 @@ REPORT: Final = "report.html"
 """The name of the report in a release folder or its private/. Not in SHA256SUMS, as it may be written later."""
 
 SIGNATURE: Final = "SHA256SUMS.sig"
-"""The name of the signature of a release folder's SHA256SUMS file, which therefore cannot be listed in that file."""
+"""The name of the file that signs a release folder's SHA256SUMS, and therefore cannot be listed in SHA256SUMS."""
 
 LARGEST_TEXT: Final = 64 * 2**20
 """The maximum size of a result.json or SHA256SUMS file, in bytes."""

@@ -155,7 +155,7 @@ class TakesKinds(Protocol):
 
         Args:
             role: A registered role, such as ``"distance"``.
-            name: The name of a registered kind, which can be loaded.
+            name: The name of a registered kind that can be loaded.
         """
 
 

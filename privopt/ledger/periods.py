@@ -172,7 +172,7 @@ def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
 
 
 def _period_or_none(calendar: Calendar, moment: date) -> str | None:
-    """Return the period containing a moment, or None if the moment cannot be converted to the calendar's zone."""
+    """Return the name of a moment's period, or None if the moment cannot be converted to the calendar's zone."""
     try:
         return calendar.period_at(moment)
     except (OverflowError, ValueError):  # within a day of the first or last year; pandas' missing time

@@ -30,7 +30,7 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
         is exact, except that any converted part is rounded up to six digits.
 
     Raises:
-        UsageError: ``delta`` is not between 0 and 1.
+        UsageError: ``delta`` is not strictly between 0 and 1.
     """
     if not 0 < delta < 1:
         raise UsageError(f"delta must be a number above 0 and below 1, got {delta}")

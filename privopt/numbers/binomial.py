@@ -91,7 +91,7 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
     Args:
         hits: The number of times the event occurred, or an array of such numbers.
         draws: The number of draws.
-        error: The probability, in (0, 1), that each of the two bounds may be wrong.
+        error: The error probability, in (0, 1), of each of the two bounds.
 
     Returns:
         The lower and upper bounds, with the shape to which ``hits`` and ``draws`` broadcast.
