@@ -35,7 +35,7 @@ PROPERTY_DIGITS: Final = 10
 def point_features(
     ids: Sequence[str], coordinates: Floats, columns: Mapping[str, Any], *, geographic: bool
 ) -> list[Feature]:
-    """Return a list of points for a map, one per id, each with its id and additional values as properties.
+    """Return a list of map features, one point per id, each with its id and additional values as properties.
 
     Args:
         ids: The N ids.

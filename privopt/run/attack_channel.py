@@ -1,7 +1,7 @@
 """Attacks on releases with a public channel: measured epsilon, Bayes error, entropy, and an attack on samples.
 
 A channel is the matrix with the probability of each report given each secret. Epsilon is the largest log ratio between
-the probabilities of the same report for two secrets, per unit of distance between them. The Bayes error is the
+the probabilities of the same report for two secrets, per unit of distance between the secrets. The Bayes error is the
 probability that the best guess, the most likely secret, is wrong. The attack on samples derives a lower bound on
 epsilon from reports drawn for the two secrets with the largest ratio.
 """

@@ -42,7 +42,7 @@ __all__ = ["Copies", "Run", "SolveOutcome", "new_copies", "publish_release", "re
 
 @define(kw_only=True)
 class Copies:
-    """Clean copies of files made by a mechanism (``--copy-to``), such as photos without metadata.
+    """A mechanism's clean copies of files (``--copy-to``), such as photos without metadata.
 
     The copies are written to a hidden folder, which is renamed at the end of the run.
 
@@ -165,7 +165,7 @@ class Run:
         start_time: The start of the run on the monotonic clock, in seconds.
         context: The context passed to the mechanism.
         workspace: The object that creates a hidden folder and turns it into the release folder.
-        copies: The clean copies of files made by the mechanism, if any.
+        copies: The mechanism's clean copies of files, if any.
         add_note: A function that adds a sentence to any error raised later in the run.
     """
 

@@ -1,6 +1,6 @@
 """A solver's view of a search, through which it offers candidates and bounds, possibly for part of a larger problem.
 
-A promised value or bound is one reported by a solver, which the search checks later.
+A promised value or bound is one that a solver has reported and that the search checks later.
 """
 
 from __future__ import annotations

@@ -304,9 +304,9 @@ def _state_limits(opened: OpenedFolder) -> Iterator[KeyedValues]:
 
 
 def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]:
-    """Yield statements about a ledger: its limits, the total budget spent, and the budget spent on this release.
+    """Yield statements about a ledger: its limits, its charges in total, and its charges for this release.
 
-    The statements name no subjects.
+    They include the largest amount spent by a subject, but name no subjects.
 
     Args:
         opened: The verified folder.

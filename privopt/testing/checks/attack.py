@@ -29,10 +29,10 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, missing_traits
 
 MAX_PAIRS: Final = 12
-"""The maximum number of pairs of inputs from which the attack chooses."""
+"""The maximum number of pairs of inputs from which the attack chooses. It is twice this if results are doubles."""
 
 MAX_PROBLEMS: Final = 3
-"""The number of problems from which the attack chooses if every draw requires a solve."""
+"""The number of problems from which the attack chooses if every draw requires a solve or results are doubles."""
 
 SAMPLER_DRAW_FACTOR: Final = 20
 """The number of draws from a sampler, as a multiple of the effort's draws.
@@ -41,7 +41,7 @@ At effort ci, this is enough to find faults that show up in an event with probab
 """
 
 PILOT_DIVISOR: Final = 10
-"""The ratio of the effort's draws to the total number of draws used to choose a pair."""
+"""The ratio of the effort's draws to the number of draws used for the first ranking of pairs, across all pairs."""
 
 FINE_PILOT_FACTOR: Final = 4
 """The factor by which the number of draws for choosing a pair is multiplied if results are doubles.

@@ -174,7 +174,7 @@ class History:
     """The state of a check on a subject across its examples.
 
     Attributes:
-        start: This process's CPU time at the start of the check, in seconds.
+        start: This process's CPU time at the start of the check, in seconds. It is reset after the first example.
         examples: The number of examples that ran, up to and including the first failure.
         failed_at: The time on the monotonic clock at which the first failed example started, or None before a failure.
         once: For each step that is too expensive to run in every example, the index of the example that ran it.

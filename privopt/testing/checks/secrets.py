@@ -48,7 +48,8 @@ MAX_EQUAL_RUNS: Final = 160
 RUNS_BEFORE_LOOK: Final = 24
 """The number of runs before the first comparison.
 
-After that, the comparison is repeated whenever a third of this number has been added."""
+After that, the comparison is repeated each time another third of this number of runs has been made.
+"""
 
 MIN_EQUAL_RELEASES: Final = 16
 """The number of runs with the same release that each of two inputs needs before a difference counts as a fault.
@@ -513,7 +514,7 @@ def _differing_parts(
 
     Args:
         sides: For each of the two inputs, a mapping from releases to the public parts of the runs that produced them.
-        min_runs: The required number of runs with the same release on each input.
+        min_runs: The minimum number of runs with the same release on each input.
 
     Yields:
         The number of runs on each input, the name of the part, and its contents for both inputs.
