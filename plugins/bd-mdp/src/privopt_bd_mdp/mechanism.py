@@ -25,7 +25,7 @@ class BDmDP(Optimal[BDmDPProblem]):
     reporting = "privopt_bd_mdp.report:BDmDPReporting"
 
     def search(self, problem: MetricInstance[BDmDPProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Search for the optimal matrix with ``context.method``, passing every matrix and bound found to ``incumbent``.
+        """Search for the optimal matrix with ``context.method``, giving ``incumbent`` each matrix and bound found.
 
         Methods inherited from ``optimal-lp`` run exactly as they do there. For ``benders`` and registered decomposers,
         :class:`privopt_bd_mdp.solver.Parts` chooses the solvers for each connected component of the graph of required

@@ -94,8 +94,8 @@ class PMO:
     def to_duals(self, multipliers: Multipliers) -> Floats:
         """Extend multipliers to a dual feasible solution, with one value per row of the program.
 
-        The dual values of the ``geo-ind`` rows are the negated multipliers. Those of the ``mass`` rows are made as
-        large as dual feasibility allows, which gives the best bound provable with these multipliers.
+        The dual values of the ``geo-ind`` rows are the negated multipliers. The dual values of the ``mass`` rows are
+        made as large as dual feasibility allows, which gives the best bound provable with these multipliers.
 
         Args:
             multipliers: The non-negative multipliers of the privacy constraints.

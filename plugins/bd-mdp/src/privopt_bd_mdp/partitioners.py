@@ -29,10 +29,10 @@ class Records:
     """The input to a partitioner: N records, and a graph whose edges are the required pairs.
 
     Attributes:
-        edges: (E, 2) The indices of the two records of each required pair.
+        edges: (E, 2) The indices of the two records in each required pair.
         lengths: (E,) The distance between the records of each pair, in the problem's unit of distance.
         count: The number N of records.
-        coordinates: (N, dim) The coordinates of the records, or None if they have none.
+        coordinates: (N, dim) The coordinates of the records, or None if the records have no coordinates.
     """
 
     edges: Ints
@@ -111,7 +111,7 @@ def _cluster_spectrally(records: Records, count: int) -> Ints:
     """Return the (N,) labels of ``count`` clusters found by spectral clustering (Equations (43) to (46)).
 
     The graph Laplacian is L = D - W, where W is the adjacency matrix and D the diagonal matrix of degrees. The
-    eigenvectors for its ``count`` smallest eigenvalues form the columns of a matrix, whose rows are clustered by
+    eigenvectors of L for its ``count`` smallest eigenvalues form the columns of a matrix, whose rows are clustered by
     k-means.
     """
     from scipy.linalg import eigh

@@ -17,7 +17,7 @@ PARTITIONS: Final = ("distance-vector", "records", "adjacency", "spectral", "min
 
 @frozen(kw_only=True)
 class Decomposition:
-    """The ``[bd-mdp]`` table of a problem file, which sets the partitioner and how the iterations start."""
+    """The ``[bd-mdp]`` table of a problem file, which selects the partitioner and how to start the iterations."""
 
     partition: Literal["distance-vector", "records", "adjacency", "spectral", "minimum-boundary"] = key(
         "distance-vector",

@@ -1,4 +1,4 @@
-"""The report section on the decomposition, which lists each part's blocks, boundary records and rounds."""
+"""The report section on the decomposition, which lists the numbers of blocks, boundary records and rounds by part."""
 
 from __future__ import annotations
 

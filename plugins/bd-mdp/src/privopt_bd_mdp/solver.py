@@ -36,7 +36,7 @@ Improve = Callable[[Floats | None, Floats | None], None]
 The dual solution is the one that proves the best bound. Either argument is None if no such solution has been found yet.
 """
 OWN: Final = "benders"
-"""The name of the method that this module implements. All other names are those of registered decomposers."""
+"""The name of the decomposition method implemented in this module. Any other name denotes a registered decomposer."""
 HALF_SHARE: Final = 0.5
 """The largest share of the gap that a round of column generation may leave open.
 
@@ -49,7 +49,7 @@ A_NUMBER: Final = 1500.0
 It covers building and splitting the program, and the copies held by the solvers of the master problem and the blocks.
 """
 A_SLOPE: Final = 120.0
-"""The memory, in bytes, that the Benders driver and the master's solver together need per non-zero entry of a cut."""
+"""The memory, in bytes, used by the Benders driver and the master's solver together per non-zero entry of a cut."""
 BLOCK_CUTS: Final = 40
 """The approximate number of cuts per block in the master problem. Cuts with a multiplier of 0 are dropped."""
 
@@ -220,7 +220,7 @@ class _Rounds:
         return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * cut_entries + 40.0 * records**2)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve a part by decomposition, passing every matrix and every set of multipliers found to ``offers``.
+        """Solve a part by decomposition, giving ``offers`` all matrices and multipliers that are found.
 
         Args:
             part: A connected component of the instance.

@@ -26,7 +26,7 @@ from privopt_classics.laws import Privacy
 
 @frozen(kw_only=True)
 class Count:
-    """A problem whose secret is a count of people, which is at most a public number n."""
+    """A problem whose secret is a count of people, which lies between 0 and a public number n."""
 
     largest: int = key(help="the largest possible count n, public", check=check_largest)
     privacy: Privacy = key(help="how much may leak")

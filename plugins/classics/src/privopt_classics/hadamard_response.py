@@ -2,7 +2,7 @@
 
 Law: the k answers are split into B blocks with up to b - 1 answers each. Given the true answer x, a report y has
 probability P(y | x) = (r if y is in C_x else 1) / (s r + B b - s), where s = b / 2 and r <= exp(epsilon) is rational. A
-report y = (block, column) is in C_x if its block is that of x and H[1 + x mod (b - 1), column] = 1. H is Sylvester's
+report y = (block, column) is in C_x if its block contains x and H[1 + x mod (b - 1), column] = 1. H is Sylvester's
 Hadamard matrix of order b, and b is the smallest power of two that is at least k / B + 1. Among the powers of two up to
 min(r, 2 k), B is the one that gives the smallest variance. The paper uses the largest of these powers, which increases
 the variance by at most a constant factor.

@@ -129,7 +129,7 @@ P = TypeVar("P")
 class _LawMechanism(Mechanism[P, ReportLaw]):
     """A mechanism that publishes a law, i.e. the distribution of reports for each secret.
 
-    It reads no secret data itself.
+    The mechanism itself reads no secret data.
 
     Attributes:
         release_class: The class of the law.

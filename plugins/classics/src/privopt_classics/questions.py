@@ -51,6 +51,6 @@ def share_variance(support: Fraction, background: Fraction) -> float:
 
     Args:
         support: The probability p that a report supports the sender's true answer.
-        background: The probability q that a report supports a given other answer.
+        background: The probability q that a report supports any particular answer other than the true one.
     """
     return float(background * (1 - background) / (support - background) ** 2)

@@ -6,8 +6,8 @@ form the upper part of the step and are more likely than the others. The probabi
 2 b (D - s) - (1 - b)).
 
 Proof: P does not increase with |z|, and P(|z| + D) = b P(|z|). Neighbouring sums differ by at most D, so |z| grows by
-at most D, and P falls by at most the factor b. The width s is chosen to minimise the expected |Z|; the minimiser is
-near D / (1 + exp(epsilon / 2)).
+at most D, and P decreases to no less than b times its value. The width s is chosen to minimise the expected |Z|; the
+minimiser is near D / (1 + exp(epsilon / 2)).
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class StaircaseLaw(CountLaw):
     def tail(self, distances: Ints) -> Floats:
         """Return P(noise >= d) for each distance d >= 0.
 
-        The result is the total probability of d and the larger values on the same step, plus that of all later steps.
-        Step k has probability c b**k (s + b (D - s)), so the later steps form a geometric series. Here c is the
-        probability of 0, b is exp(-epsilon), D is the sensitivity and s is the width of each step's upper part.
+        The result is the total probability of d, the larger values on the same step and all later steps. Step k has
+        probability c b**k (s + b (D - s)), so the later steps form a geometric series. Here c is the probability of 0,
+        b is exp(-epsilon), D is the sensitivity and s is the width of each step's upper part.
         """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, self.step_width
@@ -96,10 +96,11 @@ class StaircaseLaw(CountLaw):
         return tails
 
     def draw_noise(self, count: int) -> list[int]:
-        """Draw ``count`` noise values, each as a random step, position on the step and sign, by rejection sampling.
+        """Draw ``count`` noise values by rejection sampling.
 
-        Positions on the lower part of a step are accepted with probability b = exp(-epsilon). Negative zero is
-        rejected, because 0 would otherwise be drawn twice as often as it should be.
+        Each value is determined by a random step, a random position on this step and a random sign. Positions on the
+        lower part of a step are accepted with probability b = exp(-epsilon). Negative zero is rejected, because 0 would
+        otherwise be drawn twice as often as it should be.
         """
         period, s = self.problem.sensitivity, self.step_width
         noise: list[int] = []

@@ -95,7 +95,7 @@ class SubsetLaw(AnswerLaw):
 
 
 class SubsetSelection(LocalMechanism[Question]):
-    """A mechanism that reports a random set of answers, which contains the true answer more often than any other."""
+    """A mechanism that reports a random set of answers, which is more likely to contain the true one than any other."""
 
     problem_class = Question
     release_class = SubsetLaw

@@ -58,7 +58,7 @@ With this many spare bits, a block is rejected with probability at most 2^-SPARE
 MAX_REACH: Final = float(1 << 62)
 """The largest storable value of the distance beyond which clients reject positions."""
 MAX_STEPS: Final = (1 << 32) - 1
-"""The largest distance, in steps, that can be stored for the test that decides whether to repeat the last report."""
+"""The largest storable distance, in steps, for the test that decides whether to repeat the last report."""
 
 
 class Mechanism(Protocol):
@@ -280,7 +280,7 @@ def artefact(
     Args:
         mechanism: The mechanism to draw reports from.
         records: The secret places.
-        outputs: The possible reports, or None if they are the records.
+        outputs: The possible reports, or None if they are the same as the records.
         promise: The guarantee in one sentence.
         reach_km: The distance in km beyond which clients reject a position, measured from the region for
             :class:`Everywhere` and from the nearest record for all other mechanisms.

@@ -251,7 +251,7 @@ class _Columns:
         """Return the length, in steps, of the shortest path from place ``row`` to each place (Dijkstra's algorithm).
 
         Raises:
-            DamagedArtefactError: A place cannot be reached, or is farther away than the last entry of the table T.
+            DamagedArtefactError: A place cannot be reached, or is farther away than the table T covers.
         """
         max_steps = len(self._table) - 1
         steps_by_place, queue = [-1] * len(self._after), [(0, row)]

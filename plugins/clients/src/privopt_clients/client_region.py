@@ -27,7 +27,7 @@ Mixture = tuple[tuple[int, int], ...]
 
 
 class DamagedArtefactError(ValueError):
-    """Raised when the bytes are not an artefact, or have changed since it was exported."""
+    """Raised when bytes are not a valid artefact, or have changed since the artefact was exported."""
 
 
 class OutsideRegionError(ValueError):

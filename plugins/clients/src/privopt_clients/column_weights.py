@@ -29,11 +29,14 @@ from privopt.numbers.exp_log_bounds import exp_fixed
 __all__ = ["Columns", "column_weights"]
 
 STEPS: Final = 1 << 16
-"""The maximum path length, in steps. When opening an artefact, clients compute T up to the longest path."""
+"""The maximum path length, in steps.
+
+When opening an artefact, clients compute T up to the length of the longest path.
+"""
 EPSILON_SLACK: Final = 1e-6
 """The share of epsilon reserved for rounding T and X in the first attempt. Later attempts reserve more."""
 MAX_HALVINGS: Final = 6
-"""The number of bisection steps in the search for a larger usable share of epsilon, starting from one half."""
+"""The number of bisection steps used to find a usable share of epsilon above one half."""
 MISS_BITS: Final = 64
 """The negative binary logarithm of the maximum probability that a draw rejects all of its blocks.
 
@@ -176,7 +179,7 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
 
 
 def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
-    """Return the pairs and their distances with each unordered pair listed once, with its smallest distance.
+    """Return the pairs and their distances, listing each unordered pair only once with its smallest distance.
 
     Repeated pairs must be dropped because a sparse matrix would add up their entries.
 

@@ -47,7 +47,7 @@ MAX_ROW_BYTES: Final = 1_000_000
 MAX_LOSS_INCREASE: Final = 0.01
 """The largest relative increase in loss that is accepted without explicit permission."""
 MAX_EDGES_PER_RECORD: Final = 8
-"""The maximum number of pairs per record for which column weights are tried. Each takes 12 bytes in the artefact."""
+"""The maximum number of pairs per record for which column weights are tried. A pair takes 12 bytes in the artefact."""
 Form: TypeAlias = Literal["rows", "columns"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
 """The scopes of guarantees that clients support. The last one covers every point in a region."""
@@ -359,7 +359,7 @@ def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) 
     Args:
         release: The release, with a row for each record.
         data: The problem's data.
-        max_outputs: The maximum number of outputs to keep. Each of the other outputs is replaced with one of these.
+        max_outputs: The maximum number of outputs to keep. Every other output is replaced with one that is kept.
 
     Raises:
         UsageError: ``max_outputs`` is below 1.

@@ -1,9 +1,9 @@
 """Assignment of locations to facilities with limited capacity (single-source capacitated facility location).
 
-The uncapacitated problem is solved first (`opening`). Its lower bound remains valid with capacities. If its solution
-respects them, that solution is kept. Otherwise, one of privopt's solver backends solves a mixed-integer program. This
-program has a variable for every allowed pair if there are at most `MAX_PAIRS` of them. If there are more, it has
-variables only for the cheapest facilities of each location, and only the uncapacitated problem provides a lower bound.
+The uncapacitated problem is solved first (`opening`). Its lower bound remains valid with capacities, and its solution
+is kept if it respects them. Otherwise, one of privopt's solver backends solves a mixed-integer program. This program
+has a variable for every allowed pair if there are at most `MAX_PAIRS` of them. If there are more, it has variables only
+for the cheapest facilities of each location, and the lower bound comes from the uncapacitated problem alone.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
 def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
     """Return a reason why no assignment can exist, or None if simple comparisons do not reveal one.
 
-    Two comparisons are made: the total weight of all locations is compared with the sum of the ``max_facilities``
-    largest capacities, and the largest weight of any location with the largest capacity of any facility.
+    Two comparisons are made: the total weight of all locations with the sum of the ``max_facilities`` largest
+    capacities, and the largest weight of any location with the largest capacity of any facility.
 
     Args:
         weight: (C,) The capacity that each location takes up, in clients.
@@ -159,8 +159,8 @@ def _solve_program(
         context: The solver, the relative gap at which it may stop, and the time limit.
 
     Returns:
-        The (C,) index of each location's facility, and a proved lower bound on the cost. The bound is None if the
-        solver does not provide one.
+        A (C,) array with the index of each location's facility, and a proved lower bound on the cost. The bound is None
+        if the solver does not provide one.
 
     Raises:
         InfeasibleError: No assignment that uses only these pairs respects the capacities.

@@ -109,8 +109,8 @@ def _has_ties(problem: GeneratedProblem) -> bool:
 def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
     """Return a variant with all lengths and costs multiplied by 4, to check that results do not depend on units.
 
-    The factor is a power of two, so that the multiplication is exact in doubles. The result is None on the sphere,
-    where the unit is always km. ``chance``, the kit's random number generator, is not used.
+    The factor is a power of two, so that the multiplication is exact in floating point. The result is None on the
+    sphere, where the unit is always km. ``chance``, the kit's random number generator, is not used.
     """
     if problem.facts["kind"] == "sphere":
         return None

@@ -1,4 +1,4 @@
-"""The loss of FL-Linear, which is the cost of capacity, connections and opened facilities at the released counts."""
+"""The loss of FL-Linear: the cost of capacity, connections and opened facilities, computed for the released counts."""
 
 from __future__ import annotations
 

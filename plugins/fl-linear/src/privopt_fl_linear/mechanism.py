@@ -114,7 +114,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
         """Plan facilities and capacities from noisy counts.
 
-        If the problem contains no noisy counts, they are first drawn from the true ones. The method ``optimal`` uses
+        If the problem contains no noisy counts, noise is first added to the true counts. The method ``optimal`` uses
         the true counts instead. If noise was drawn before an error occurred, the error message warns that drawing it
         again spends epsilon again.
 
@@ -255,8 +255,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def proved_bound(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
         """Return a proved lower bound on the loss, or None if the published files do not prove one.
 
-        A bound is proved only for the method ``optimal``, and only if serving every location from its cheapest facility
-        is optimal for all possible counts and the release does so. The bound is then the loss itself, rounded down.
+        A bound is proved only for the method ``optimal``, and only if the release serves every location from its
+        cheapest facility and this is optimal for all possible counts. The bound is then the loss itself, rounded down.
         """
         is_optimal = result.method == "optimal" and problem.is_nearest_best
         return _round_down(result.objective.value) if is_optimal and not _verify_openly(problem, release) else None
@@ -397,7 +397,7 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
 
 
 def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, Any]:
-    """Evaluate a plan at the true counts: its cost, the facilities that overflow, and the optimum without privacy.
+    """Return a plan's cost at the true counts, the facilities that overflow, and the optimal cost without privacy.
 
     The optimum is included only for the paper's problem (`FLInstance.is_paper_problem`).
 
@@ -434,7 +434,7 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
 
 
 def _round_down(value: float) -> float:
-    """Return a lower bound on an exact cost, given its value as computed in doubles.
+    """Return a lower bound on an exact cost, given its value computed in double precision.
 
     The value is multiplied by 1 - 2**-48, which reduces it by at least 16 units in the last place. Each product and
     each correctly rounded sum is off by at most half a unit.

@@ -175,7 +175,7 @@ def repeat_or_draw(
             a new message is written before it is returned. A missing file is created. A missing folder is an error,
             because a misspelt path would otherwise cause a second message to be drawn.
         location: The location's id, which is public.
-        clients: The location's number of clients, which is secret. It is not used if the message was sent before.
+        clients: The location's number of clients, which is secret. It is not used if a message was already sent.
         epsilon: The privacy budget for one client in this round.
         round_: The name of the round.
         noise: The kind of Laplace noise. Its scale is 1 / epsilon.
@@ -294,7 +294,7 @@ def collect_reports(
 
     Raises:
         InputError: The table cannot be read or contains counts, an id is missing or occurs twice, a message does not
-            belong to any site, no site has a message, or a site has no message although ``missing`` is ``"refuse"``.
+            belong to any site, no site has a message, or ``missing`` is ``"refuse"`` and a site has no message.
     """
     import polars as pl
 

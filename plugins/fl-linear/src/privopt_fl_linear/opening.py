@@ -49,7 +49,7 @@ ROOT_ROUNDS, NODE_ROUNDS, BATCH_ROUNDS = 1500, 150, 100
 PAIRS_PER_BATCH: Final = 200_000_000
 """The number of pairs to process between two checks of the clock."""
 IMPROVED_WITHIN: Final = 0.01
-"""The largest relative excess over the incumbent's cost at which a set opened by the relaxation is still improved.
+"""The relative amount by which a set opened by the relaxation may cost more than the incumbent and be improved.
 
 Such a set is improved by interchange, which means adding, dropping or swapping one facility at a time.
 """
@@ -87,8 +87,8 @@ class Facilities:
 def min_pairs(facilities: int, clients: int) -> int:
     """Return the number of (facility, client) pairs that the search initially considers explicitly.
 
-    All pairs are considered if there are at most `ALL_PAIRS` of them. Otherwise, only the `FIRST_PAIRS` cheapest pairs
-    of each client are.
+    All pairs are considered if there are at most `ALL_PAIRS` of them. Otherwise, only each client's `FIRST_PAIRS`
+    cheapest pairs are considered.
     """
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
@@ -96,8 +96,8 @@ def min_pairs(facilities: int, clients: int) -> int:
 def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int, price: Floats) -> float:
     """Return the Lagrangian bound at the given prices, a proved lower bound on the cost of any set of facilities.
 
-    The bound takes all pairs into account, not only the listed ones. The largest possible rounding error of its sums in
-    doubles is subtracted.
+    The bound takes all pairs into account, not only the listed ones. The largest possible rounding error of its
+    floating-point sums is subtracted.
 
     Args:
         pairs: The listed pairs.

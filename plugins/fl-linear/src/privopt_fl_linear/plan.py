@@ -160,8 +160,8 @@ class Server:
         """Return margins that are valid for all sets of locations at once, computed from public data.
 
         Args:
-            prior: A public assignment, by default that of Algorithm 1. The sum of the margins is minimised for the
-                number of facilities that this assignment opens, capped at the maximum number of open facilities.
+            prior: A public assignment, by default the one made by Algorithm 1. The sum of the margins is minimised for
+                the number of facilities that this assignment opens, capped at the maximum number of open facilities.
         """
         if prior is None:
             prior = self.site.connect()

@@ -3,7 +3,7 @@
 ``upper_quantile(k, beta, epsilon, noise)`` returns a t with P(S > t) <= beta for the sum S. The distribution of S is
 symmetric, so t limits both what the noise adds to a count and what it subtracts. In the discrete Laplace distribution,
 P(X = x) is proportional to exp(-epsilon |x|) for every integer x, and t is an integer. For a single draw, the quantile
-has a closed form. For several draws, it is found in two ways:
+has a closed form. For several draws, it is found in one of two ways:
 
 * The distribution of S is wrapped around a circle of length N, which is odd for discrete noise. N is chosen by
   Chernoff's bound such that P(S > N / 2) is at most a quarter of the allowed error. Wrapping can only increase the
@@ -11,7 +11,7 @@ has a closed form. For several draws, it is found in two ways:
 * Chernoff's bound is the minimum over s of [ln(1/beta) + k ln M(s)] / s, where M is the moment generating function of
   one draw. The expression is a valid bound for every s. This method is used for beta below `MIN_FOURIER_BETA`, where
   the rounding errors of the Fourier sum would matter. It also provides the upper end of the interval in which quantiles
-  are searched by bisection.
+  are found by bisection.
 
 Let phi be the characteristic function of one draw. The sums are over j = 1 to (N - 1) / 2 for discrete noise, and over
 all j >= 1 for continuous noise. The tails for discrete noise (first) and continuous noise (second) are::

@@ -10,9 +10,10 @@ Radius i is used if tau_i <= B' < tau_{i+1}, where the tau_i are public threshol
 Here v is a facility for radius i, t_v is its margin, and B is the true total. The noise lowers the count of v by S_v,
 and all other counts by Z_v, which is independent of S_v. The right-hand side depends only on B and public data.
 `failure_bound` returns an upper bound on its maximum over all B. It divides the values of S_v into intervals called
-layers and those of B into intervals called cells, and rounds both to the safe side. `choose_policy` lowers the level of
-the margins until the bound is at most alpha. Far from every threshold, the sum equals the one in Theorem 3. Near a
-threshold, two radii are possible, but each is chosen only part of the time, so the level can stay close to alpha.
+layers and the values of B into intervals called cells, and rounds both to the safe side. `choose_policy` lowers the
+level of the margins until the bound is at most alpha. Far from every threshold, the sum equals the one in Theorem 3.
+Near a threshold, two radii are possible, but each is chosen only part of the time, so the level can stay close to
+alpha.
 
 The thresholds are read from the lower envelope of the lines cost_i(B) = margins_i + B / n * (cost of one client at
 every location under radius i). These lines assume that the B clients are spread evenly over the n locations.
@@ -88,7 +89,7 @@ def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
 def grid(extent: float) -> tuple[float, ...]:
     """Return the public grid of radii in ascending order: 0 and extent / 2^(j/3) for j = 0 to 23.
 
-    ``extent`` is half the diameter of the locations' bounding box or, if there is a matrix, half the largest distance.
+    ``extent`` is half the diagonal of the locations' bounding box or, if there is a matrix, half the largest distance.
     With a radius of ``extent``, only one facility remains.
     """
     return (0.0, *sorted(extent * 2.0 ** (-j / 3.0) for j in range(GRID_RADII)))
@@ -335,7 +336,7 @@ def failure_bound(
 
 
 def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) -> Policy:
-    """Return a public rule that chooses a radius for each noisy total, with failure probability at most alpha.
+    """Return a public rule that chooses a radius for each noisy total, with a failure probability of at most alpha.
 
     The level of the margins is lowered until `failure_bound` is at most alpha, in at most 12 attempts. Each attempt
     takes about a millisecond per distinct facility size. If none succeeds, the level is derived from the union bound
@@ -344,7 +345,7 @@ def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) 
     Args:
         choices: The candidates from `list_radii`.
         rule: The rule for computing margins.
-        alpha: The total failure probability, which includes the choice of the radius.
+        alpha: The total failure probability, taking the choice of the radius into account.
     """
     sigma = math.sqrt(2.0 * rule.n) / rule.epsilon
     selected, exact_thresholds = _thin_envelope(choices, rule.n, sigma)

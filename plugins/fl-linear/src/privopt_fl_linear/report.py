@@ -184,8 +184,8 @@ def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
 def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | None) -> Section:
     """Return the report's table of facilities in descending order of capacity.
 
-    Its columns are the number of locations served, the reported clients, the margin, the capacity and the cost of
-    capacity for one client, followed by the largest possible capacity if capacities are bounded.
+    Its columns are the number of locations served, the reported number of clients, the margin, the capacity and the
+    cost of capacity for one client, followed by the largest possible capacity if capacities are bounded.
 
     Args:
         problem: The problem, which provides the ids and costs.
@@ -221,8 +221,8 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         - ``map`` requires coordinates.
         - ``capacities`` is always included.
         - ``cost-beside`` requires counts.
-        - ``cost-over-delta`` requires counts and at most `MAX_RECOMPUTED` locations, and it must be optimal to serve
-          every location from its cheapest facility.
+        - ``cost-over-delta`` requires counts and at most `MAX_RECOMPUTED` locations. It also requires that serving
+          every location from its cheapest facility is optimal.
         """
         figures = {}
         if problem.data.coordinates is not None:
@@ -261,8 +261,8 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:
         """Return the sections of the report, which show the map, capacities, facilities and costs.
 
-        They use only public data and noisy counts. Sections with figures that need coordinates or counts are left out
-        if there are none.
+        They use only public data and noisy counts. Sections whose figures need coordinates or counts are left out if
+        these are not available.
         """
         figures = self.figures(problem, release, result)
         site, opened = problem.data.site, release.assignment.opened

@@ -261,11 +261,11 @@ def choose_facilities(
 ) -> Facilities:
     """Choose which facilities to open, and which of them serves each location, for the given counts.
 
-    This is uncapacitated facility location or, with capacity bounds, single-source capacitated facility location. The
-    fixed cost of a facility is its opening cost plus the cost of capacity for ``any_set.start`` clients. A location
-    takes up capacity for max(0, count + ``any_set.slope``) clients. If there are margins, the distance from a location
-    to its facility is weighted by max(1, count), so that a location with a noisy count of 0 is not assigned to a
-    distant facility.
+    The problem is uncapacitated facility location or, with capacity bounds, single-source capacitated facility
+    location. The fixed cost of a facility is its opening cost plus the cost of capacity for ``any_set.start`` clients.
+    A location takes up capacity for max(0, count + ``any_set.slope``) clients. If there are margins, the distance from
+    a location to its facility is weighted by max(1, count), so that a location with a noisy count of 0 is not assigned
+    to a distant facility.
 
     Args:
         server: The server's public data and settings.

@@ -142,7 +142,7 @@ class PairList:
         self._list_pairs(np.arange(clients), min(count, facilities))
 
     def _list_pairs(self, clients: Ints, count: int) -> None:
-        """Replace the listed pairs of the given clients with those for their ``count`` cheapest facilities."""
+        """Replace the listed pairs of the given clients with the pairs for their ``count`` cheapest facilities."""
         facilities = self.costs.shape[0]
         facility, cost = self.costs.nearest(clients, count)
         is_other_client = ~np.isin(self._client, clients)

@@ -55,8 +55,8 @@ class Site:
             also costs its distance from the facility, in the same units.
         opening: (n,) The non-negative fixed cost of opening a facility at each location, or None if there are no fixed
             costs.
-        candidates: The indices of the locations that may have a facility, in ascending order, or None if all of them
-            may.
+        candidates: The indices of the locations that may have a facility, in ascending order, or None if any location
+            may have one.
         capacity: (n,) The maximum number of clients that a facility at each location can serve, infinite where it is
             unlimited. None if it is unlimited everywhere.
         source: The name of the locations file, used in error messages.
@@ -92,8 +92,8 @@ class Site:
     def connect(self, facilities: Ints | None = None) -> Assignment:
         """Connect each location to its cheapest facility (Algorithm 1).
 
-        The facility of location v is the u that minimises cost_u + d(u, v), where d is the distance. Ties go to the
-        lowest location index. Without opening costs and capacity bounds, this is optimal for any counts.
+        The facility of location v is at the location u that minimises cost_u + d(u, v), where d is the distance. Ties
+        go to the lowest location index. Without opening costs and capacity bounds, this is optimal for any counts.
 
         Args:
             facilities: The indices of the locations with a facility, in ascending order. By default, these are all

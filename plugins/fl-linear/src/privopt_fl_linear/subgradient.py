@@ -3,7 +3,7 @@
 All functions work on F facilities, C clients, and a list of (facility, client) pairs with their costs, which are given
 as these arrays:
 
-* ``start`` (F + 1,), ``client`` (E,), ``cost`` (E,): the pairs of facility i have the indices ``start[i]`` to
+* ``start`` (F + 1,), ``client`` (E,), ``cost`` (E,): the pairs of facility i are at indices ``start[i]`` to
   ``start[i + 1] - 1`` in ``client`` and ``cost``.
 * ``omitted_cost`` (C,): a lower bound on the cost of each client's pairs that are not listed.
 * ``fallback_cost`` (C,): the cost assumed for each client if none of its listed facilities is open.
@@ -32,8 +32,8 @@ def compute_reduced_costs(
     array ``rho``. Entries of closed facilities are left unchanged.
 
     Args:
-        start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to
-            ``start[i + 1] - 1`` in ``client`` (E,) and ``cost`` (E,).
+        start, client, cost: The listed pairs, ordered by facility. The pairs of facility i are at indices ``start[i]``
+            to ``start[i + 1] - 1`` in ``client`` (E,) and ``cost`` (E,).
         opening: (F,) The cost of opening each facility.
         state: (F,) The state of each facility, which is -1 if it is closed.
         price: (C,) The Lagrange multipliers of the clients.
@@ -87,8 +87,8 @@ def ascend(
     Every eighth set of facilities that the relaxation opens is evaluated as a candidate solution.
 
     Args:
-        start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to
-            ``start[i + 1] - 1`` in ``client`` (E,) and ``cost`` (E,).
+        start, client, cost: The listed pairs, ordered by facility. The pairs of facility i are at indices ``start[i]``
+            to ``start[i + 1] - 1`` in ``client`` (E,) and ``cost`` (E,).
         omitted_cost: (C,) A lower bound on the cost of each client's pairs that are not listed.
         fallback_cost: (C,) The cost assumed for each client if none of its listed facilities is open.
         opening: (F,) The cost of opening each facility.
@@ -101,10 +101,10 @@ def ascend(
         scale: The initial factor of Polyak's step length, usually from 0.05 to 2.
 
     Returns:
-        A tuple of five values. The first two are the best bound, computed in doubles without an allowance for rounding,
-        and the (C,) prices that yield it. The third is an (F,) array that counts how often each facility was opened in
-        the second half of the rounds. The last two are the (F,) mask and the cost of the cheapest set that was
-        evaluated.
+        A tuple of five values. The first two are the best bound, computed in double precision without an allowance for
+        rounding errors, and the (C,) prices that yield it. The third is an (F,) array that counts how often each
+        facility was opened in the second half of the rounds. The last two are the (F,) mask and the cost of the
+        cheapest set that was evaluated.
     """
     F, C = len(start) - 1, len(price)
     rho, is_open, served = np.zeros(F), np.zeros(F, np.bool_), np.zeros(C)
@@ -168,11 +168,13 @@ def ascend(
 def compute_cost(
     start: Ints, client: Ints, cost: Floats, fallback_cost: Floats, opening: Floats, is_open: Bools
 ) -> float:
-    """Compute, in doubles, the cost of opening a set of facilities and serving each client from the cheapest of them.
+    """Compute the cost of opening a set of facilities and serving each client from the cheapest of them.
+
+    The cost is computed in double precision.
 
     Args:
-        start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to
-            ``start[i + 1] - 1`` in ``client`` (E,) and ``cost`` (E,).
+        start, client, cost: The listed pairs, ordered by facility. The pairs of facility i are at indices ``start[i]``
+            to ``start[i + 1] - 1`` in ``client`` (E,) and ``cost`` (E,).
         fallback_cost: (C,) The cost assumed for each client if none of its listed facilities is open.
         opening: (F,) The cost of opening each facility.
         is_open: (F,) The mask of the set.
@@ -191,11 +193,11 @@ def compute_cost(
 def _two_cheapest(
     start: Ints, client: Ints, cost: Floats, is_open: Bools, nearest: Ints, first: Floats, second: Floats
 ) -> None:
-    """Find each client's cheapest open facility, the cost of being served there, and that at the second cheapest one.
+    """Find each client's cheapest open facility, and the costs of being served by it and by the second-cheapest one.
 
     Args:
-        start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to
-            ``start[i + 1] - 1`` in ``client`` (E,) and ``cost`` (E,).
+        start, client, cost: The listed pairs, ordered by facility. The pairs of facility i are at indices ``start[i]``
+            to ``start[i + 1] - 1`` in ``client`` (E,) and ``cost`` (E,).
         is_open: (F,) The mask of the open facilities.
         nearest: (C,) The output array of facility indices, which the caller fills with -1.
         first, second: (C,) The output arrays of costs, which the caller fills with the clients' fallback costs. They
@@ -228,8 +230,8 @@ def interchange(
     for E listed pairs.
 
     Args:
-        start, client, cost: The listed pairs, ordered by facility. Those of facility i have the indices ``start[i]`` to
-            ``start[i + 1] - 1`` in ``client`` (E,) and ``cost`` (E,).
+        start, client, cost: The listed pairs, ordered by facility. The pairs of facility i are at indices ``start[i]``
+            to ``start[i + 1] - 1`` in ``client`` (E,) and ``cost`` (E,).
         fallback_cost: (C,) The cost assumed for each client if none of its listed facilities is open.
         opening: (F,) The cost of opening each facility.
         is_open: (F,) The mask of the set to improve, which is modified in place.
@@ -237,7 +239,7 @@ def interchange(
         moves: The maximum number of moves.
 
     Returns:
-        The cost of the improved set, in doubles.
+        The cost of the improved set, computed in double precision.
     """
     F, C = len(start) - 1, len(fallback_cost)
     value = compute_cost(start, client, cost, fallback_cost, opening, is_open)

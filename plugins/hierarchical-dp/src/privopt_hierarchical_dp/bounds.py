@@ -173,7 +173,7 @@ def _read_bounds(source: File, tree: Tree) -> tuple[Ints, Ints, Ints, Ints]:
 def _sum_children(bounds: Ints, start: Ints) -> Ints:
     """Return the sum of the bounds on each region's children, capped at `UNBOUNDED` + 1.
 
-    Sums are computed in doubles, because int64 sums could overflow.
+    Sums are computed in double precision, because int64 sums could overflow.
 
     Args:
         bounds: (children,) The bounds at the level below.
@@ -261,8 +261,8 @@ def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Int
         given: (children,) The given integers.
         lower: (children,) The lower bounds.
         upper: (children,) The upper bounds.
-        total: The required sum, which must be at least the sum of the lower bounds and at most that of the upper
-            bounds.
+        total: The required sum, which must lie between the sum of the lower bounds and the sum of the upper bounds,
+            inclusive.
     """
     min_shift, max_shift = int((lower - given).min()) - 1, int((upper - given).max()) + 1
     # The sum is at least the total at max_shift. At min_shift it is less than the total, or all integers are at their

@@ -90,7 +90,7 @@ class Design(ABC):
         method: The name of the method.
         tree: The region tree.
         limits: The public bounds on the regions' totals, or None if the problem has none.
-        split: The budget shares of the levels and those of the tables. Each of the two sums to 1.
+        split: The budget shares of the levels and of the tables. Each of these two sets of shares sums to 1.
         delta: The sensitivity to which the noise is calibrated.
         exact: The number of levels, counted from the root, at which totals are published exactly.
         hides: Whether the noise hides anything. It is False if all totals are exact and every region has a single cell.

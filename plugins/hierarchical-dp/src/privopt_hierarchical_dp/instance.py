@@ -111,7 +111,7 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
 
 
 def read_tables(declared: TablesProblem, file: str) -> Instance:
-    """Read the files of a problem for hierarchical-tables, i.e. the public regions and the secret individuals.
+    """Read the files of a problem for hierarchical-tables, i.e. the public regions and the secret individual records.
 
     Args:
         declared: The contents of the problem file.

@@ -508,6 +508,6 @@ TABLES_PROFILE = Profile(
 
 
 def related_tables(relation: str, *, kind: str = "pure-dp", exact: int = 0) -> Profile:
-    """Return the conformance profile of hierarchical-tables for a neighbouring relation, notion and exact levels."""
+    """Return the conformance profile of hierarchical-tables for a relation, a notion and a number of exact levels."""
     strategy = tables_problems(kind, relation, exact)
     return evolve(TABLES_PROFILE, problems=strategy, notion="" if kind == "pure-dp" else kind)

@@ -1,11 +1,12 @@
 """Generalised least squares over the region tree, which yields unbiased estimates and confidence intervals for counts.
 
 The method was designed for the noisy measurement files of the 2020 census (Cumings-Menon et al., "Full-information
-estimation for hierarchical data", 2024). A region's own value, the values of its descendants and those of the rest of
-the tree have independent errors. One pass up and one pass down combine them, weighted by inverse variance. The only
+estimation for hierarchical data", 2024). A region's own value, the values of its descendants and the values in the rest
+of the tree have independent errors. One pass up and one pass down combine them, weighted by inverse variance. The only
 constraint is that children add up to their parent, so estimates are unbiased, and the variances and fourth cumulants of
 their errors are exact. Intervals use quantiles of the difference of two gamma variates, chosen to match the kurtosis of
-the error. They are Laplace quantiles for one measurement, and nearly normal if many are pooled.
+the error. For a single measurement, they are Laplace quantiles. If many measurements are pooled, they are nearly normal
+quantiles.
 """
 
 from __future__ import annotations
@@ -302,7 +303,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     zeros, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
-        """Return the variances or fourth cumulants of the counts' errors, given those of the cumulative counts."""
+        """Return the variances or fourth cumulants of the errors in counts, given those for cumulative counts."""
         moments = np.concatenate([zeros, np.broadcast_to(inner, (len(zeros), size)), last], axis=1)
         return np.asarray(moments[:, 1:] + moments[:, :-1])
 

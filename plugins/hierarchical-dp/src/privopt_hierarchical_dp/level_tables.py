@@ -118,8 +118,8 @@ class LevelTable:
             The regions, and for each row, the position of its leaf region among all leaves.
 
         Raises:
-            InputError: The regions do not form a tree, a region is not listed, or the table is empty although
-                ``listed`` is None.
+            InputError: The regions do not form a tree, a region is not listed, or ``listed`` is None and the table is
+                empty.
         """
         paths = self.paths()
         if paths.is_empty() and listed is None:
@@ -202,7 +202,7 @@ def read_regions(source: File, *, once: bool = False) -> Regions:
         once: Whether each leaf region may have only one row.
 
     Raises:
-        InputError: A column is missing, a region occurs twice although ``once`` is set, or the regions do not form a
+        InputError: A column is missing, ``once`` is set and a leaf region occurs twice, or the regions do not form a
             tree.
     """
     table = LevelTable.read(source)

@@ -182,9 +182,9 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             true: The true counts by table and level.
 
         Returns:
-            For each table and level, the L1 error and the fraction of intervals that contain the true count. In
-            addition, the total of the true counts, and the number of regions with a true total outside the public
-            bounds.
+            A dictionary with the L1 error and the fraction of intervals that contain the true count, for each table and
+            level. It also contains the total of the true counts, and the number of regions whose true total is outside
+            the public bounds.
         """
         errors: dict[str, list[int]] = {}
         hold_rates: dict[str, list[float]] = {}
@@ -414,7 +414,7 @@ class HierarchicalTables(CountsMechanism):
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:CountsReport"
 
     def load(self, declared: TablesProblem, file: str) -> Instance:
-        """Read a problem's public files and individuals, and search for a budget split if the file specifies none."""
+        """Read a problem's public files and individual records, and search for a budget split if the file sets none."""
         from privopt_hierarchical_dp.plan import choose_split
 
         problem = read_tables(declared, file)
@@ -531,7 +531,7 @@ def _certified_bound(
     Args:
         loss: The utility loss of this problem.
         release: The release.
-        fitted: The bound computed by the fit in doubles, and whether the fit is proved to be optimal.
+        fitted: The bound computed by the fit in double precision, and whether the fit is proved to be optimal.
         tolerance: The relative amount by which the bound is lowered.
     """
     fitted_bound, is_optimal = fitted

@@ -48,7 +48,7 @@ class Method:
             ``region_totals`` decides this, or ``"never"`` if the method cannot use exact totals.
         valid: Whether all releases of the method are consistent, and agree with the known or estimated total at the
             root.
-        shares: The default split of the budget over the levels, ``"equal"`` or ``"leaves"`` (see
+        shares: The default split of the budget across the levels, ``"equal"`` or ``"leaves"`` (see
             :func:`default_shares`).
         program: Advice on which methods to use for large inputs, if the method solves an integer program and is
             therefore limited to small ones. Empty for all other methods.

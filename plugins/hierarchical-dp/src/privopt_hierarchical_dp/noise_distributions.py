@@ -7,8 +7,8 @@ For tables under ``replaced``, Delta is the L1 sensitivity for double geometric 
 for Gaussian noise.
 
 Double geometric noise with scale b spends epsilon = Delta / b. Discrete Gaussian noise with variance V spends rho =
-Delta / (2 V). Both budgets add up over the levels. If a level's part of the budget is 0, the level is not measured. Its
-scale is None, nothing is spent, and its values carry no information.
+Delta / (2 V). Both budgets add up across the levels. If a level's part of the budget is 0, the level is not measured.
+Its scale is None, nothing is spent, and its values carry no information.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ``privopt plan`` command: expected errors at several budgets, from the noise alone or similar public counts."""
+"""The ``privopt plan`` command, which predicts errors at several budgets from noise alone or similar public counts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ If there are more than :data:`SMALL_COUNTS` leaf counts, :data:`BUDGET_TRIALS` i
 SURE_DEVIATIONS: Final = 2.0
 """The number of standard errors by which a split must beat the problem's own split to replace it.
 
-The standard error is that of the paired difference between the two.
+The standard error is computed for the paired difference between the errors of the two splits.
 """
 ENOUGH_SHARE: Final = 0.995
 """The threshold for proposing another split, as a fraction of the errors with the problem's own split.
@@ -63,7 +63,7 @@ ENOUGH_SHARE: Final = 0.995
 A split is only proposed if its errors are smaller than this.
 """
 WASTED: Final = 1.1
-"""The ratio of expected errors with a file's split to those with the default split above which ``solve`` warns."""
+"""The factor by which a file's split must increase the expected errors over the default split for ``solve`` to warn."""
 SPARSE: Final = "Before cells are made non-negative: if most are empty, releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: if most sizes are empty, releases "
@@ -73,7 +73,7 @@ LEAVES_ONLY: Final = "leaves-only"
 """The name of the simplest baseline: spend the whole budget on the leaf regions' counts, and sum them without a fit."""
 
 Splits = tuple[Split, Split]
-"""The budget shares of the levels, and those of the tables."""
+"""A pair with the budget shares of the levels and the budget shares of the tables."""
 
 
 def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
@@ -303,8 +303,8 @@ def least_split(
 ) -> Splits:
     """Search for the budget shares of levels and tables that minimise the weighted errors of the linear fit.
 
-    A level may get a share of 0, because its counts are sums of the level below. A table may get a share of 0 if
-    another measured table contains all of its attributes.
+    A level may get a share of 0, because its counts are sums of counts at the level below. A table may get a share of 0
+    if another measured table contains all of its attributes.
 
     Args:
         design: The design, with the problem's own split.
@@ -444,7 +444,7 @@ def _is_surely_better(challenger: Floats, current: Floats) -> bool:
 
 
 def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
-    """Return the errors measured on public counts or, if there are none, those predicted for the linear fit.
+    """Return the errors measured on public counts or, if there are none, the errors predicted for the linear fit.
 
     Args:
         design: The design.

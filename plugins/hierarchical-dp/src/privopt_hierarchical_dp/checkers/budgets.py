@@ -10,14 +10,17 @@ from privopt.checker.exact import CONTEXT, TINY, log_down, need
 __all__ = ["delta_above", "ratio"]
 
 LEAST_POWER = Fraction(-100_000)
-"""The smallest allowed logarithm of a bound on delta. Smaller ones are raised to it. exp(-100000) is below 1e-43000."""
+"""The smallest allowed logarithm of a bound on delta. Smaller logarithms are raised to this value.
+
+exp(-100000) is below 1e-43000.
+"""
 
 
 def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
     """Return an upper bound on the delta for which rho-zCDP implies (epsilon, delta)-DP.
 
     For every a > 1, delta is at most exp((a - 1) (a rho - epsilon)) (1 - 1/a)^a / (a - 1) (Canonne, Kamath and Steinke
-    2020, proposition 12). Since every a gives a valid bound, the search for a good one can be done in doubles.
+    2020, proposition 12). Since every a gives a valid bound, the search for a good one can be done in floating point.
 
     Args:
         rho: The positive budget that is spent.

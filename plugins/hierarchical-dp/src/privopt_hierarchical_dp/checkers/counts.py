@@ -339,8 +339,8 @@ class Counts:
         """Check that every value without noise can be derived from public or noisy values.
 
         If a table contains nothing but exact totals at a level, its values there must be these totals. Otherwise, a
-        value without noise must be 0 if another table is measured at the same level, and the sum of the values at the
-        level below if none is. Anything else could be a secret count.
+        value without noise must be 0 if another table is measured at the same level. If no table is measured there, it
+        must be the sum of the values at the level below. Anything else could be a secret count.
 
         Raises:
             RefusedError: The leaves are not measured, or a table contains any other value without noise.

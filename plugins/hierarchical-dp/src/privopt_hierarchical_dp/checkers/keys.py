@@ -61,7 +61,7 @@ def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
 
 
 def _check_tables(hierarchy: dict[str, Any]) -> None:
-    """Check that each table ``[hierarchy.tables.NAME]`` has only known keys, and known attributes without repetition.
+    """Check that each table ``[hierarchy.tables.NAME]`` has only known keys and known, distinct attributes.
 
     Args:
         hierarchy: The ``[hierarchy]`` table of a problem with several tables of individuals.

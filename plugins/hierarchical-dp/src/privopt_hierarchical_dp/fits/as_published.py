@@ -2,7 +2,7 @@
 
 Its cumulative counts run over *all regions at a level* for size 1, then over all of them for size 2, and so on. A
 person who joins a group of size s in region r moves this group to size s + 1. All entries from (s, r) up to the one
-before (s + 1, r) then decrease by one. On a level l with |R_l| regions, this affects |R_l| entries, but the noise is
+before (s + 1, r) then decrease by one. At a level l with |R_l| regions, this affects |R_l| entries, but the noise is
 calibrated for a change in a single entry.
 
 With L levels and a budget of eps, the privacy loss is therefore (eps / L) sum_l |R_l|. It is 1.5 eps in the paper's
@@ -40,8 +40,8 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:
     """Return the paper's chain of cumulative counts for each level.
 
-    At each level, the chain runs through the counts of all regions for the smallest size, then through those for the
-    next size, and so on, and accumulates them.
+    At each level, the chain accumulates the counts of all regions for the smallest size, then the counts of all regions
+    for the next size, and so on.
 
     Args:
         counts: For each level, a (regions, sizes) array with the counts.

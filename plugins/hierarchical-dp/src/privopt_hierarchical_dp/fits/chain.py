@@ -58,7 +58,8 @@ def fit_with_totals(
     Args:
         tree: The region tree.
         noisy: For each level, an array of noisy values. In Model 1 these are counts of shape (regions, sizes). In Model
-            2 they are cumulative counts of shape (regions, sizes - 1), because those of the last size are the totals.
+            2 they are cumulative counts of shape (regions, sizes - 1), because the cumulative counts of the last size
+            are the totals.
         totals: For each level, a (regions,) array with the exact totals.
         weights: The non-negative weight of each level. The largest should be about 1, because tolerances are absolute.
         cumulative: Whether to solve Model 2 rather than Model 1.

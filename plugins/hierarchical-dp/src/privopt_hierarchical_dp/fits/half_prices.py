@@ -49,7 +49,7 @@ def _sum_above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: In
         last: The index after the last leaf.
         tick: The amount to add to each leaf's noisy value.
         ranked: The noisy values by leaf index, sorted in descending order among these leaves.
-        prefix: The prefix sums of ``ranked``, where entry i is the sum of the leaves before index i.
+        prefix: The prefix sums of ``ranked``, where entry i is the sum of the ranked values before index i.
     """
     low, high = first, last
     while low < high:
@@ -76,7 +76,7 @@ def _value_above_leaves(
         leaf: The weight of the leaf level.
         price: The upper bound on the marginal cost.
         ranked: The noisy values by leaf index, sorted in descending order among the node's leaves.
-        prefix: The prefix sums of ``ranked``, where entry i is the sum of the leaves before index i.
+        prefix: The prefix sums of ``ranked``, where entry i is the sum of the ranked values before index i.
     """
     # A node with weight 0 passes on the whole price to its children.
     if own_weight == 0:
@@ -125,7 +125,7 @@ def _low_value_at_price(
         level: The level of each node.
         weight: The weight of each level.
         ranked: The noisy values by leaf index, sorted in descending order among each parent's children.
-        prefix: The prefix sums of ``ranked``, where entry i is the sum of the leaves before index i.
+        prefix: The prefix sums of ``ranked``, where entry i is the sum of the ranked values before index i.
     """
     own_weight = weight[level[node]]
     first, last = child[node, 0], child[node, 1]
@@ -269,8 +269,8 @@ def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix
         child: (nodes, 2) The index range of each node's children.
         first_leaf: The index of the first leaf.
         ranked: The output array for the sorted noisy values, by leaf index.
-        prefix: The output array for the prefix sums of ``ranked``, where entry i is the sum of the leaves before index
-            i.
+        prefix: The output array for the prefix sums of ``ranked``, where entry i is the sum of the ranked values before
+            index i.
     """
     for node in range(first_leaf):
         first, last = child[node, 0], child[node, 1]

@@ -168,7 +168,7 @@ def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
 def isotonic_floats(
     values: NDArray[np.float64], *, high: NDArray[np.float64], weights: NDArray[np.float64], fitted: NDArray[np.float64]
 ) -> None:
-    """Fit non-decreasing values in [0, high] to each row by weighted least squares, in doubles.
+    """Fit non-decreasing values in [0, high] to each row by weighted least squares, in floating point.
 
     Args:
         values: (rows, positions) The values to fit, as a C-contiguous array.

@@ -48,7 +48,7 @@ class Projection:
     Attributes:
         leaves: (leaf regions, sizes) The leaf level of the feasible point. All other levels are sums of it.
         value: The objective at the feasible point.
-        lower_bound: A lower bound on the objective of all feasible points, up to rounding errors in doubles.
+        lower_bound: A lower bound on the objective of all feasible points, up to floating-point rounding errors.
         iterations: The number of ADMM steps.
     """
 
@@ -234,8 +234,8 @@ def project_jointly(
     Args:
         tree: The region tree.
         noisy: For each level, a (regions, sizes) array with the noisy values.
-        weights: The weight of each level, as a scalar or a (sizes,) array. Weights must be non-negative, and those of
-            the leaves positive.
+        weights: The weight of each level, as a scalar or a (sizes,) array. Weights must be non-negative, and the weight
+            of the leaves must be positive.
         totals: For each level, a (regions,) array with the total G_r of each region r.
         rows: The constraint on each region's row of values. ``"monotone"`` rows are non-decreasing within [0, G_r], and
             ``"simplex"`` rows are non-negative with sum G_r.

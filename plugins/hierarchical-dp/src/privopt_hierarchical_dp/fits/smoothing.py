@@ -3,7 +3,7 @@
 Unlike Model 2 (:mod:`.chain`), this fit relies on regions being similar to their parent (borrowing strength). Let a
 child have the public total G_c, and its parent the total G_p and the already released counts n_s. The child's expected
 number of groups of size s is mu_s = G_c n_s / G_p, with variance mu_s + h_s^2 mu_s^2. The first term is sampling
-variation. The heterogeneity h_s is estimated from all regions of the level together, after subtracting the noise
+variation. The heterogeneity h_s is estimated jointly from all regions at the level, after subtracting the noise
 variance.
 
 Each child's noisy cumulative counts are then observations of a random walk with these increments. A Kalman filter with

@@ -1,7 +1,8 @@
 """The TopDown baseline (Abowd 2018), which fits and rounds the children of each region from the root down.
 
-When a region's children are fitted, the region's own integer counts are already fixed. The children's counts are the
-nearest non-negative reals that add up to them, size by size. Rounding by largest remainders preserves these sums.
+When a region's children are fitted, the region's own integer counts are already fixed. The children are fitted with the
+nearest non-negative reals that add up to these counts, size by size. Rounding by largest remainders preserves these
+sums.
 """
 
 from __future__ import annotations
