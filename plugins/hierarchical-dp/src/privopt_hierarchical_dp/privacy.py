@@ -1,4 +1,4 @@
-"""Privacy guarantees of the methods, certified by summing the budgets spent by their noise in exact arithmetic."""
+"""Privacy guarantees of the methods, certified by summing exactly the budgets spent by their noise."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Certify that the noise spends at most the total budget, and at most the share of each table at each level.
+        """Certify that the noise spends at most the total budget, and at most its share for each table and level.
 
         The amount spent is computed exactly from the noise scales stated with the noisy values. A single release cannot
         prove that the noise was drawn with these scales.
@@ -70,7 +70,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
 @frozen(kw_only=True)
 class PublishedChain(PrivacyConstraint[HierarchyRelease]):
-    """A constraint without a guarantee, for the chain in section 9.2 of the paper.
+    """A constraint without a guarantee, for the chain in section 9.2 of Fioretto et al. (2021).
 
     As printed in the paper, the chain does not satisfy its claimed epsilon.
 
@@ -82,7 +82,7 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """A guarantee of kind ``"none"``, with a statement explaining why the chain does not satisfy its epsilon."""
+        """A guarantee of kind ``"none"``, with a statement explaining why the chain exceeds its claimed epsilon."""
         return Guarantee(
             kind="none",
             statement=(
@@ -93,6 +93,6 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Return a certificate that claims nothing, with the actual privacy loss of one individual in its notes."""
+        """Return a certificate that claims no guarantee but notes the actual privacy loss of one individual."""
         real = float(self.design.real_loss(release))
         return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": real})

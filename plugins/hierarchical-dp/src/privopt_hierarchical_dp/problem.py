@@ -22,13 +22,13 @@ __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Pub
 
 
 def by_level(value: Sequence[Fraction]) -> str | None:
-    """Check that a list of budget shares or weights, with one number per level, is valid.
+    """Check that a list of budget shares or weights by level is valid.
 
-    No number may be negative. The number for the leaves must be positive, because their values cannot be computed from
-    those at other levels.
+    No number may be negative. The number for the leaves must be positive, because the leaves' values cannot be computed
+    from values at other levels.
 
     Args:
-        value: One share of the budget or one weight per level, from the root down.
+        value: The budget share or weight of each level, from the root down.
 
     Returns:
         None if the list is valid, or else a description of valid lists.
@@ -149,7 +149,7 @@ class Privacy:
 
     @property
     def amounts(self) -> dict[str, Any]:
-        """The values of rho and delta in the problem file, both as doubles and as exact strings, for the guarantee."""
+        """The values of rho and delta from the problem file, as doubles and exact strings, for use in the guarantee."""
         stated_amounts = {name: getattr(self, name) for name in ("rho", "delta") if getattr(self, name) is not None}
         return {
             key: entry
@@ -262,7 +262,7 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation, with the exact levels, size classes and largest household on which it depends."""
+        """The neighbouring relation, including the exact levels, size classes and largest household size it uses."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,

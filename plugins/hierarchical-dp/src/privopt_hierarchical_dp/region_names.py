@@ -41,7 +41,8 @@ def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
     """Return the regions whose names suggest that they are totals of their siblings.
 
     Args:
-        paths: A table with the path of one leaf region per row, from the root. Short paths are padded with empty names.
+        paths: A table with one row per leaf region, which contains its path from the root. Short paths are padded with
+            empty names.
 
     Returns:
         The paths of these regions, sorted.
@@ -70,7 +71,7 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
     Such a region would cause individuals to be counted twice.
 
     Args:
-        paths: A table with the path of one leaf region per row, from the root.
+        paths: A table with one row per leaf region, which contains its path from the root.
         file: The name of the file, for error messages.
 
     Raises:
@@ -84,7 +85,7 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
 
 
 def warn_of_alike_regions(tree: Tree) -> list[str]:
-    """Return warnings about regions that are probably the same region, spelled in different ways.
+    """Return warnings about regions that are probably the same region spelled differently.
 
     These are regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
     """
@@ -147,8 +148,8 @@ def _own_names(names: pl.Series) -> pl.Series:
 def _find_unusual_names(tree: Tree) -> list[str]:
     """Return the names that might be confused with others.
 
-    These are the names with easily overlooked characters, and any other names that look like one of those. The
-    remaining names differ from one another in visible characters, so no two of them look alike.
+    These are the names with easily overlooked characters, and any other names that look like one of them. The remaining
+    names differ from one another in visible characters, so no two of them look alike.
     """
     names = pl.concat(tree.columns)
     is_unusual = names.str.contains(_UNUSUAL)

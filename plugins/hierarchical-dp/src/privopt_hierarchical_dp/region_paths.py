@@ -19,7 +19,7 @@ from privopt.errors import Fault, InputError, number_of
 __all__ = ["as_frame", "number_regions"]
 
 Levels: TypeAlias = list[tuple[pl.Series, Ints, Bools]]
-"""The regions at each level: their names, the indices of their parents, and whether each one repeats its parent.
+"""The regions at each level: their names, the indices of their parents, and whether each region repeats its parent.
 
 A leaf above the last level is repeated at every level below it.
 """
@@ -150,7 +150,8 @@ def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) ->
 
     Args:
         prefixes: The prefixes of the paths, by length.
-        levels: The regions at each level, with the last name in each region's path. It is empty for repeated leaves.
+        levels: The regions at each level, with the last name in each region's path. This name is empty for repeated
+            leaves.
         file: The file from which the paths were read, for error messages.
 
     Raises:

@@ -74,7 +74,7 @@ class Form:
 
 @frozen(kw_only=True, eq=False)
 class Layout:
-    """The files of a release, given by the published form of each table.
+    """The files of a release, described by the published form of each table.
 
     Attributes:
         forms: The published form of each table.
@@ -92,7 +92,7 @@ def _make_series(name: str, values: NDArray[Any]) -> pl.Series:
 
 
 def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-    """Write a CSV file with the columns ``region`` and ``parent``, followed by those of ``cells`` and ``columns``.
+    """Write a CSV file with the columns ``region`` and ``parent``, followed by the given columns.
 
     Args:
         path: The path to write to.
@@ -138,7 +138,7 @@ def read_rows(
     Args:
         path: The path of the file.
         cells: The columns that identify the cells of a region, in order.
-        columns: The names of the columns of numbers.
+        columns: The names of the numeric columns.
         tree: The region tree to which the file's rows must belong. If None, the tree is built from the file.
 
     Returns:

@@ -21,7 +21,7 @@ N) - 1 of these for sizes from 1 to N, and at most min(m, N) if size 0 is a clas
 
 **Relations for tables of individuals** (:class:`TableRelation`). Each individual is counted once, in one leaf region
 and one cell of every table. As an individual is in all tables and levels at once, their budgets add up. The changes
-below are those in one table at one level.
+below are for one table at one level.
 
 ``individuals``: one individual joins or leaves, so one cell changes by 1.
 
@@ -35,18 +35,18 @@ the table, all from one cell if they have the same values, and at most m join. T
 and the sum of squared changes up to 2 m^2. A search in the tests confirms both.
 
 **Exact levels** (``[hierarchy] exact``). If the totals of all regions down to level k are published exactly, two inputs
-are only neighbours if these totals agree. Then a single individual or group cannot appear or vanish, but only be
+are neighbours only if these totals agree. Then a single individual or group cannot appear or vanish, but can only be
 replaced by another one in the same region at level k.
 
 In tables of individuals, one cell decreases by 1 and one increases by 1 in each table at each level, as under
 ``moves``. This holds for any two leaf regions. If two individuals in different regions at level k exchange places,
-these are two such changes, because tables only show the number of individuals in a cell. Under ``replaced``, the new
-household has as many persons as the old one, so neighbours are a subset of those without exact levels.
+these are two such changes, because tables show only the number of individuals in a cell. Under ``replaced``, the new
+household has as many persons as the old one, so every two neighbours are also neighbours without exact levels.
 
-In counts of groups under ``groups``, two n_s change by 1 at each level. The h_s of the old group decrease and those of
-the new one increase, at most N each. If both are in the same region, common changes cancel and at most N - 1 remain,
-because h_s for the smallest size s does not change. Under ``sizes`` and ``replaced``, no region's number of groups
-changes, whether or not it is published.
+In counts of groups under ``groups``, two n_s change by 1 at each level. At most N of the h_s decrease because of the
+old group, and at most N increase because of the new one. If both are in the same region, common changes cancel and at
+most N - 1 remain, because h_s for the smallest size s does not change. Under ``sizes`` and ``replaced``, no region's
+number of groups changes, whether or not it is published.
 
 **Norms.** Except for tables under ``replaced``, no value changes by more than 1, so each sensitivity is both the L1
 sensitivity and the square of the L2 sensitivity.
@@ -383,7 +383,7 @@ class TableRelation:
         """Return a copy of the ``replaced`` relation for a given limit on household sizes and a given privacy notion.
 
         Args:
-            max_household: The largest number of persons in a household, which is public.
+            max_household: The public upper limit on the number of persons in a household.
             kind: The privacy notion, which determines the sensitivity.
         """
         return evolve(

@@ -205,8 +205,8 @@ class HierarchyRelease(Release):
         """Return a message for each condition violated by a table at a level, naming the first region affected.
 
         Counts must be non-negative, children must add up to their parent, tables must agree on shared attributes, and
-        exact totals must be preserved. If values are so large that sums could overflow, the result is that of
-        :meth:`past_sums`.
+        exact totals must be preserved. If values are so large that sums could overflow, the messages of
+        :meth:`past_sums` are returned instead.
         """
         # Sums of larger numbers could overflow, and a wrong release could then pass the checks below.
         if lines := self.past_sums():
@@ -264,7 +264,7 @@ def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
     """Return one named array per level, with the rows sorted by region name as in the release's files.
 
     Args:
-        name: The name of each array, with a placeholder for the level, which is counted from 1.
+        name: The name of each array, with a placeholder for the level number, which starts at 1.
         tree: The region tree.
         levels: For each level, an array of shape (regions, ...) in the order of the tree.
     """

@@ -47,7 +47,7 @@ SCOPES_IN_WORDS: Final = {
     "one individual moves one existing group by one size": "one person belongs to a group that exists without them",
     "one individual joins or leaves": "one individual is in the data",
 }
-"""Plain-language versions of some scopes for the headline, whose readers may not know the technical terms."""
+"""Plain-language versions of some scopes, used in the headline for readers who may not know the technical terms."""
 SHOWN_ROWS: Final = 10_000
 """The maximum number of rows to show from a table. If there are more, the page says so and names the file."""
 SHOWN_CELLS: Final = 60

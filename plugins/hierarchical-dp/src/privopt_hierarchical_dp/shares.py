@@ -27,7 +27,7 @@ Split: TypeAlias = tuple[Fraction, ...]
 """The shares of one block as exact fractions."""
 
 START_SHARE: Final = 0.9
-"""The weight of a corner (or of the current shares) in its average with the even split, from which a descent starts."""
+"""The weight of a corner, or of the current shares, when it is averaged with the even split to start a descent."""
 DIFFERENCE: Final = 1e-8
 """The step size, in the logarithm of a share, for approximating a gradient by finite differences."""
 SHARE_PARTS: Final = 1000

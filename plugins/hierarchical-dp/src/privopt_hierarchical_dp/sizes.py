@@ -62,7 +62,7 @@ EXACT_BOUNDS: Final = (
 )
 """The sentence about public bounds if neighbouring inputs have the same numbers of groups only at some levels."""
 PROGRAM_SCALE: Final = 1 << 20
-"""The largest noise scale allowed for integer programs. Squares of wider noise would not be exact in doubles."""
+"""The largest noise scale allowed for integer programs. Squares of wider noise would be inexact in double precision."""
 
 
 def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:

@@ -25,7 +25,7 @@ __all__ = ["Regions", "Tree", "add_up", "past_sums", "sum_axes", "sum_squares"]
 N = TypeVar("N", bound=np.number[Any])
 """The numeric type of an array."""
 LARGEST_SUM: Final = 2.0**61
-"""If absolute values add up to less than this, sums of any of the values and differences of sums fit in 64 bits."""
+"""If absolute values add up to less than this, any sum of the values, or difference of two sums, fits in 64 bits."""
 
 
 def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
@@ -94,7 +94,7 @@ class Tree:
 
         Args:
             level: The index of the region's level (0 for the root).
-            place: The position of the region in its level.
+            place: The position of the region within its level.
         """
         name: str = self.columns[level][place]
         return name
@@ -123,7 +123,7 @@ class Tree:
 
         Args:
             level: The index of the region's level (0 for the root).
-            place: The position of the region in its level.
+            place: The position of the region within its level.
         """
         begin, end = place, place + 1
         for start in self.start[level:]:
@@ -135,7 +135,7 @@ class Tree:
 
         Args:
             level: The index of the region's level (0 for the root).
-            place: The position of the region in its level.
+            place: The position of the region within its level.
 
         Returns:
             The subtree and, for each of its levels, the slice that it occupies in the corresponding level of this tree.
@@ -235,7 +235,7 @@ class Tree:
 
     @classmethod
     def arrange(cls, levels: Sequence[tuple[pl.Series, Ints, Bools]]) -> tuple[Tree, list[Ints]]:
-        """Build a tree from its regions, ordering those at each level by parent and then by name.
+        """Build a tree from its regions, which are sorted at each level by parent and then by name.
 
         The order depends only on the set of regions, because the order of rows in a file may reveal secrets.
 

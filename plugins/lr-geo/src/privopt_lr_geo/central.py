@@ -42,7 +42,7 @@ __all__ = ["CentralSearch", "clients_of", "terms_of"]
 EPSILON_SLACK: Final = 1e-7
 """The share of epsilon that the program leaves unused, so that repairs need not change entries shared by users."""
 COEFFICIENT_BYTES: Final = 64.0
-"""The memory needed for the packages' distances and costs before the program is built, in bytes per matrix entry."""
+"""The memory needed for the distances and costs in packages before the program is built, in bytes per matrix entry."""
 SHARE_OF_TIME: Final = 0.15
 """The share of the remaining time to spend on a fallback (one matrix for all records) before the program is solved."""
 LARGEST_MATRIX: Final = 4_000_000
@@ -222,7 +222,7 @@ class CentralSearch:
     def offer_optimal(self) -> None:
         """Compute a single optimal matrix for all records, and offer it to the incumbent.
 
-        The matrix is that of the optimal-lp mechanism. Because this is only a fallback, a solver error or lack of
+        This is the matrix of the optimal-lp mechanism. Because this is only a fallback, a solver error or lack of
         memory is noted for the report rather than raised. Nothing is offered if the matrix would have more than
         ``LARGEST_MATRIX`` entries.
 
@@ -272,8 +272,9 @@ class CentralSearch:
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
         """Repair and certify a candidate, and return its loss and the resulting release.
 
-        Under a time limit, this method also computes the measures that are due at the end of a run and discards them.
-        The incumbent times the call to learn how much time to reserve for the end of the run.
+        Under a time limit, this method also computes the measures that are needed at the end of a run, and discards the
+        results. The incumbent measures how long the call takes, to know how much time to reserve for the end of the
+        run.
 
         Args:
             candidate: The server's answers, one per user, or a common (U, K) matrix with one row for each record in

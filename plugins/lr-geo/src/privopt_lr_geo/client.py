@@ -60,7 +60,7 @@ class Client:
         """Repair the server's answer, and certify the resulting integer weights for all required pairs in the LR set.
 
         Args:
-            answer: The server's answer, with rows permuted like those of the package.
+            answer: The server's answer, with its rows in the same order as the package's rows.
             epsilon: The promised epsilon, as an exact fraction.
 
         Raises:

@@ -5,7 +5,8 @@ do not know the targets of travel, so they derive bounds on their costs from the
 
 Equation (27) of Qiu et al., PoPETs 2025, bounds costs from above, and Equation (33) from below. Public knowledge
 tightens both bounds, because a cost is non-negative and at most the travel distance between the record and the output.
-An output outside the circle costs at most as much as one inside, plus the travel distance between the two outputs.
+The cost of an output outside the circle is at most the cost of an output inside it plus the travel distance between the
+two outputs.
 """
 
 from __future__ import annotations

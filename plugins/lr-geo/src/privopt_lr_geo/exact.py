@@ -220,8 +220,8 @@ class ExactSearch:
     def columns_do(self, bound: float | None) -> bool:
         """Return whether there are column weights with a loss within the requested optimality gap.
 
-        The loss must be within the gap of the proved bound or of the smallest loss known. The latter is the smallest
-        loss that was certified for a candidate or promised by a solver.
+        The loss must be within the gap of either the proved bound or the smallest known loss, i.e. the smallest loss
+        certified for a candidate or promised by a solver.
 
         Args:
             bound: The proved lower bound on the loss, or None if there is none.

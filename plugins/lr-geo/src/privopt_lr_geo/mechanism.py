@@ -1,4 +1,4 @@
-"""The LR-Geo mechanism. Here, the users and the server run in one process, but they exchange only messages."""
+"""The LR-Geo mechanism. Here, users and server run in one process, but they communicate only through messages."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def reopen(self, declared: LRGeoProblem, file: str, folder: Path) -> tuple[LRGeoInstance, LRGeoRelease]:
         """Load the problem and read its release from a folder.
 
-        If the release's size limits the number of places in the problem, a problem with more places is rejected before
-        its files are read in full.
+        If the release's size determines the maximum number of places in its problem, a problem with more places is
+        rejected before its files are read in full.
 
         Args:
             declared: The parsed problem file.
@@ -132,7 +132,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             raise InputError([Fault(problem.data.file, "privacy.everywhere", actual, "--method exact")])
 
     def solve(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
-        """Solve the problem by the requested method.
+        """Solve the problem with the requested method.
 
         Raises:
             StoppedError: A limit or an interrupt ended the run before any feasible solution was found.
@@ -175,8 +175,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[str]:
         """Check that the release is consistent with the problem.
 
-        Its records, outputs and pairs must be those of the problem. Each user's row must equal the row in the user's
-        matrix or, for the ``exact`` method, the row computed from the published numbers.
+        The records, outputs and pairs of the two must match. Each user's row must equal the row in the user's matrix
+        or, for the ``exact`` method, the row computed from the published numbers.
 
         Args:
             problem: The problem with its users.

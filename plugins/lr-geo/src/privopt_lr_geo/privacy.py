@@ -97,7 +97,7 @@ class OwnMatrices(MetricDP):
 
 @frozen(kw_only=True)
 class EveryRow(MetricDP):
-    """The guarantee of the ``exact`` method: metric DP between all records on the map, with or without users."""
+    """The guarantee of the ``exact`` method: metric DP between all records on the map, not only those of users."""
 
     @classmethod
     def over(cls, data: MetricData) -> EveryRow:

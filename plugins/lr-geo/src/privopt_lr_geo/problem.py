@@ -1,4 +1,4 @@
-"""LR-Geo's problem file, which declares a metric problem with users and radii, and the loaded problem."""
+"""LR-Geo's problem file (a metric problem file with users and radii) and the loaded problem."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ obfuscation radius), and is constant beyond it.
 
 Every row must sum to one, so all variables y occur in every row's constraint. To keep the constraint matrix sparse, the
 part of the sum that is common to all of a user's rows becomes an auxiliary variable, the user's far mass. It takes the
-smallest coefficient of each column, which is that of the records at distance r_obf or more from the output, if there
+smallest coefficient of each column, which belongs to the records at distance r_obf or more from the output, if there
 are any. A row's constraint then needs coefficients only for the outputs near its record.
 """
 
@@ -46,7 +46,8 @@ class Piece:
         entries: (E, 2) The row and column of each free entry in the user's (n, K) matrix.
         mass: (n, K) The coefficient of y_k in each tied entry, and 0 for free entries.
         upper, lower: (E,) The exponents in the constraints exp(lower) y_k <= z_e <= exp(upper) y_k on each free entry
-            z_e, where k is its column. They are infinite if no required pair connects the entry with a tied one.
+            z_e, where k is the entry's column. They are infinite if no required pair connects the entry with a tied
+            one.
         rows: (R, 2) The indices e and g of free entries with the constraint z_e <= exp(budget) z_g.
         budgets: (R,) The budget in each of these constraints, which is epsilon times the distance between the two
             records.

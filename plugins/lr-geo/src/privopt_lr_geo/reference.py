@@ -88,8 +88,8 @@ class Places:
         """Map points to a Euclidean space in a way that preserves nearest neighbours.
 
         Args:
-            points: (n, 2) The points' coordinates. Degrees are converted to unit vectors, and km are returned as they
-                are.
+            points: (n, 2) The points' coordinates. Degrees are converted to unit vectors, and km are returned
+                unchanged.
         """
         return directions(points) if self.is_geographic else points
 

@@ -26,7 +26,7 @@ __all__ = ["PUBLIC", "LRGeoRelease", "MatricesOnDemand", "PublicNumbers"]
 PUBLIC: Final = "public.npz"
 MATRICES: Final = "matrices"
 LONGEST_NAME: Final = 240
-"""The maximum length in bytes of an encoded id in a file name. File systems allow 255 bytes with the extension."""
+"""The maximum length in bytes of an encoded id in a file name. File systems allow 255 bytes including the extension."""
 
 
 def private_file_name(user: str) -> str:
@@ -79,7 +79,7 @@ class PublicNumbers:
         return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
 
     def write(self, folder: Path) -> None:
-        """Write ``public.npz`` to a folder, with the whole matrix or with the column weights and their rate and cap."""
+        """Write ``public.npz``, which contains the whole matrix, or the column weights with their rate and cap."""
         columns = self.columns
         if columns is None:
             np.savez(folder / PUBLIC, weights=self.all_rows)

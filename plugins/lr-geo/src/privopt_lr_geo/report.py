@@ -185,8 +185,8 @@ def _place_layouts(data: MetricData) -> Any:
 def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> Figure:
     """Draw a map of a user's LR set and of the outputs, coloured by how their probabilities are determined.
 
-    The probabilities of nearby outputs are optimised freely. Those of outputs farther away follow the exponential form,
-    whose coefficient is the same for all distances beyond the obfuscation radius.
+    The probabilities of nearby outputs are optimised freely. The probabilities of more distant outputs follow the
+    exponential form, with the same coefficient at all distances beyond the obfuscation radius.
 
     Args:
         release: The release, which provides the users' ids.

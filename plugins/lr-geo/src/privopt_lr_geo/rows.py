@@ -1,4 +1,4 @@
-"""The rows of the exact method, computed from published numbers and identical on every machine to the last integer.
+"""The rows of the exact method, computed from published numbers with the same integer results on every machine.
 
 There is one column s for each record, with a weight x_s. Before columns are merged, entry s of row i is proportional to
 x_s exp(-min(rate D_is, cap)), where D_is is the path distance between records i and s. Each column is then assigned to
@@ -32,7 +32,7 @@ BLOCK: Final = 1 << 22
 _LN2_HEAD: Final = 6.93147180369123816490e-01
 """The leading 32 bits of ln 2, whose product with an integer below 2**20 is exact."""
 _LN2_TAIL: Final = 1.90821492927058770002e-10
-"""ln 2 minus its leading bits."""
+"""ln 2 minus `_LN2_HEAD`."""
 _TERMS: Final = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
 """The coefficients of the degree-14 Taylor polynomial of exp, from the highest power down."""
 

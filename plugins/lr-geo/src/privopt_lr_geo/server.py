@@ -127,7 +127,7 @@ def _solve_whole(central: Central, model: Model, context: SolveContext) -> Progr
 def _solve_by_benders(
     central: Central, form: StandardForm, context: SolveContext, start: Start | None
 ) -> ProgramSolution:
-    """Solve the program by Benders decomposition, with one block per user and the shared y in the master problem.
+    """Solve the program by Benders decomposition, with a block per user and shared variables y in the master problem.
 
     Under a time limit, a warm start is required, because the iterations converge too slowly without one.
 

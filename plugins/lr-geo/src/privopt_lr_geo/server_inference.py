@@ -1,7 +1,7 @@
 """Attacks that a curious server can use to locate users from their uploads.
 
-They often succeed, although sections 4.2 and 4.7 of Qiu et al., PoPETs 2025, claim that the server cannot do this (see
-"What is corrected" in docs/papers/lr-geo.md).
+They often succeed, although sections 4.2 and 4.7 of Qiu et al., PoPETs 2025, claim that the server cannot locate users
+(see "What is corrected" in docs/papers/lr-geo.md).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, in
         records: (n,) The indices of the records in the user's LR set.
 
     Returns:
-        A permutation of 0, ..., n - 1, and one of ``records``.
+        A permutation of 0, ..., n - 1, and an element of ``records``.
     """
     # Hashing the key ensures that one user's draws reveal nothing about those of another user in the same run.
     key = sha256(f"{seed} {user}".encode()).digest()

@@ -1,4 +1,4 @@
-"""Detect from a table's values whether its rows are counts, and which column contains them.
+"""Detect from a table's values whether it contains counts, and in which column.
 
 A table of counts, or aggregated table, has one row per combination of region and attributes. In a table with one row
 per individual, on the other hand, the rows are rarely all distinct, unless there are more combinations than rows. If
@@ -94,7 +94,7 @@ class _Columns:
 
         Args:
             table: The table to examine.
-            names: The columns of the table, except those of regions.
+            names: The columns of the table, except the region columns.
         """
         head = table.frame.head(MAX_ROWS)
         # The columns are passed by name, because polars would rename a nameless series in a list. An index written by
@@ -134,9 +134,9 @@ class _Columns:
     def is_code(self, name: str) -> bool:
         """Return whether a column's values are codes for the values of another column or for the regions.
 
-        A column is a code if its values correspond one-to-one to those of a non-numeric column or to the regions. A
-        column in which every row has a different value does not count as a code, because it would match any other such
-        column.
+        A column is a code if its values correspond one-to-one to the values of a non-numeric column or to the regions.
+        A column in which every row has a different value does not count as a code, because it would match any other
+        such column.
         """
         keys = [list(self.levels), *([column] for column in self.texts)]
         # The correspondence is one to one if there are as many pairs of values as values in either column.
@@ -235,13 +235,13 @@ def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspect
     A numeric column is a suspect if any of these conditions applies:
 
     1. All rows are distinct without it.
-    2. Its name looks like that of a count.
+    2. Its name suggests a count.
     3. If each row were one individual, rows this distinct would have a probability below 1 %.
 
     A suspect is clearly the count if condition 1 and at least one of the others apply, and no other column could be the
     count. A column of integers may contain markers for suppressed or missing values and still be a suspect. A column
-    that is constant or contains row numbers is a suspect only if its name looks like that of a count or there is no
-    other suspect.
+    that is constant or contains row numbers is a suspect only if its name suggests a count or there is no other
+    suspect.
 
     Args:
         table: A table of individuals or of counts.

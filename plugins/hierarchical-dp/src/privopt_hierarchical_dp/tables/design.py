@@ -408,8 +408,8 @@ class TablesDesign(Design):
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
         """Return, for each table, whether it needs a positive budget share.
 
-        A table does not need one if its attributes are a proper subset of those of another table with a positive share,
-        because its counts are then sums of that table's cells.
+        A table does not need one if another table with a positive share has all of its attributes and at least one
+        more, because its counts are then sums of the other table's cells.
 
         Args:
             tables: The budget share of each table.

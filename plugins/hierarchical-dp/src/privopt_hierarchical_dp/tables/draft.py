@@ -124,8 +124,8 @@ def init(
 
     Raises:
         InputError: The table cannot be read or has no region columns; its regions do not form a tree; the table may
-            contain counts, but it is unclear in which column; a total in ``totals`` does not occur; or the counts
-            suggest that a value is a total.
+            contain counts, but it is unclear in which column; a total in ``totals`` does not occur in the table; or the
+            counts suggest that a value is a total.
         UsageError: A file to write already exists or is the table itself, or options contradict one another.
     """
     # The output files are checked before the table is read, which may take long. The path of the regions is derived
@@ -222,7 +222,8 @@ def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
 
     Raises:
         InputError: The table has no column ``level_1`` or no rows, its regions do not form a tree, it is unclear
-            whether each row is one individual, a total named by the user does not occur, or a value may be a total.
+            whether each row is one individual, a total named by the user does not occur in the table, or a value may be
+            a total.
     """
     header = table_of(source).columns
     if not match_columns(header, ["level_1"], source.name)[0]:

@@ -25,7 +25,7 @@ __all__ = ["TablesProblem"]
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """A pattern for valid table names, which are used as file names."""
 MOST_UNEVEN: Final = 10**6
-"""The largest ratio allowed between two shares. Weights that differ more cannot reliably be combined in doubles."""
+"""The largest ratio allowed between two shares. More unequal weights cannot be combined reliably in doubles."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 """The names of the columns in ``tables/NAME.csv`` that are not attributes."""
 
@@ -162,7 +162,7 @@ class TablesPlan:
 
 @frozen(kw_only=True)
 class TablesProblem:
-    """The problem file of hierarchical-tables: several tables of the same individuals by region, and their privacy."""
+    """The problem file of hierarchical-tables: several tables of the same individuals by region, and a guarantee."""
 
     hierarchy: TablesHierarchy = key(help="the regions and what is counted in them")
     privacy: TablesPrivacy = key(help="what is promised")

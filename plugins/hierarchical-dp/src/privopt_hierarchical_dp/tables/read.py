@@ -50,9 +50,9 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
         messages that tell the owner which columns and rows were not read.
 
     Raises:
-        InputError: The problem names no file of records; a column, region, value or count is invalid; or a column may
-            contain counts although the problem file does not say so. The message quotes no cells, because they are
-            secret.
+        InputError: The problem does not name a file of records; a column, region, value or count is invalid; or a
+            column may contain counts although the problem file does not say so. The message quotes no cells, because
+            they are secret.
     """
     source, attributes, domain = problem.hierarchy.records, problem.hierarchy.attributes, problem.domain
     if source is None:

@@ -69,8 +69,8 @@ def records(
         id: The column with the ids, or several columns whose values are joined by "/".
         lat, lon: The columns with latitudes and longitudes in degrees.
         x, y: The columns with planar coordinates in km.
-        geometry: The column with points, which is the geometry of a GeoDataFrame or contains bytes in the WKB format
-            (well-known binary).
+        geometry: The column with points, which is either the geometry column of a GeoDataFrame or a column of bytes in
+            WKB (well-known binary) format.
 
     Raises:
         InputError: A column is missing.
@@ -115,7 +115,7 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
 
 
 def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
-    """Declare the corners of equilateral triangles that cover a region as records or outputs.
+    """Cover a region with equilateral triangles, and declare their corners as records or outputs.
 
     Args:
         region: A GeoJSON dict, or an object with ``__geo_interface__`` such as a GeoDataFrame or a Shapely polygon.
@@ -304,8 +304,8 @@ def metric_problem(
             ``"500 m"``. By default, it covers every pair.
         everywhere: Whether the guarantee covers any two points of the region between the records, rather than only the
             records.
-        split_km: The maximum length of a piece of street or of a triangle's side. Longer ones are divided. This
-            requires ``everywhere``.
+        split_km: The maximum length of a piece of street or of a triangle's side. Longer pieces and sides are divided.
+            This requires ``everywhere``.
         notion: The name of the privacy notion.
         tables: Tables with options for individual mechanisms, such as ``lr_geo={"users": "all", ...}``.
 

@@ -202,8 +202,8 @@ def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
     """Estimate a lower bound on epsilon by comparing sampled reports from two records.
 
     At most about ``MAX_CHOSEN_PAIRS`` pairs are considered, taken at regular intervals from the list of pairs. The two
-    records are the pair whose rows differ most relative to their distance. Returns None if no pair has a positive
-    distance.
+    records are the pair whose rows differ most relative to the distance between the records. The result is None if no
+    pair has a positive distance.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:

@@ -1,8 +1,8 @@
 """Explain what a metric DP guarantee means in practice, because even a valid guarantee may protect little.
 
 Epsilon is given per unit of distance, so the factor exp(epsilon d) between neighbours may be 1.2 or 20,000, depending
-on the distances between the records. The guarantee is therefore explained at the distance to the nearest neighbour, and
-by the probability that an attacker's best guess from one report is right.
+on the distances between the records. The explanation therefore states what the guarantee means at the distance to the
+nearest neighbour, and how likely an attacker's best guess from one report is to be right.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ __all__ = [
 NEARLY_CERTAIN: Final = 0.9
 """The probability above which a guess after one report counts as nearly certain to be right.
 
-There is a warning if such a guess is also wrong less than half as often as one without a report.
+A warning is given if, in addition, such a guess is wrong less than half as often as a guess without a report.
 """
 
 MORE_OFTEN_RIGHT_THAN_WRONG: Final = 0.5
 """The smallest probability of a right guess after one report that may lead to a warning.
 
-There is a warning if such a guess is also right at least twice as often as one without a report.
+A warning is given if, in addition, such a guess is right at least twice as often as a guess without a report.
 """
 
 RECORDS_NAMED: Final = 3

@@ -367,8 +367,8 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
 
     It is enough to consider two kinds of reports, because no other point on the streets has a smaller reduced cost
     (docs/reference/proof.md, "Over all streets"). The first kind is a report of a priced record. The second is a report
-    of the record itself, whose cost is 0, if it lies on a piece of street between two priced records. Its multipliers
-    are interpolated between those of the two priced records.
+    of the record itself, whose cost is 0, if the record lies on a piece of street between two priced records. The
+    multipliers for this report are interpolated between the multipliers of the two priced records.
 
     Args:
         metric: The metric along roads.
@@ -379,8 +379,8 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
         The smallest reduced cost of each record, scaled by 2**256.
 
     Raises:
-        RefusedError: Losses are not path lengths along undirected streets, or a record is neither priced nor inside a
-            piece between priced records.
+        RefusedError: Losses are not path lengths along undirected streets, or a record is neither priced nor on a piece
+            of street between priced records.
     """
     network, size = metric.network, len(metric.points)
     if network is None or not losses.measured:

@@ -240,8 +240,8 @@ class Metric:
     def first(self, i: int) -> dict[int, int] | None:
         """Return the distances from row i to the rows that can be reached along roads without passing another row.
 
-        Every shortest path between rows consists of such direct paths, so the privacy constraints between their ends
-        imply those on all other pairs of rows.
+        Every shortest path between rows consists of such direct paths, so the privacy constraints on the ends of direct
+        paths imply the constraints on all other pairs of rows.
 
         Returns:
             The distances by row index, scaled by 2**256, or None if distances are not measured along roads.
@@ -283,7 +283,7 @@ class Metric:
         """Add rows for the vertices of a region.
 
         Args:
-            ids: The ids of all rows, ending with those of the added vertices.
+            ids: The ids of all rows, ending with the ids of the added vertices.
             positions: The coordinates of the added vertices.
         """
         self.points = ids

@@ -128,7 +128,7 @@ class Places:
             name: The name of the table, for error messages.
 
         Raises:
-            RefusedError: The grid is too large, passes a pole or extends all the way round the earth.
+            RefusedError: The grid is too large, or extends past a pole or all the way round the earth.
         """
         rows, cols = grid["rows"], grid["cols"]
         _check_grid_size(name, [rows, cols], max_places)

@@ -318,7 +318,7 @@ def _radon_points() -> list[tuple[int, list[int]]]:
 
 
 def _mix_shares(part: Part, seventh: list[int]) -> list[int]:
-    """Convert a quadrature point's barycentric coordinates in a part of a triangle to those in the whole triangle.
+    """Convert a quadrature point's barycentric coordinates from a part of a triangle to the whole triangle.
 
     Args:
         part: The corners of the part, in the barycentric coordinates of the whole triangle.

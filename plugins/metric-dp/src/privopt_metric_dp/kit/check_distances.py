@@ -23,10 +23,9 @@ def _can_compare(subject: Subject) -> str | None:
 
 @check("distances", of={"matrix", "odds"}, needs=_can_compare)
 def distances(trial: Trial) -> None:
-    """Check that no distance in the mechanism's data is too large for a required pair of records.
+    """Check that the mechanism's data does not overstate the distance of any required pair of records.
 
-    A distance d that is too large would weaken the guarantee, because the certificate allows ratios up to exp(epsilon
-    d).
+    An overstated distance d would weaken the guarantee, because the certificate allows ratios up to exp(epsilon d).
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

@@ -312,8 +312,9 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
 def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
     """Replace the places in a problem with four places on a line, keeping its privacy notion.
 
-    Under metric DP, the constraints on neighbouring places on a line imply those on all other pairs. Under other
-    notions, they may not, so the new problem tests whether a release is still certified for all pairs.
+    Under metric DP, the constraints on neighbouring places on a line imply the constraints on all other pairs. Under
+    other notions, this need not be the case, so the new problem tests whether a release is still certified for all
+    pairs.
     """
     line = problem.without_key("outputs").without_key("privacy.neighbours_within")
     line = line.with_key("records", {"grid": {"rows": 1, "cols": 4, "cell_km": 1}})

@@ -1,8 +1,9 @@
 """A randomised check of guarantees that cover any two points in a region.
 
-A region is divided into simplices, which are streets with two ends or triangles. A position is snapped to a random
-corner of its simplex, and the report is drawn from that corner's matrix row. The check computes the probabilities of
-reports in exact rationals. It uses neither the certificate nor the mechanism's code for snapping positions.
+A region is divided into simplices, which are either streets (with two ends) or triangles. A position is snapped to a
+random corner of its simplex, and the report is drawn from that corner's matrix row. The check computes the
+probabilities of reports in exact rationals. It uses neither the certificate nor the mechanism's code for snapping
+positions.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ def _point_at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -
 
 
 def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    """Draw a random walk that starts on a given street and passes one to three junctions.
+    """Draw a random walk that starts on a given street and passes through one to three junctions.
 
     Args:
         region: The streets that the walk may use.
@@ -323,7 +324,7 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
 
 
 Place = tuple[Fraction, Fraction]
-"""The exact coordinates (x, y) of a point in millimetres, like those of the region's vertices."""
+"""The exact coordinates (x, y) of a point, in millimetres like the coordinates of the region's vertices."""
 
 
 def _interpolate(a: Sequence[Fraction], b: Sequence[Fraction], part: Fraction) -> tuple[Fraction, ...]:
@@ -470,7 +471,7 @@ def _describe_point(records: Any, region: Any, point: tuple[int, Sequence[Fracti
 
 
 def _nearest_rows(data: Any, rows: list[list[int]]) -> tuple[int, int]:
-    """Find the closest two records that form a required pair and have different rows.
+    """Find the two closest records that form a required pair and have different rows.
 
     Args:
         data: The data of the problem.

@@ -165,7 +165,7 @@ def _optional_priors(records: int) -> st.SearchStrategy[tuple[float, ...]]:
 
 @lru_cache
 def _record_counts(points: int) -> st.SearchStrategy[int]:
-    """Return a strategy that draws how many of a space's points are records. It shrinks towards all of them."""
+    """Return a strategy that draws how many of a space's points are records. Examples shrink towards all of them."""
     return st.integers(1, points).map(lambda n: points + 1 - n)
 
 
@@ -446,8 +446,8 @@ def metric_profile(
 def default_profile(problem_class: type) -> Profile | None:
     """Return the default profile for a problem class, or None if the plugin that defines the class must provide one.
 
-    There is none for a subclass of MetricProblem that has additional required keys, or for a class that is not a
-    subclass of MetricProblem.
+    There is no default profile for a subclass of MetricProblem with additional required keys, or for a class that is
+    not a subclass of MetricProblem.
     """
     if not issubclass(problem_class, MetricProblem):
         return None

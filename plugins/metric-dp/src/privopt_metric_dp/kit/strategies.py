@@ -23,7 +23,7 @@ SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "c
 def sizes(maximum: int) -> st.SearchStrategy[int]:
     """Return a strategy for integers from 1 to ``maximum``.
 
-    Examples shrink towards 2, because most faults only appear with at least two items.
+    Examples shrink towards 2, because most faults appear only with at least two items.
     """
     # Hypothesis shrinks towards the first element. The special case 1 comes last.
     return st.sampled_from([n for n in (2, 3, *range(4, maximum + 1)) if n <= maximum] + [1])

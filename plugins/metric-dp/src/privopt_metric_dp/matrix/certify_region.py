@@ -1,6 +1,6 @@
 """The certificate of metric DP between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
 
-Here z_k is the probability of output k at a point, which is written z_A, without the index k, at a vertex A. On a
+Here z_k is the probability of output k at a point. Its value at a vertex A is written z_A, without the index k. On a
 street with ends A and B, the condition is z_B <= (1 + a) z_A, and the same with A and B exchanged, where a is the
 street's growth (:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and q =
 z_C - z_A, let D be twice the area, and let a prime denote rotation by 90 degrees. The linear function that interpolates
@@ -350,8 +350,8 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
     """Compute bounds on each triangle's largest |grad z_k| / min z_k over all outputs k, per millimetre.
 
     The differences p = z_B - z_A and q = z_C - z_A are computed exactly and then converted to doubles, so their
-    relative errors are at most 2^-53, and those of their products are slightly larger. All rounding errors together are
-    covered by 2^-49 times the sum of the products' absolute values.
+    relative errors are at most 2^-53, and their products have slightly larger relative errors. All rounding errors
+    together are covered by 2^-49 times the sum of the products' absolute values.
 
     Args:
         weights: Array of shape (N, K) and type uint64 with the weights at the vertices.
