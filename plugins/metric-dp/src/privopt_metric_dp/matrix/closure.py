@@ -1,10 +1,10 @@
-"""Compiled kernels for the repair, which compute the max-times closure of a matrix under its privacy constraints.
+"""Compiled kernels used by the repair to compute the max-times closure of a matrix under its privacy constraints.
 
 The closure of a matrix z is the smallest matrix that is at least z in every entry and satisfies ``z_ik >= f_ij z_jk``
 in both directions for each required pair (i, j). Here f_ij = exp(-eps' d_ij), where d_ij is the distance of the pair,
-and eps' = (1 - tau) eps leaves a small slack tau for rounding errors. The closure always exists. Its entries are max_j
-exp(-eps' D_ij) z_jk, where D_ij is the length of a shortest path along pairs from i to j. It is computed by sweeping
-over the pairs. Two or three sweeps suffice if the distances form a metric; sparse graphs need more.
+and eps' = (1 - tau) eps leaves a small slack tau for rounding errors. The closure always exists. Its entry (i, k) is
+max_j exp(-eps' D_ij) z_jk, where D_ij is the length of a shortest path along pairs from i to j. The closure is computed
+by sweeping over the pairs. Two or three sweeps suffice if the distances form a metric; sparse graphs need more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Graph:
         exponents: Array of shape (P,) with epsilon times the distance of each pair, as positive doubles.
         indptr: Array of shape (N + 1,) with the offset in ``indices`` at which each record's neighbours begin.
         indices: Array of shape (2 P,) with the concatenated neighbour lists of all records.
-        edges: Array of shape (2 P,) with the index of the pair to which each entry of ``indices`` belongs.
+        edges: Array of shape (2 P,) with the index of the pair for each entry of ``indices``.
         labels: Array of shape (N,) with the index of each record's connected component.
         components: The number of components.
     """
@@ -56,7 +56,7 @@ class Graph:
 
 @jit()
 def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-def]
-    """Set each maxima[k] to the maximum of 0 and the products factors[s] z[rows[s], k] over all s < ``count``.
+    """For each k, set maxima[k] to the maximum of 0 and the products factors[s] z[rows[s], k] over all s < ``count``.
 
     Args:
         maxima: Array of shape (K,) that receives the maxima.

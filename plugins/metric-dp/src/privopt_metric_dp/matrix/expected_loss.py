@@ -1,4 +1,4 @@
-"""The expected loss of an obfuscation matrix, evaluated in doubles with error bounds."""
+"""The expected loss of an obfuscation matrix, evaluated in double precision with error bounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
     Attributes:
         weighted: Array of shape (N, K) with the prior times the cost, p_i c_ik, in ``unit``.
         unit: The unit of the loss, e.g. ``"km"``.
-        doubt: A function that bounds the errors of ``weighted``, or None if no bounds are known. The exact value of an
+        doubt: A function that bounds the errors in ``weighted``, or None if no bounds are known. The exact value of an
             entry is the prior times the exact cost in the files. The function returns an array of shape (N,) with upper
             bounds on how far the entries of each row exceed their exact values, and an array of shape (N, K) or (N, 1)
             with upper bounds on how far entries fall short of those values.
@@ -60,7 +60,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the expected loss of a release's weights, computed in doubles (see :meth:`loss_of_rows`)."""
+        """Return the expected loss of a release's weights, computed in double precision (see :meth:`loss_of_rows`)."""
         return self.loss_of_rows(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
@@ -91,7 +91,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
 
     def loss_of_rows(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
-        """Return the expected loss of a matrix whose rows are divided by their sums.
+        """Return the expected loss of a matrix after dividing each row by its sum.
 
         NumPy sums the terms of each row pairwise, and the losses of all rows are then added with a single rounding.
 

@@ -29,12 +29,12 @@ __all__ = ["ExactDistances", "LeastEpsilon", "exact_sums", "least_epsilon"]
 LOG_OF_ZERO: Final = -4096.0
 """The number used in place of the logarithm of 0.
 
-It is farther from the logarithm of any positive double than two such logarithms can be from each other.
+Its distance from the logarithm of any positive double exceeds the distance between any two such logarithms.
 """
 INFINITE_LOG_RATIO: Final = 2048.0
-"""The threshold above which a difference of two logarithms must involve :data:`LOG_OF_ZERO`."""
+"""The threshold above which a difference between two logarithms must involve :data:`LOG_OF_ZERO`."""
 LOG_ERROR: Final = 2.0**-48
-"""A bound on the error of a difference of two logarithms, relative to the larger of their absolute values.
+"""A bound on the error in the difference between two logarithms, relative to the larger of their absolute values.
 
 It allows for an error of four units in the last place of each logarithm, plus a margin.
 """
@@ -49,7 +49,7 @@ If there are more candidates, floating-point bounds are used for the rest.
 
 @frozen(kw_only=True)
 class ExactDistances:
-    """The exact distances between pairs of records, which may not be representable as doubles.
+    """The exact distance between the two records of each pair, which may not be representable as a double.
 
     Attributes:
         above: (P,) Upper bounds on the distances of the P pairs, as doubles.
@@ -124,15 +124,16 @@ def least_epsilon(
     Args:
         values: (N, K) Finite, non-negative doubles or unsigned 64-bit integers.
         pairs: (P, 2) The row indices of each required pair, in either order.
-        distances: (P,) The distance of each pair. The doubles are taken to be exact or, if ``exact`` is given, to be
-            lower bounds.
+        distances: (P,) The distance of each pair. The doubles are treated as exact, or as lower bounds if ``exact`` is
+            given.
         epsilon: The exact target epsilon, above 0.
         exact: The exact distances. None if the doubles in ``distances`` are exact.
         sums: The N exact row sums from :func:`exact_sums`. By default, they are computed.
         progress: A function that is called with a description of each step before it starts.
 
     Returns:
-        The smallest epsilon, rounded up; whether it is at most the target; and the rows and the column that require it.
+        The smallest epsilon, rounded up; whether it is at most the target; and the rows and the column that determine
+        it.
 
     Raises:
         UsageError: An argument has the wrong type or shape or is out of range, or a row sums to 0.
@@ -196,13 +197,13 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
 
     Args:
         values: (N, K) The matrix entries.
-        sums: The N exact row sums, by which the rows are divided.
+        sums: The N exact row sums. Each row is divided by its sum.
         pairs: (P, 2) The row indices of each pair.
 
     Returns:
         An array of shape (P,) with the largest absolute difference over all columns for each pair, and a bound on the
-        absolute error of these differences. A difference is above :data:`INFINITE_LOG_RATIO` if some column is 0 in
-        exactly one of the rows.
+        absolute error of these differences. A difference is above :data:`INFINITE_LOG_RATIO` if any column is 0 in
+        exactly one of the two rows.
     """
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_differences
 

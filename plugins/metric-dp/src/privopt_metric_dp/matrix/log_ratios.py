@@ -1,4 +1,6 @@
-"""Compiled loops over pairs of rows for the certificate and the least epsilon. Importing this module loads numba.
+"""Compiled loops over pairs of rows, used to certify a matrix and to find its least epsilon.
+
+Importing this module loads numba.
 
 The loops use vectors of eight doubles (:mod:`privopt_metric_dp.matrix.simd`). ``load(array, q)`` reads vector q of a
 flat array, and ``spread`` fills a vector with one number. ``greatest`` and ``least`` return the lane-by-lane maximum

@@ -114,9 +114,9 @@ def merge_matrix(
         label: Array of shape (N,) with the class of each record.
 
     Returns:
-        An array of shape (C, K) with the mean rows of the C classes; the graph whose nodes are the classes and whose
-        edges are the shortest pairs between any two classes; and an array of shape (C, K) with the cost of each entry.
-        If ``loss`` is None, entries with larger values are taken to be cheaper.
+        An array of shape (C, K) with the mean rows of the C classes; the graph of the classes, with the shortest pair
+        between any two classes as an edge; and an array of shape (C, K) with the cost of each entry. If ``loss`` is
+        None, entries with larger values are taken to be cheaper.
     """
     classes = int(label.max()) + 1
     rows = np.zeros((classes, z.shape[1]))

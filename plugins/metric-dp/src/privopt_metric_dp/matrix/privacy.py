@@ -44,7 +44,7 @@ PRIVACY_ROWS: Final = "geo-ind"
 DISTANCE_TOLERANCE: Final = 1e-9
 """The relative amount by which a stored distance may be shorter than the recomputed one."""
 SPHERE: Final = "sphere_km"
-"""The key in ``Guarantee.extra`` that marks guarantees for all points on a sphere. Its value is the radius in km.
+"""The key in ``Guarantee.extra`` that marks guarantees covering all points on a sphere. Its value is the radius in km.
 
 The release then contains a continuous distribution of reports instead of a matrix.
 """
@@ -74,7 +74,8 @@ _REGION_STATEMENT = (
 BY_ROAD: Final = "by road"
 """The phrase that marks distances in statements as distances along roads.
 
-Without it, readers would assume straight-line distances. Far more places lie within the same straight-line distance.
+Without it, readers would assume straight-line distances. A straight-line distance takes in far more places than the
+same distance by road.
 """
 
 
@@ -96,7 +97,7 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
         """Create the notion from a problem's keys and data.
 
         Args:
-            keys: The problem's ``[privacy]`` table, an instance of the class that :meth:`keys` returns.
+            keys: The problem's ``[privacy]`` table, an instance of the class returned by :meth:`keys`.
             data: The problem's data, including its records, distances and required pairs.
         """
 
@@ -126,8 +127,8 @@ class MetricDP(MatrixConstraint):
         statement: The guarantee as a sentence. If it is empty, a standard sentence for the scope is used.
         extra: Further entries for the guarantee's ``extra`` attribute.
         way: A phrase that follows the unit and says how distances are measured, such as ``"by road"``.
-        data: The problem's data, from which distances are recomputed. If None, the distances stored in the release are
-            used as they are.
+        data: The problem's data, used to recompute distances. If None, the distances stored in the release are used
+            unchanged.
     """
 
     kind: ClassVar[str] = MetricPrivacy.kind
@@ -153,7 +154,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def of(cls, data: MetricData) -> Self:
-        """Create the notion from the data of a metric problem, which determine its epsilon, unit and scope."""
+        """Create the notion with the epsilon, unit and scope given by a metric problem's data."""
         scope = "all-pairs" if data.within is None else "neighbours"
         scope = scope if data.region is None else "everywhere"
         unit = f"per {data.unit}"
@@ -166,7 +167,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return sentences for the report page stating at which distances two records are hard to distinguish."""
+        """Return sentences for the report page stating the distances at which two records are hard to distinguish."""
         return _state_promise(result.guarantee)
 
     @classmethod
@@ -218,7 +219,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Return a phrase that names the parties from whom the guarantee does not protect users.
+        """Return a phrase that names the parties against whom the guarantee does not protect users.
 
         The phrase is empty unless the scope is ``"own-matrix"``.
         """
@@ -264,7 +265,7 @@ class MetricDP(MatrixConstraint):
             )
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify a release in exact arithmetic, either for its stored pairs or for any two points of its region.
+        """Certify a release in exact arithmetic, either for its stored pairs or for any two points in its region.
 
         For each pair, the stored distance is used if it is at most the exact one. Otherwise, the distance is computed
         from the problem and rounded down. The region is taken from the problem if the problem is known, and
@@ -393,7 +394,7 @@ def _distance_text(distance: float, unit: str) -> str:
 
 
 def _state_promise(guarantee: Guarantee) -> str:
-    """Return sentences stating how much more likely a report can be for one record than for another one nearby.
+    """Return sentences stating how much more likely a report can be for one record than for another record nearby.
 
     They state the largest distance, rounded down, at which a report is at most twice as likely for one record as for
     the other. If the guarantee only covers shorter distances, they state the ratio at the largest distance covered.
@@ -439,7 +440,7 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
     Args:
         release: The release whose stored pairs are checked.
         data: The problem's data.
-        along_paths: Whether a path of stored pairs implies the pair of its two ends (see
+        along_paths: Whether a path of stored pairs implies the pair formed by its two ends (see
             :attr:`MatrixConstraint.along_paths`).
     """
     # If the file stores no pairs, the problem's pairs are used, which cannot be wrong.

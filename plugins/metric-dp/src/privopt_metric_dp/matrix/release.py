@@ -62,8 +62,8 @@ Storing all pairs of 5,000 words took up 300 MB of a 512 MB file, and reading th
 class PositionRelease(Release):
     """A release that can draw a report for any position in degrees, without snapping the position to a record.
 
-    Such releases support ``privopt sample --at`` and tables with positions. :meth:`Release.sample` takes ids of the
-    form ``LAT,LON``.
+    Such releases support ``privopt sample --at`` and tables with positions. For these releases, :meth:`Release.sample`
+    takes ids of the form ``LAT,LON``.
     """
 
     @abstractmethod
@@ -73,7 +73,7 @@ class PositionRelease(Release):
         Args:
             latitudes, longitudes: (n,) The positions in degrees. Latitudes range from -90 to 90, and longitudes from
                 -180 to 180.
-            source: A source of random bytes. By default, they come from the operating system.
+            source: A source of random bytes, which is the operating system by default.
 
         Returns:
             The ids of the n reports, and an array of shape (n, 2) with their latitudes and longitudes in degrees.
@@ -145,7 +145,7 @@ class MatrixRelease(Release):
         pairs: (P, 2) The pairs (i, j) with i < j that the certificate checks, sorted, as int64. They are the required
             pairs or, for a notion in which paths imply pairs, a subset that implies all other required pairs. A release
             with a region has no pairs.
-        distances: (P,) The distance between the two records of each pair. The doubles are taken to be exact.
+        distances: (P,) The distance between the two records of each pair. The doubles are treated as exact.
         follow: A function that returns the problem's required pairs and their distances. None if mechanism.npz stores
             the pairs and distances. The file may only omit them if the certificate checks all required pairs.
         region: The region whose vertices are the records, if the guarantee covers any two points in it. None otherwise.
@@ -431,7 +431,7 @@ class MatrixRelease(Release):
             (K,) The record indices in ascending order.
 
         Raises:
-            DoesNotHoldError: The number of outputs differs from the declared one, or the outputs are not distinct
+            DoesNotHoldError: The number of outputs differs from the declared number, or the outputs are not distinct
                 records in the order of the records.
         """
         # Only the declared records can be outputs. They come first, before any further vertices of a region.

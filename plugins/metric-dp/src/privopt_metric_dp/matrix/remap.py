@@ -75,7 +75,7 @@ def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data
     Args:
         release: The release to remap.
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data, which provide the name of the problem file for error messages.
+        data: The problem's data, including the name of the problem file for error messages.
 
     Raises:
         InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.
@@ -93,7 +93,7 @@ def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease],
     Args:
         release: A release that claims to be remapped.
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data, which provide the name of the problem file for error messages.
+        data: The problem's data, including the name of the problem file for error messages.
 
     Raises:
         InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.
@@ -114,7 +114,7 @@ def _weighted_costs(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Float
 
     Args:
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data, which provide the name of the problem file for error messages.
+        data: The problem's data, including the name of the problem file for error messages.
 
     Returns:
         (N, K) The products p_i c_ik for each record i and output k.

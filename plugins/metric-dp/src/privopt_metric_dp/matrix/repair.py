@@ -22,7 +22,7 @@ Steps 2 to 4 rely on three facts. First, the columns that satisfy ``z_i <= exp(e
 cone, which contains the sums, non-negative multiples and maxima of its elements. Second, an entry of a closed matrix
 may be lowered to the largest bound imposed on it by the neighbouring rows. Third, suppose that row sums s_i and a scale
 S satisfy ``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair. Then the deficits r_i = S - s_i are in the
-cone. So, for every distribution q, the columns of (z + r q^T) / S are in the cone too, and the rows of this matrix sum
+cone. So, for every distribution q, the columns of (z + r q^T) / S are also in the cone, and the rows of this matrix sum
 to 1.
 """
 
@@ -83,7 +83,7 @@ class RepairedWeights:
 
     @property
     def details(self) -> dict[str, float | None]:
-        """The entries of result.json that describe the repair, by name."""
+        """The entries of result.json that describe the repair, keyed by name."""
         return {
             "tau": self.tau,
             "loss_before": self.loss_before,
@@ -281,7 +281,7 @@ def _repair_within(
         gap: The relative optimality gap requested for the release.
 
     Returns:
-        The certified weights, and the largest fraction of mass in any row that was added to make the row sum to 1.
+        The certified weights, and the largest fraction of any row's mass that was added to make the row sum to 1.
 
     Raises:
         CertificationError: No slack up to ``_MAX_TAU`` led to a certificate.

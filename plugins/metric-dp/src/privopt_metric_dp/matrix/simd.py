@@ -64,7 +64,7 @@ class _LanesModel(PrimitiveModel):  # type: ignore[misc]
     """Numba's data model for :class:`_Lanes`, which stores values of this type as LLVM vectors."""
 
     def __init__(self, manager: object, kind: _Lanes) -> None:
-        """Create the data model for a vector type. It is called by numba's data model manager."""
+        """Create the data model for a vector type. This is called by numba's data model manager."""
         element = ir.DoubleType() if kind.element == types.float64 else ir.FloatType()
         super().__init__(manager, kind, ir.VectorType(element, kind.count))
 

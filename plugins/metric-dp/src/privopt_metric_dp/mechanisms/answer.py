@@ -27,12 +27,12 @@ class Matrix:
         z: Array of shape (N, K) with probabilities that satisfy the guarantee up to the solver's tolerance.
         multipliers: The dual multipliers of the privacy constraints, from which a rigorous bound is computed. None if
             there is no bound.
-        over: An array of shape (S, 2) with the pairs to which the multipliers belong, and an array of shape (S,) with
-            their distances. None means all required pairs.
+        over: An array of shape (S, 2) with the pairs that have multipliers, and an array of shape (S,) with their
+            distances. None means all required pairs.
         bound: An estimate of the lower bound proved by the multipliers, or None if it is unknown.
         solver: The solver's name, version and number of iterations, for result.json.
         details: Additional values for result.json.
-        stopped: Whether a limit stopped the solver before it finished.
+        stopped: Whether the solver was stopped by a limit before it finished.
         release: Integer weights that are released unchanged if they satisfy the privacy notion. If they do not, or if
             this is None, ``z`` is repaired and released.
     """

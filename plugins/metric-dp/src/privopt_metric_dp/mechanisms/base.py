@@ -67,8 +67,8 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         """Return sentences that explain the guarantee of a release.
 
         They state how much a report changes the odds between nearest neighbours, and how often an attacker's best guess
-        is correct with and without the report. If the problem declares ``per_km``, the cost of a kilometre in another
-        unit, they also express the expected loss in that unit.
+        is correct with and without the report. If the problem declares the cost of a kilometre in another unit
+        (``per_km``), they also express the expected loss in that unit.
         """
         return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 
@@ -122,14 +122,14 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
 
 def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
-    """Return functions that each offer a private matrix which can be computed without a search.
+    """Return functions, each of which offers a private matrix that can be computed without a search.
 
     The first matrix reports the same output for all records, so it is private for any distances. The second is the
     exponential mechanism with half of epsilon in its exponents. It is only included if distances to outputs are known.
 
     Args:
         data: The data of the problem.
-        incumbent: The search to which the matrices are offered.
+        incumbent: The search that receives the offers.
         bounds: Whether to also offer a trivial lower bound: the loss if each record reports its cheapest output.
     """
     # Neither matrix needs a solver, so a run with a time limit has a certified release almost from the start.
@@ -170,7 +170,7 @@ def _one_output_matrix(records: int, outputs: int, k: int) -> Floats:
 CHOSEN: Final = "chosen"
 """The scope of a lower bound that is valid only for mechanisms restricted to the chosen outputs."""
 PROPOSED_OUTPUTS: Final = 120
-"""The number of outputs suggested by the error message when using all records as outputs takes too much memory."""
+"""The number of outputs suggested by the error message if using all records as outputs would take too much memory."""
 ALL: Final = "all"
 """The scope of a lower bound that is valid for all mechanisms, including those that may report any record."""
 MIN_BOUND_SHARE: Final = 0.9
@@ -178,7 +178,7 @@ MIN_BOUND_SHARE: Final = 0.9
 SOLVER_GAP_SHARE: Final = 0.95
 """The fraction of the requested gap that solvers must reach.
 
-The rest allows for the loss added by the repair and for the rounding of the bound.
+The remainder allows for the loss added by the repair and for the rounding of the bound.
 """
 
 
@@ -237,7 +237,7 @@ class MetricMechanism(MatrixWords[D]):
         """Load the records, distances, costs and prior of a problem.
 
         Raises:
-            InputError: The files are invalid, or the problem asks for outputs to be chosen from the records, but the
+            InputError: The files are invalid, or the problem asks for outputs to be chosen from the records and the
                 mechanism does not support this.
         """
         outputs = getattr(declared, "outputs", None)
@@ -402,7 +402,7 @@ class MetricMechanism(MatrixWords[D]):
     ) -> Sequence[Callable[[], None]]:
         """Return functions that offer candidates for the release before the search begins.
 
-        These functions are fast, so that even a run that is stopped early has a release. The sequence is empty unless
+        They are fast, so that even a run that is stopped early produces a release. The sequence is empty unless
         :attr:`falls_back` is True and the notion is metric DP.
         """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)

@@ -129,7 +129,7 @@ class Exponential(_ClosedForm):
 
 
 _OVER: Final = {"planar": "points", "geographic": "points", "vector": "vectors", "plain": "ids alone"}
-"""The descriptions of the records in error messages, by kind of place (``records.kind``)."""
+"""Descriptions of the records for use in error messages, by kind of place (``records.kind``)."""
 
 LEAST: Final = Fraction(1, 10**150)
 GREATEST: Final = Fraction(10**150)
@@ -207,7 +207,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     """The const-opt mechanism, which optimises only the matrix entries near each record (Imola et al., UAI 2022).
 
     An entry is a free variable if the distance from its record to its output is at most the radius declared in the
-    problem. All other entries are weighted sums of fixed exponential forms, of which only the weights are optimised.
+    problem. All other entries are weighted sums of fixed exponential forms, and only the weights are optimised.
     """
 
     problem_class = ConstOptProblem

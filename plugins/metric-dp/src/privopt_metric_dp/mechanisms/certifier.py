@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Candidate = Floats | MatrixRelease
-"""A matrix of shape (N, K) to repair, or a release, which is kept unchanged if it satisfies the privacy notion."""
+"""A matrix of shape (N, K) to repair, or a release to keep unchanged if it satisfies the privacy notion."""
 
 
 @frozen(eq=False)
@@ -146,7 +146,7 @@ class MatrixCertifier:
 
 
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
-    """Return a view of a search for solvers that work on the simplified problem ``Instance.of(data)``.
+    """Return a view of a search, for use by solvers that work on the simplified problem ``Instance.of(data)``.
 
     The simplified problem has a slightly smaller epsilon and rounded distances, whereas bounds are evaluated with the
     exact values. The view therefore rescales the multipliers offered by solvers before passing them on.

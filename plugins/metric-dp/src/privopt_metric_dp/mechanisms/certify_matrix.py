@@ -40,7 +40,7 @@ from privopt_metric_dp.proof import Proof
 __all__ = ["CertifiedMatrix", "certify", "measure", "repair", "with_matrix"]
 
 GIVEN: Final = "given"
-"""The name of the mechanism for given matrices, which is also its table in problem files and key in result details."""
+"""The name of the mechanism for given matrices, of its table in problem files, and of its key in result details."""
 MEASURED: Final = "repair"
 """The mechanism's method that measures a matrix and repairs it if necessary."""
 BOUNDED: Final = "bounded"

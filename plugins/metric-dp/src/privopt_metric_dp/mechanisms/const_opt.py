@@ -13,7 +13,7 @@ required pair for every output:
   except where STEEPEST caps a bound. The release is always at least as good, because the exponential mechanism is
   offered too.
 
-Weighted sums of forms satisfy the constraints too, so the program uses both forms at once. No privacy constraint is
+Weighted sums of forms also satisfy the constraints, so the program uses both forms at once. No privacy constraint is
 needed between two tied entries. A free entry needs only two constraints for all its tied neighbours together: an upper
 and a lower bound.
 """
@@ -47,7 +47,7 @@ __all__ = [
 
 FORMS = ("full", "half")
 _BLOCK = 1 << 22
-"""The number of pairs times outputs for which privacy constraints are built at a time."""
+"""The number of pairs times the number of outputs for which privacy constraints are built at a time."""
 STEEPEST = math.log(1e9)
 """The largest exponent of a factor in the upper bound on a free entry.
 

@@ -168,8 +168,8 @@ Priced records are those with dual multipliers. With more of them, the computati
 OVER_ALL: Final = 2.0
 """The gap at which the search for a bound over all streets ends, as a multiple of the requested gap.
 
-It is coarse because this bound is not requested and takes a long time to compute. For 5,000 nodes in Helsinki with 960
-outputs, reaching a gap of 4 % took 95 s, and after 220 s the gap was still 3.8 %.
+This gap is coarse because the bound is not requested and takes a long time to compute. For 5,000 nodes in Helsinki with
+960 outputs, reaching a gap of 4 % took 95 s, and after 220 s the gap was still 3.8 %.
 """
 CHOICE_TIME_SHARE: Final = 0.3
 """The fraction of the remaining time that choosing outputs may take."""

@@ -77,8 +77,8 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     ) -> Sequence[str]:
         """Return the base class's sentences, followed by one that states the epsilon of each fresh report.
 
-        The epsilon of the first report differs from that of later ones. If there is a total budget, another sentence
-        states how many reports it covers.
+        The epsilon of the first report differs from the epsilon of later reports. If there is a total budget, another
+        sentence states how many reports it covers.
         """
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""

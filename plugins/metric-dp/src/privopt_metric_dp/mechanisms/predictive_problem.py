@@ -23,8 +23,8 @@ _SHARE_PARTS = 8
 class PredictiveKeys:
     """The keys of the ``[predictive]`` table.
 
-    All epsilons are per unit of distance. A fresh report's epsilon is not one of these keys:
-    it is ``privacy.epsilon``.
+    All epsilons are per unit of distance. A fresh report's epsilon is not one of these keys. It is set by
+    ``privacy.epsilon``.
     """
 
     good_within: Fraction | None = key(

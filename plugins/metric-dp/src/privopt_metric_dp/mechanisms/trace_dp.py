@@ -151,7 +151,7 @@ class TraceDP(MetricDP):
         number and times of reports, which are public.
 
         Returns:
-            The sentences about what is checked, and those about what is not.
+            The sentences about what is checked, and the sentences about what is not.
         """
         checked, unchecked = super().limits(result)
         checked.append("The noise of every test against how much distances to every output can differ, in rationals.")
@@ -162,7 +162,7 @@ class TraceDP(MetricDP):
         return checked, unchecked
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify the matrix for fresh reports and the noise in the tests for repeating them, in exact arithmetic.
+        """Certify the matrix for fresh reports, and the noise in the tests for repeating reports, in exact arithmetic.
 
         The matrix is checked for all pairs of records covered by the guarantee. The noise is checked for these pairs
         and every output or, if the guarantee covers a region, by a single comparison.

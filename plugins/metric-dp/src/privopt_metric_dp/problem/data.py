@@ -130,8 +130,8 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     def make_data(spaces: Spaces) -> MetricData:
         """Return the problem's data for the records and outputs in ``spaces``.
 
-        Losses are computed on first access, because not every command needs them. If the guarantee covers a region, so
-        are the distances in the privacy constraints.
+        Losses are computed on first access, because not every command needs them. The same applies to the distances in
+        the privacy constraints if the guarantee covers a region.
         """
         metric = spaces.metric
         return MetricData(
@@ -186,7 +186,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
 
     Args:
         problem: The parsed problem file.
-        gather: The collector to which faults are added.
+        gather: The collector that receives the faults.
 
     Returns:
         The records and outputs for which losses are computed; the declared records; and the region covered by the
@@ -250,7 +250,7 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 
     Args:
         problem: The parsed problem file.
-        gather: The collector to which faults are added.
+        gather: The collector that receives the faults.
     """
     distance, outputs = problem.distance, problem.outputs
     for name, actual, expectation in distance.faults(own_outputs=outputs is None or outputs.choose is not None):

@@ -129,7 +129,7 @@ class DistanceKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """Return ``cls``, whose fields declare the keys that this kind accepts in its table of a problem file."""
+        """Return ``cls``, whose fields declare the keys that this kind accepts in its table in a problem file."""
         return cls
 
     @abstractmethod
@@ -208,7 +208,7 @@ class LossKind(ABC):
     Attributes:
         kind: The name of the kind in problem files.
         of_distances: Whether the loss depends only on the distances from records to outputs, so that it can be computed
-            at any point of a region.
+            at any point in a region.
         prior: The file with the prior probabilities of the records, or None for a uniform prior.
         remap: Whether each output is replaced by the one with the least expected loss given that output and the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
@@ -228,7 +228,7 @@ class LossKind(ABC):
 
     @classmethod
     def keys(cls) -> type:
-        """Return ``cls``, whose fields declare the keys that this kind accepts in its table of a problem file."""
+        """Return ``cls``, whose fields declare the keys that this kind accepts in its table in a problem file."""
         return cls
 
     @abstractmethod
@@ -257,7 +257,7 @@ class LossKind(ABC):
         """Return upper bounds on how far the computed costs may fall below the exact ones.
 
         These bounds determine how many digits of a lower bound on the loss are shown. By default, they are the same as
-        those returned by :meth:`excess`.
+        the bounds returned by :meth:`excess`.
 
         Returns:
             Array of shape (N, K), or (N, 1) if each bound applies to all costs of a record.

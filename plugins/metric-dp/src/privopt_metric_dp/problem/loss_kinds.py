@@ -156,7 +156,7 @@ class DistanceLoss(LossKind):
         """Return an array of shape (N, K) with the distances from records to outputs.
 
         Raises:
-            InputError: There is no path from some record to some output.
+            InputError: Some record has no path to some output.
         """
         return _check_reachable(spaces.metric.to_outputs(), spaces, "distance.edges")
 
@@ -196,7 +196,7 @@ class CostMatrix(LossKind):
         return read_array(self.file, shape, what="costs", maximum=MAX_COORDINATE).copy()
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return 0 for each record, because losses are rounded down and therefore never exceed those in the file."""
+        """Return 0 for each record, because losses are rounded down and never exceed the exact values in the file."""
         return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
@@ -272,10 +272,10 @@ class TravelCost(LossKind):
 
         Returns:
             A tuple of four values. The first is a list with the travel distances from records, of shape (N, T),
-            followed by those from outputs, of shape (K, T), unless the outputs are the records. The second contains the
-            weights of the targets, of shape (T,). The third is the length of the unit in km if distances are integer
-            multiples of a unit, and None otherwise. The fourth is the key of the roads in the problem file, for error
-            messages.
+            followed by the travel distances from outputs, of shape (K, T), unless the outputs are the records. The
+            second contains the weights of the targets, of shape (T,). The third is the length of the unit in km if
+            distances are integer multiples of a unit, and None otherwise. The fourth is the key of the roads in the
+            problem file, for error messages.
 
         Raises:
             InputError: A target is unknown, or cannot be reached from some record or output.

@@ -300,5 +300,5 @@ class _KnownDistances(Metric):
         raise NotImplementedError("distances between points of streets")
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return the path lengths in km to all outputs, either from all points or from those at the indices ``i``."""
+        """Return path lengths in km to all outputs from the points at the indices ``i``, or from all points."""
         return self._ways if i is None else self._ways[np.asarray(i, dtype=np.int64)]

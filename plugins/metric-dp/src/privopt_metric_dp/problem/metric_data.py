@@ -1,4 +1,4 @@
-"""The arrays of a metric problem on which mechanisms operate."""
+"""The arrays of a metric problem, as used by mechanisms."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class MetricData:
         """The pairs of records covered by the guarantee and their distances, as arrays of shape (P, 2) and (P,).
 
         Each pair consists of two record indices i < j. If the guarantee covers a region, only the edges of the region
-        are included, because they imply all other pairs.
+        are included, because their constraints imply the constraints for all other pairs.
         """
         if self.region is not None:
             edges = self.region.edges
@@ -195,7 +195,7 @@ class MetricData:
     def between(self, pairs: Ints) -> Floats:
         """Return the distances between pairs of records.
 
-        If the pairs are those in :attr:`standing`, their known distances are reused.
+        If ``pairs`` equals the pairs in :attr:`standing`, their known distances are reused.
 
         Args:
             pairs: Array of shape (P, 2) with record indices. The pairs need not be required.

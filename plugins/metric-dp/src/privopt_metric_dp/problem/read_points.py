@@ -26,7 +26,7 @@ __all__ = ["COORDINATES", "Columns", "points_as_csv", "read_points"]
 _GEOJSON: Final = (".geojson", ".json")
 """The file name extensions of GeoJSON files."""
 BETWEEN: Final = "/"
-"""The separator between the values of an id composed of several columns."""
+"""The separator between the column values that make up an id."""
 
 COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
     "geographic": ("lat", "lon"),
@@ -153,8 +153,8 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
         A frame with the text columns, and an array of shape (N, 2) with latitudes and longitudes in degrees.
 
     Raises:
-        InputError: The file is not GeoParquet in degrees, or contains geometries other than points. For the latter, the
-            error lists the rows of the first :data:`privopt.errors.MOST_FAULTS` such geometries.
+        InputError: The file is not GeoParquet in degrees, or contains geometries other than points. In the second case,
+            the error lists the rows of the first :data:`privopt.errors.MOST_FAULTS` such geometries.
     """
     import polars as pl
 

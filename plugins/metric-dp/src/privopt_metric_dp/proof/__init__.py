@@ -1,4 +1,4 @@
-"""Proofs of lower bounds, whose dual multipliers are stored with a release so that anyone can recompute the bound."""
+"""Proofs of lower bounds, stored with a release as dual multipliers from which anyone can recompute the bound."""
 
 from privopt_metric_dp.proof.make_proof import multipliers_of, prove, read_proof
 from privopt_metric_dp.proof.proof_file import PROOF, Proof

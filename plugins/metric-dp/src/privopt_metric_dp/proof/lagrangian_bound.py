@@ -2,8 +2,8 @@
 
 The problem is to minimise the loss ``sum c_ik z_ik``, where the costs c include the prior, over matrices z >= 0 whose
 rows sum to 1. For each required pair (i, j) at distance d, the matrices must satisfy ``z_ik <= exp(eps d) z_jk`` and
-the reverse constraint ``z_jk <= exp(eps d) z_ik``. Let a >= 0 be multipliers for the former constraints and b >= 0
-multipliers for the latter. The Lagrangian then separates over records, with reduced costs g::
+the reverse constraint ``z_jk <= exp(eps d) z_ik``. Let a >= 0 be multipliers for constraints of the first form and b >=
+0 multipliers for the reverse constraints. The Lagrangian then separates over records, with reduced costs g::
 
     g_ik = c_ik + sum over pairs (i, j) of (a_k - E b_k) + sum over pairs (h, i) of (b_k - E a_k),   E = exp(eps d)
     bound = sum_i min_k g_ik
@@ -52,7 +52,7 @@ class Multipliers:
     A positive value is the multiplier for the constraint ``z_ik <= exp(eps d) z_jk``. The absolute value of a negative
     one is the multiplier for the constraint with i and j exchanged. One value per pair is enough, because only one of
     the two multipliers needs to be nonzero: subtracting ``t`` from both raises the reduced costs of i and j by
-    ``(exp(eps d) - 1) t``, so the smaller one can be subtracted from both without weakening the bound.
+    ``(exp(eps d) - 1) t``, so the smaller of the two can be subtracted from both without weakening the bound.
 
     Attributes:
         rows: A function that returns an iterator over the nonzero multipliers, output by output. Outputs are in
@@ -411,7 +411,7 @@ class SparseMultipliers:
                 to ``error``.
             error: The relative error of ``cost`` and ``max_cost``.
             spread: Array of shape (P,) with the amount by which ``growth`` may exceed exp(eps d).
-            interior: The positions of the records inside pieces of streets, for a bound over all streets, or None.
+            interior: The positions of the records inside street pieces, for a bound over all streets, or None.
 
         Returns:
             Two arrays of shape (N,) with the lower and the upper bounds, and a boolean array of shape (K,) that is True
@@ -444,7 +444,7 @@ class SparseMultipliers:
                 included), up to ``error``.
             error: The relative error of ``cost`` and ``max_cost``.
             lower: Array of shape (P,) with factors, each at most exp(eps d) for its pair.
-            interior: The positions of the records inside pieces of streets, for a bound over all streets
+            interior: The positions of the records inside street pieces, for a bound over all streets
                 (:mod:`privopt_metric_dp.proof.street_proof`), or None.
 
         Returns:
@@ -473,7 +473,7 @@ class SparseMultipliers:
         return tame, tame.bound(cost)
 
     def bound(self, cost: Floats) -> float:
-        """Return the lower bound on every mechanism's loss proved by the multipliers, rounded down.
+        """Return the lower bound that the multipliers prove on every mechanism's loss, rounded down.
 
         If a sum overflows, the bound is minus infinity.
 
@@ -514,7 +514,7 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
 def sum_down(values: Floats) -> float:
     """Return the sum of an array of doubles, rounded down, or minus infinity if it overflows.
 
-    ``math.fsum`` is correctly rounded, so a second call shows whether the first result was rounded up.
+    ``math.fsum`` is correctly rounded, so a second call can reveal whether the first result was rounded up.
     """
     try:
         total = math.fsum(values.tolist())

@@ -39,9 +39,9 @@ BYTES_PER_MULTIPLIER: Final = 48
 
 This includes the original, the joined and the rounded values."""
 MAX_UNPACKING_FACTOR: Final = 8
-"""The largest allowed size of the arrays in a proof file.
+"""The largest allowed ratio of the unpacked size of a proof file's arrays to the size of the file.
 
-It is a multiple of the file's size plus one byte per matrix entry."""
+One byte per matrix entry is added to the file's size, and 64 KiB are added to the resulting limit."""
 
 
 def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
@@ -92,8 +92,8 @@ def prove(
         data: The problem's data.
         weighted: Array of shape (N, K) with the costs times the prior.
         value: The loss stated by the release.
-        over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an array
-            of shape (S,). If None, they belong to all pairs covered by the guarantee.
+        over: The pairs that have multipliers, as an array of shape (S, 2), and their distances, as an array of shape
+            (S,). If None, all pairs covered by the guarantee have multipliers.
         gap: The requested relative optimality gap.
         memory_limit: The maximum number of bytes to allocate.
         near: An estimate of the bound proved by the multipliers, or None if it is unknown.
@@ -178,7 +178,7 @@ def prove_over_streets(
     """Prove a lower bound on the loss of mechanisms that may report any point on the streets.
 
     The multipliers come from an LP whose outputs are the priced records, i.e. the records with dual multipliers. The
-    bound is computed with these outputs rather than those of the release.
+    bound is computed with these outputs rather than the release's outputs.
 
     Args:
         multipliers: The multipliers for the pairs in ``data.needed``, with the priced records as outputs.

@@ -155,7 +155,7 @@ class Proof(ABC):
             self._write_archive(folder / PROOF, arrays, self.STORED)
 
     def _write_archive(self, path: Path, arrays: Mapping[str, NDArray[Any]], stored: Collection[str]) -> None:
-        """Write arrays, keyed by name, to a zip archive of .npy files. Those in ``stored`` are not compressed."""
+        """Write arrays, keyed by name, to a zip archive of .npy files. Arrays named in ``stored`` are uncompressed."""
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
             for name, array in arrays.items():
                 file = f"{name}.npy"

@@ -56,14 +56,14 @@ class Rows(Proof):
     def of(
         cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
     ) -> Self:
-        """Build a proof from those of a solver's multipliers that are worth storing (see :func:`select_multipliers`).
+        """Build a proof from a solver's multipliers, keeping only those worth storing (see :func:`select_multipliers`).
 
         Args:
             multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
             data: The problem's data.
             weighted: Array of shape (N, K) with the costs times the prior.
-            over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an
-                array of shape (S,). If None, they belong to all pairs covered by the guarantee.
+            over: The pairs that have multipliers, as an array of shape (S, 2), and their distances, as an array of
+                shape (S,). If None, all pairs covered by the guarantee have multipliers.
         """
         return cls.round_to_bound(*select_multipliers(multipliers, data, weighted, over=over), weighted, 0.0)
 
@@ -111,9 +111,9 @@ class Rows(Proof):
         """Return two doubles that enclose the bound proved by the multipliers, optionally over all streets.
 
         Args:
-            data: The problem's data, with the outputs to which the multipliers belong.
+            data: The problem's data, with the outputs that the multipliers are for.
             weighted: Array of shape (N, K) with the costs of these outputs times the prior.
-            interior: The positions of the records inside pieces of streets, for a bound over all streets, or None.
+            interior: The positions of the records inside street pieces, for a bound over all streets, or None.
         """
         lower, growth = growth_of(self.pairs, data)
         multipliers = SparseMultipliers(
@@ -172,14 +172,14 @@ def select_multipliers(
     spare: float = 0.0,
     max_multipliers: float = math.inf,
 ) -> tuple[SparseMultipliers, float]:
-    """Return those of a solver's multipliers that are worth storing, and the bound that they prove, rounded down.
+    """Select a solver's multipliers that are worth storing, and return them with the bound they prove, rounded down.
 
     Args:
         multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
         data: The problem's data.
         weighted: Array of shape (N, K) with the costs times the prior.
-        over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an array
-            of shape (S,). If None, they belong to all pairs covered by the guarantee.
+        over: The pairs that have multipliers, as an array of shape (S, 2), and their distances, as an array of shape
+            (S,). If None, all pairs covered by the guarantee have multipliers.
         spare: The largest amount by which leaving out the smallest multipliers may lower the bound.
         max_multipliers: The maximum number of multipliers to store.
 

@@ -161,7 +161,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
         height: Array of shape (N,) that receives the heights. A height is the sum of the logarithms of the factors on
             the path from the root, positive for upward steps and negative for downward steps.
         length: The logarithm of the factor for each element of ``neighbour``.
-        is_upward: Whether each element of ``neighbour`` lies above the record of which it is a neighbour.
+        is_upward: Whether each element of ``neighbour`` lies above the record whose list contains it.
         parents: Array of shape (N,) that receives the parents. It must be -1 for all records in the tree.
         order: Array of shape (N,) that receives the records in the tree, parents before children.
 

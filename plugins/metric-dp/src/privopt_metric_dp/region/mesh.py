@@ -31,7 +31,7 @@ __all__ = [
 BETWEEN = "~"
 """The separator in the ids of added vertices.
 
-These ids have the form END~END~NUMBER, where each END is the id of an end of the street or side."""
+These ids have the form END~END~NUMBER, where the two ENDs are the ids of the ends of the street or side."""
 
 MOST_VERTICES = 1_000_000
 """The maximum number of vertices in a region. It is limited because each vertex has a row in the release."""

@@ -67,9 +67,9 @@ COARSE_EXPONENT = 0.6
 At this value, the loss is 25 % above the optimum."""
 
 SNAP_STEPS = 8
-"""The number of pieces in each half of a street, on each of which the S-shaped weights are linear.
+"""The number of pieces in each half of a street. The S-shaped weights are linear on each piece.
 
-With this number, the length ln(1 + a) / epsilon is within 1 % of its limit for infinitely many pieces."""
+With this many pieces, the length ln(1 + a) / epsilon is within 1 % of its limit for infinitely many pieces."""
 
 
 def _to_int64(value: Any) -> Ints:
@@ -85,7 +85,7 @@ class Region(ABC):
         size: The number of vertices, N.
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle, counter-clockwise.
-        steps: n, the number of pieces into which each half of a street is divided for snapping. The probability of
+        steps: The number n of pieces into which each half of a street is divided for snapping. The probability of
             snapping to an end of the street is a function of the position that is linear on each piece and S-shaped
             overall. On a plane, and for streets with linear probabilities, n is 0.
     """

@@ -173,7 +173,7 @@ class SimplexMixture:
         """Draw one vertex per position, with exactly the probabilities returned by :meth:`exact`.
 
         Args:
-            source: The source of random bytes. By default, they come from the operating system.
+            source: The source of random bytes, which is the operating system by default.
 
         Returns:
             Array of shape (B,) with the indices of the vertices drawn.

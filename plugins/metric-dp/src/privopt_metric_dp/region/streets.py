@@ -1,4 +1,4 @@
-"""Road networks as regions, whose vertices are the nodes and the points that divide long streets."""
+"""Road networks as regions. The vertices are the nodes and the points that divide long streets."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def _divide_streets(
 
     Returns:
         Four values: the ids of all vertices; an array of shape (S, 2) with the two ends of each piece; an array of
-        shape (S,) with the lengths of the pieces in km, rounded down; and a list with one tuple per added vertex.
-        The tuple contains the two ends of the vertex's street and the vertex's position between them, as a fraction of
-        the street's length.
+        shape (S,) with the lengths of the pieces in km, rounded down; and a list with one tuple per added vertex. Each
+        tuple contains the two ends of the vertex's street and the vertex's position between them, as a fraction of the
+        street's length.
     """
     used_ids = set(names)
     ids, shares = list(names), list[tuple[int, int, Fraction]]()

@@ -36,7 +36,7 @@ _BISECTION_STEPS = 50
 _RELATIVE_MARGIN = 1e-11
 """The relative amount by which factors found in floating point are reduced.
 
-It is many times the rounding errors of the search."""
+It far exceeds the rounding errors in the search."""
 _MIN_SEARCH_EPSILON, _MAX_SEARCH_EPSILON = 1e-30, 1e30
 """The smallest and largest epsilon per millimetre for which factors are searched for.
 

@@ -25,7 +25,7 @@ from privopt_metric_dp.proof import PROOF, read_proof
 __all__ = ["MOST_RECORDS", "check_section"]
 
 MOST_RECORDS: Final = 150
-"""The maximum number of records, and of outputs, in an embedded release. A browser checks this many in seconds."""
+"""The maximum number of records, and of outputs, in an embedded release. A browser can check this many in seconds."""
 SCRIPTS: Final = ("privopt_metric_dp.checkers/check_read.js", "privopt_metric_dp.checkers/check.js")
 """The JavaScript files that check releases in the browser."""
 SCOPES: Final = ("all-pairs", "neighbours")
@@ -33,7 +33,7 @@ SCOPES: Final = ("all-pairs", "neighbours")
 CHECKER: Final = "privopt checker --out check.pyz; python -I check.pyz DIR"
 """The shell commands for checking a release folder with the stand-alone checker."""
 TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
-"""The tables of a problem file on which the checked claims depend."""
+"""The tables of a problem file that affect the checked claims."""
 
 
 def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:

@@ -1,4 +1,4 @@
-"""The interactive map in a report, which shows the output probabilities of a record that the reader selects.
+"""The interactive map in a report, showing the output probabilities of a record selected by the reader.
 
 The page contains the matrix in compressed form, with one byte per entry. The script ``explorer.js`` unpacks and draws
 it.
@@ -47,7 +47,7 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
         places: Array of shape (N, 2) with x and y of the cell centres on the map.
 
     Returns:
-        The width (along x) and the height (along y) of a cell, in the same unit as ``places``. Also returns None for a
+        The width (along x) and the height (along y) of a cell, in the same units as ``places``. Also returns None for a
         single row or column, which does not determine both sizes.
     """
     # Coordinates are rounded to 1e-6 (a millimetre if they are in km), because projected coordinates in the same column
@@ -74,7 +74,7 @@ def lines_between(data: MetricData) -> Ints | None:
 
 
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
-    """Count the other records that a report can hardly distinguish from each record, for each limit on the odds.
+    """For each record and each limit on the odds, count the other records that a report hardly distinguishes from it.
 
     A report changes the odds between two records by a factor of at most exp(epsilon L), where L is the length of the
     shortest path between them along certified pairs. Another record is counted if this factor is within the limit.
@@ -133,9 +133,9 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
 STEPS: Final = (255, 63, 31, 15)
 """The numbers of steps to try, in this order, when rounding probabilities.
 
-A byte contains the ratio of a probability to the largest one in its row, on a square-root scale. Fewer steps are used
-if the page would otherwise be too large. This is the case for the exponential mechanism, whose rows contain no zeros
-and compress badly.
+Each byte contains the ratio of a probability to the largest one in its row, on a square-root scale. Fewer steps are
+used if the page would otherwise be too large. This is the case for the exponential mechanism, whose rows contain no
+zeros and compress badly.
 """
 
 WANTED_BYTES: Final = 1_000_000
@@ -148,7 +148,7 @@ MOST_BYTES: Final = 3_000_000
 """The largest size of the encoded matrix in bytes with the smallest number of steps. Larger matrices have no map."""
 
 MAX_EXCESS_FACTOR: Final = 3.0
-"""The multiple of MOST_BYTES above which an encoded matrix is given up without trying fewer steps.
+"""The multiple of MOST_BYTES above which an encoded matrix is abandoned without trying fewer steps.
 
 For 2,032 street nodes in Rome, 15 steps took up 0.36 times as many bytes as 255 steps."""
 
@@ -186,7 +186,7 @@ class ExplorerData:
         noun: The word for a record.
         descriptions: The name or position of each record. It is empty if ids suffice.
         output_descriptions: The name or position of each output. It is empty if ids suffice.
-        cell: The width and height of the cell around each output, in the same unit as the axes. If None, outputs are
+        cell: The width and height of the cell around each output, in the same units as the axes. If None, outputs are
             drawn as dots.
         prior: Array of shape (N,) with the prior of each record, used to show which records could be mistaken for each
             other. If None, this is not shown.
@@ -248,7 +248,7 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
 
     Returns:
         The number of steps and the compressed matrix as a base64 string. None if the string is too long for every
-        number of steps, or if it is so long that even fewer steps are not expected to help (``MAX_EXCESS_FACTOR``).
+        number of steps, or if it is so long that fewer steps are not expected to help enough (``MAX_EXCESS_FACTOR``).
     """
     # On a square root scale, small probabilities are visible even with few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]

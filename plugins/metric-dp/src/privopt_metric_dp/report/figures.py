@@ -74,7 +74,7 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
 
     Args:
         values: Array of shape (N, dim) with the coordinates, which are latitudes and longitudes in degrees, x and y in
-            the unit of the space, or vectors.
+            the space's unit, or vectors.
         space: A space whose kind ("geographic", "planar" or "vector") and unit apply to all places.
 
     Returns:

@@ -315,9 +315,9 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
-    """Return a section about how well an attacker can distinguish pairs of records.
+    """Return a section about how well an attacker can tell the two records of a pair apart.
 
-    It contains a figure of all pairs and a table of the pairs that are easiest to distinguish.
+    It contains a figure of all pairs and a table of the pairs whose records are easiest to distinguish.
 
     Args:
         release: The release. If the guarantee covers a region, its pairs are the region's edges.
@@ -337,7 +337,7 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
 
 
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
-    """Return up to ten pairs of records that are easiest to distinguish relative to their distance.
+    """Return the pairs of records that are easiest to distinguish relative to their distance, at most ten.
 
     Pairs are ranked by the total variation distance between the output distributions of their two records, divided by
     the distance between the records. An attacker who must decide between two equally likely records is right with

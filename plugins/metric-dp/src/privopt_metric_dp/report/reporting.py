@@ -54,7 +54,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         return [*sections[:1], pages.meaning_section(sentences, problem.data.records, result, relation), *sections[1:]]
 
     def in_readers_unit(self, problem: MetricInstance[Any], result: Result, value: float) -> str:
-        """Return a loss in km as a string in the unit declared by ``[utility] per_km``.
+        """Convert a loss in km to the unit declared by ``[utility] per_km``, and return it as a string.
 
         The string is empty if no unit is declared.
         """

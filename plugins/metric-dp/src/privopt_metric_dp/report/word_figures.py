@@ -21,7 +21,7 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["WordFigures", "word_figures", "word_section"]
 
 DRAWS_PER_WORD: Final = 1_000
-"""The number of reports per word in which distinct words are counted, as in Feyisetan et al. (WSDM 2020)."""
+"""The number of reports per word used to count distinct words, as in Feyisetan et al. (WSDM 2020)."""
 
 LISTED_WORDS: Final = 12
 """The number of words listed with their replacements. These are the words with the largest prior."""
@@ -84,7 +84,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
 
 
 def word_section(release: MatrixRelease, data: MetricData) -> Section:
-    """Return a section with the statistics' quantiles across all words and replacements of the most common words."""
+    """Return a section with quantiles of the statistics across all words and replacements for the most common words."""
     figures = word_figures(release, data)
     rows = [
         ("stays as it is", *_format_quantiles(100.0 * figures.stays, "\u00a0%")),

@@ -80,7 +80,7 @@ DEFAULT_MEMORY_BYTES = 8e9
 """The default memory limit in bytes. A method that needs more is not started."""
 
 AT_ONCE = 0.1
-"""The largest fraction of the time that the quick bound may take (:func:`_offer_quick_bound`).
+"""The largest fraction of the available time that the quick bound may take (:func:`_offer_quick_bound`).
 
 It usually takes much less."""
 

@@ -42,7 +42,7 @@ RETRIED_SHARE: Final = 0.5
 The next round's LP has no other outputs, so it shows how much probability these candidates receive once the others are
 gone."""
 SAMPLE_GAP: Final = 0.1
-"""The relative gap to which the LP over the sample is solved.
+"""The relative gap at which to stop solving the LP over the sample.
 
 It can be large because the ranking of the candidates settles early."""
 
@@ -121,7 +121,7 @@ def sample_program(
         pairs: Array of shape (P, 2) with pairs that imply all others.
         lengths: Array of shape (P,) with the distances between the records of each pair.
         seeds: Array of shape (M,) with the indices of the sampled records.
-        epsilon: The epsilon with which to solve the LP.
+        epsilon: The epsilon to use in the LP.
 
     Returns:
         The LP over the M sampled records, and an array of shape (M,) with the total prior probability of the records

@@ -45,9 +45,10 @@ def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_d
         pattern: The sparsity pattern of the factors.
         a: The outputs' arrays, after :func:`privopt_metric_dp.solvers.factor_kernels.factorise`.
         g: The index of the batch.
-        diagonal: Array of shape (N,) with the diagonal entries of ``T``, to which those of ``H^-1`` are added.
-        off_diagonal: Array of shape (E,) with the entries of ``T`` below the diagonal, to which those of ``H^-1`` are
-            added.
+        diagonal: Array of shape (N,) with the diagonal entries of ``T``. The diagonal entries of ``H^-1`` are added to
+            it.
+        off_diagonal: Array of shape (E,) with the entries of ``T`` below the diagonal. The corresponding entries of
+            ``H^-1`` are added to it.
     """
     start, row, factor, inverse, mask = pattern.start, pattern.row, a.factor[g], a.inverse[g], a.mask[g]
     n = len(start) - 1

@@ -3,8 +3,8 @@
 A ray is a vector over the records that satisfies every privacy constraint. The master problem has one row per record,
 and one column per ray ``z`` with the cost ``min_k cost_k . z``. Pricing runs one network simplex per output
 (`privopt_metric_dp.solvers.tree_pricing`), warm-started from the output's previous tree. The prices used lie between
-the best ones so far and those of the master problem (in-out stabilisation, Ben-Ameur and Neto 2007). Since the rows of
-a mechanism sum to one, every pricing round also gives a Lagrangian bound
+the best prices so far and the master problem's prices (in-out stabilisation, Ben-Ameur and Neto 2007). Since the rows
+of a mechanism sum to one, every pricing round also gives a Lagrangian bound
 (`privopt_metric_dp.solvers.star.anchored_bound`).
 """
 
@@ -42,8 +42,8 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
     """Return the initial rays for the master problem of column generation.
 
     A ray is a vector of N entries that satisfies every privacy constraint ``z_i <= exp(eps d_ij) z_j``. Up to scale, it
-    is therefore a column of a mechanism. The initial rays are those of the star, powers of these rays with the
-    exponents in `SOFTER`, and a ray with equal entries.
+    is therefore a column of a mechanism. The initial rays are the star's rays, powers of these rays with the exponents
+    in `SOFTER`, and a ray with equal entries.
 
     The master problem contains only one representative output from each orbit, i.e. each set of outputs that symmetries
     map to one another. Each of the star's rays is therefore mapped by a symmetry to a ray that serves a representative
@@ -73,8 +73,8 @@ class ColumnGeneration:
     """A solver that uses column generation to improve a mixture of rays from the privacy cone.
 
     A ray is a vector over the records that satisfies every privacy constraint, and a mixture is a weighted sum of rays
-    that forms a mechanism. The first rays are those of the star, a closed-form mechanism. If the star is a mechanism
-    for the part, this solver runs after :class:`StarSolver`. Otherwise, it runs only if it was requested by name, or if
+    that forms a mechanism. The first rays come from the star, a closed-form mechanism. If the star is a mechanism for
+    the part, this solver runs after :class:`StarSolver`. Otherwise, it runs only if it was requested by name, or if
     earlier methods failed or needed too much memory.
 
     Attributes:

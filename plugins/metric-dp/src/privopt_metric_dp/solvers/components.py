@@ -27,10 +27,10 @@ from privopt_metric_dp.space.pairs import has_implied_pairs, reduce_pairs
 __all__ = ["MergedInstance", "ReducedInstance", "drop_implied_pairs", "merge_records"]
 
 MERGE_BELOW = 1e-9
-"""The largest log ratio that is treated as 0. This changes the optimum by a relative amount below this value."""
+"""The largest log ratio that is treated as 0. The relative change in the optimum is below this value."""
 
 RELATIVE_SLACK = 1e-9
-"""The fraction by which a path may exceed the distance between its ends and still imply the pair of its ends."""
+"""The relative amount by which a path may be longer than the distance between its ends and still imply their pair."""
 
 BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
 """The maximum numbers of outputs and of array entries when multipliers are mapped back in blocks.
@@ -238,7 +238,7 @@ class ReducedInstance:
         _merged: The result of merging records, or None if none were merged.
         _merged_instance: The instance after records were merged.
         _small, _rows: The merged instance without implied pairs, and the indices of its pairs in `_merged_instance`.
-        _label: Array of shape (N,) with the index of the part to which each record of `_small` belongs.
+        _label: Array of shape (N,) with the part index of each record in `_small`.
         _numbers: The indices in `_small` of each part's pairs.
     """
 
@@ -309,7 +309,7 @@ class ReducedInstance:
         return Multipliers(rows=rows, many=sum(proof.many for proof in proofs))
 
     def views(self, offers: PartOffers) -> list[PartOffers]:
-        """Return one view of the search per part, which turns offers for the part into offers for the whole instance.
+        """For each part, return a view of the search that turns offers for the part into offers for the whole instance.
 
         Each offer for a part is combined with the best offers so far for the other parts. Initially, the best offer for
         each part is a mechanism that always reports the same output.

@@ -1,9 +1,8 @@
 """The elimination order and fill pattern shared by the matrices for all outputs of a connected component.
 
-The matrix for output ``r`` is ``H_r = A' diag(w_r) A``, where ``A`` contains the privacy constraints as rows and
-``w_r`` their weights. It has the sparsity of the graph of required pairs. SuperLU orders the records by minimum degree
-(Liu 1985). They are then sorted in postorder of the elimination tree, so that columns with the same pattern are
-adjacent.
+The matrix for output ``r`` is ``H_r = A' diag(w_r) A``, where the rows of ``A`` are the privacy constraints and ``w_r``
+are their weights. It has the sparsity of the graph of required pairs. SuperLU orders the records by minimum degree (Liu
+1985). They are then sorted in postorder of the elimination tree, so that columns with the same pattern are adjacent.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
         distances: Array of shape (N, K) with non-negative distances from records to outputs. An output at an infinite
             distance gets probability 0.
         epsilon: Epsilon per unit of distance, which must be positive.
-        share: The factor by which epsilon is multiplied in the exponents, which must be positive.
+        share: The factor applied to epsilon in the exponents, which must be positive.
 
     Returns:
         Array of shape (N, K) whose rows sum to 1, up to rounding. An entry underflows to 0 if its distance exceeds the
@@ -152,7 +152,7 @@ def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
 
 
 def exponential_loss(data: MetricData) -> float | None:
-    """Return the exponential mechanism's expected loss under the prior, in the same unit as the costs.
+    """Return the exponential mechanism's expected loss under the prior, in the same units as the costs.
 
     Returns None if distances to outputs are unknown, or if some record is at an infinite distance from all outputs.
     """

@@ -1,10 +1,10 @@
 """Compiled kernels that factor and solve the interior-point method's linear systems in batches of eight outputs.
 
-The arrays are those of `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for real outputs and 0 for unused
-lanes, which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of the factor
-L below the diagonal by column: ``start`` is the first entry of each column, and ``row`` and ``column`` are the row and
-the column of each entry. It also lists them by row: ``across`` is the start of each row in ``entry``. ``pair`` is the
-entry for each required pair.
+The arrays are described in `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for real outputs and 0 for
+unused lanes, which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of the
+factor L below the diagonal by column: ``start`` is the first entry of each column, and ``row`` and ``column`` are the
+row and the column of each entry. It also lists them by row: ``across`` is the start of each row in ``entry``. ``pair``
+is the entry for each required pair.
 
 A batch consists of eight outputs with interleaved values, so that entry ``e`` of the batch's output ``r`` is at
 ``8 e + r``. ``load``, ``store`` and ``spread`` (`privopt_metric_dp.matrix.simd`) read, write and fill such vectors of
@@ -24,7 +24,7 @@ from privopt_metric_dp.solvers.row_kernels import Arrays
 __all__ = ["PANEL", "couple", "factorise", "solve"]
 
 PANEL = SINGLE_LANES
-"""The number of columns of the coupling (the sum of the inverses over all outputs) computed at a time."""
+"""The number of columns of the coupling matrix (the sum of the inverses over all outputs) computed at a time."""
 
 _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN instead of an error
 

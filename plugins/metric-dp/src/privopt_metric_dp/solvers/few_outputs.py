@@ -20,7 +20,7 @@ from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 __all__ = ["FewOutputs", "sample_outputs"]
 
 SAMPLE_GAP: Final = 0.05
-"""The relative gap to which the LP over the sample is solved. Leaving out outputs costs more than this gap."""
+"""The relative gap at which to stop solving the LP over the sample. Leaving out outputs costs more than this gap."""
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:

@@ -2,14 +2,14 @@
 
 In a connected component with at least two records, the privacy constraints imply ``z >= 0``, so the only inequality
 variables are the slacks ``s = A z`` and the multipliers ``f`` of the privacy constraints. These constraints are the
-rows of the matrix ``A``, where those of a pair at distance d are scaled by ``exp(-eps d / 2)``. A step takes one sparse
-factorisation per output, and conjugate gradients for the row sums (`privopt_metric_dp.solvers.normal_equations`). Its
-direction consists of Mehrotra's predictor, a weighted corrector (Colombo and Gondzio 2008), and further centrality
-correctors (Gondzio 1996).
+rows of the matrix ``A``. The two rows for a pair at distance d are scaled by ``exp(-eps d / 2)``. Each step requires
+one sparse factorisation per output, and uses conjugate gradients for the row sums
+(`privopt_metric_dp.solvers.normal_equations`). Its direction consists of Mehrotra's predictor, a weighted corrector
+(Colombo and Gondzio 2008), and further centrality correctors (Gondzio 1996).
 
 Every iterate satisfies all privacy constraints strictly. Its row sums are one, or are restored to one whenever the gap
-has halved, so that stopping early also gives a mechanism. Any multipliers prove a bound, so inexact steps may slow down
-progress but never make a result wrong.
+has halved, so that stopping early still gives a mechanism. Any multipliers prove a bound, so inexact steps may slow
+down progress but never make a result wrong.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CORRECTOR_STEPS = 2
 LAST_ITERATION = 150
 """The maximum number of steps before the solver gives up."""
 MAX_ROW_SUM_ERROR = 1e-7
-"""The largest difference between a row sum and 1 for which an iterate is still sound.
+"""The largest difference between a row sum and 1 at which an iterate still counts as sound.
 
 A larger difference means that the computation has broken down numerically."""
 ROW_SUM_TOLERANCE = 1e-9
@@ -114,7 +114,7 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
     """Save the iterate's mechanism if it is the best so far, and its multipliers if their bound is the best so far.
 
     Args:
-        state: The iterate. Its groups of outputs save the mechanism and the multipliers, while the state itself stores
+        state: The iterate. Its groups of outputs save the mechanism and the multipliers, and the state itself stores
             their loss (``saved_loss``) and bound.
         status: The quantities that describe the iterate.
         last: Whether to save the mechanism even if its loss is larger. This is done after row sums have been restored.
@@ -192,7 +192,7 @@ def _extend_direction(
     Args:
         state: The iterate with its direction so far.
         coupling: The matrix that couples the outputs, from which the prices are computed.
-        add: The primal and dual weights with which the previous extra direction is first added to the direction.
+        add: The primal and dual weights of the previous extra direction, which is first added to the direction.
         target: The complementarity to aim for.
         trial_steps: The primal and the dual step length at which Gondzio's corrector is evaluated, or (0, 0) for
             Mehrotra's corrector.
@@ -221,8 +221,8 @@ def _find_direction(
         mu: The complementarity of the iterate.
 
     Returns:
-        Array of shape (O,) with the changes in the prices, the primal and dual weights with which the last extra
-        direction has yet to be added, and the primal and dual step lengths.
+        Array of shape (O,) with the changes in the prices, the primal and dual weights of the last extra direction,
+        which has yet to be added, and the primal and dual step lengths.
     """
     dy, target = _predict_step(state, coupling, missing, mu)
     change, steps = _extend_direction(state, coupling, (0.0, 0.0), target, (0.0, 0.0))
@@ -279,7 +279,7 @@ def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -
     """Combine the columns saved by all groups into a mechanism, and divide its rows by their sums.
 
     Args:
-        symmetry: The symmetries, which turn the columns of representative outputs into those of all outputs.
+        symmetry: The symmetries, used to turn the columns for representative outputs into columns for all outputs.
         parts: One function per group that returns the group's columns, of shape (N, R).
 
     Returns:
@@ -298,7 +298,7 @@ def _lift_multipliers(
 
     Args:
         instance, symmetry: The problem and its symmetries.
-        scale: The number by which the costs were divided.
+        scale: The divisor applied to the costs.
         columns: One function per group that returns the group's multipliers, of shape (R, P).
     """
     # The rows were scaled by exp(-eps d / 2) and the costs were divided by `scale`. The multipliers of the original
@@ -321,8 +321,8 @@ def _offer_best(state: State, offers: PartOffers) -> None:
     The mechanism and the multipliers are only assembled from the groups of outputs when they are needed.
 
     Args:
-        state: The iterate, whose groups of outputs have saved them.
-        offers: The search that receives them.
+        state: The iterate, whose groups of outputs have saved the mechanism and the multipliers.
+        offers: The search that receives the offers.
     """
     # The arguments of `Later` are what the groups saved, which later steps do not change.
     instance, symmetry, scale = state.instance, state.symmetry, state.scale
@@ -430,7 +430,7 @@ class InteriorPoint:
 
     Attributes:
         symmetry: Whether to search for symmetries and use them.
-        threads: The number of threads, or None for as many as ``--jobs`` allows. Results do not depend on it.
+        threads: The number of threads, or None for the number allowed by ``--jobs``. Results do not depend on it.
         between: A function that is called with the state between steps and may change costs (`State.recost`), or None.
             If there is such a function, no symmetries are used.
     """
@@ -444,7 +444,7 @@ class InteriorPoint:
 
         Args:
             symmetry: Whether to search for symmetries and use them.
-            threads: The number of threads, or None for as many as ``--jobs`` allows.
+            threads: The number of threads, or None for the number allowed by ``--jobs``.
             between: A function to call with the state between steps, or None.
         """
         self.symmetry, self.threads, self.between = symmetry and between is None, threads, between

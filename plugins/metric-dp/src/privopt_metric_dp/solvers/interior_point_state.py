@@ -46,7 +46,7 @@ class State:
         gather: A sparse matrix that converts row sums of records to means over orbits.
         y: Array of shape (O,) with the prices of the orbits.
         size: The total number of privacy constraints for all outputs in the groups.
-        scale: The number by which the costs were divided.
+        scale: The divisor applied to the costs.
         formed: Whether the whole matrix that couples the outputs is formed. If not, it is approximated from its entries
             on the pattern.
         rough: The relative residual at which to stop solving systems with that matrix if it is not formed.
@@ -114,13 +114,13 @@ class State:
 
         Args:
             records, outputs: Arrays of shape (M,) with the indices of the records and the outputs, as in :meth:`at`.
-            costs: Array of shape (M,) with the new costs, in the same unit as the instance's costs.
+            costs: Array of shape (M,) with the new costs, in the same units as the instance's costs.
         """
         for group, rows, columns in self._by_group(outputs):
             group.recost(records[rows], columns, costs[rows] / self.scale)
 
     def _by_group(self, outputs: Ints) -> Iterator[tuple[Outputs, Ints, Ints]]:
-        """Split outputs by the group to which they belong.
+        """Split outputs by group.
 
         Args:
             outputs: Array of shape (M,) with the indices of outputs, counted across all groups.

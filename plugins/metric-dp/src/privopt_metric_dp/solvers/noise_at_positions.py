@@ -67,7 +67,7 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
         people: Array of shape (Q, 2) with positions in km.
         shares: Array of shape (Q,) with the probabilities of these positions.
         epsilon: Epsilon per km.
-        report_count: The number of noisy positions to draw. Four times as many make the error about half as large.
+        report_count: The number of noisy positions to draw. Quadrupling this number roughly halves the error.
 
     Returns:
         The estimate, which is accurate to about 2 %. It is at most 2 / epsilon, the mean distance without remapping.

@@ -4,7 +4,7 @@ Orbits are the sets of records that symmetries map to one another, and column o 
 sparse matrix for output r.
 
 A product ``T v`` takes one sparse solve per output, so conjugate gradients apply ``T^-1`` without forming ``T``. There
-are two preconditioners. The first is a factor of ``T`` in single precision, with which two or three steps are enough.
+are two preconditioners. The first is a factor of ``T`` in single precision, which makes two or three steps sufficient.
 It is used if it fits in memory and saves time. The second is the chordal completion of the entries of ``T`` on the
 pattern of the factors (`privopt_metric_dp.solvers.chordal`). It takes up no more memory than one output, and reaches a
 residual of 1e-3 in 15 to 100 steps, or more near the optimum.
@@ -44,7 +44,7 @@ MAX_STEPS = 80
 """The default limit on conjugate gradient steps.
 
 If it is not enough, a solve with a formed coupling matrix fails. If the matrix was completed instead, the result is
-used as it is."""
+used as is."""
 
 
 @define(eq=False)
@@ -181,7 +181,7 @@ class SchurComplement:
 
 
 def couple(state: State) -> SchurComplement:
-    """Factor the matrices of all outputs, and prepare to solve systems with the Schur complement coupling them.
+    """Factor the matrices of all outputs, and prepare to solve systems with the Schur complement that couples them.
 
     Args:
         state: The iterate.

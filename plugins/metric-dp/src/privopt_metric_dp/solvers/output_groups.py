@@ -1,4 +1,4 @@
-"""Groups of outputs, which the interior-point method processes eight at a time with compiled kernels."""
+"""Groups of outputs for the interior-point method. Compiled kernels process the outputs eight at a time."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Outputs:
 
         Raises:
             numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
-            OutOfTime: The time limit has expired. It is checked between batches.
+            OutOfTime: The time limit has expired. The limit is checked between batches.
         """
         for g in range(len(self.arrays.z)):
             check()
@@ -311,7 +311,7 @@ class Outputs:
     def proof(self) -> Callable[[], Floats]:
         """Return a function that returns the saved multipliers, of shape (R, P).
 
-        The entry for a pair is the multiplier of its first privacy constraint minus that of its second one.
+        The entry for a pair is the multiplier of its first privacy constraint minus the multiplier of its second one.
         """
         # The shape is (G, P, 2, 8), because in each batch, each pair has two rows of eight outputs.
         rows, width = self._best_f.reshape(len(self._best_f), -1, 2, DOUBLE_LANES), self.width

@@ -29,7 +29,7 @@ __all__ = ["planar_laplace", "project", "voronoi_cells"]
 
 
 _ZERO_EXPONENT = 745.0
-"""The largest integer x for which exp(-x) is positive in doubles."""
+"""The largest integer x for which exp(-x) is positive in double precision."""
 
 
 def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
@@ -45,7 +45,7 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
         Array of shape (N, K) with the probabilities. Its rows sum to 1 to within 1e-12. The relative error is about
         1e-12 up to a distance of about 30 / epsilon, and probabilities that underflow are 0. Outputs at the same place
         share the probability of their cell equally. For geographic places, the matrix satisfies
-        geo-indistinguishability only approximately. It must be repaired and certified like any other.
+        geo-indistinguishability only approximately. It must be repaired and certified like any other matrix.
 
     Raises:
         InputError: Places are neither planar nor geographic, or records and outputs differ in kind.
@@ -127,7 +127,7 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 
     Args:
         sites: Array of shape (K, 2) with the positions of the sites.
-        far: Half the side length of each square, in the same unit as the sites. It must be at least the extent of the
+        far: Half the side length of each square, in the same units as the sites. It must be at least the extent of the
             sites.
 
     Returns:

@@ -21,7 +21,7 @@ RAYS_PER_RECORD: Final = 6
 """The number of rays per record that are kept when the rays with the largest reduced costs are dropped."""
 
 NEGLIGIBLE_VALUE: Final = 1e-13
-"""The largest size of a negative reduced cost that counts as a rounding error, as a fraction of the largest cost.
+"""The largest absolute value of a negative reduced cost treated as a rounding error, as a fraction of the largest cost.
 
 Rays with such reduced costs are ignored."""
 
