@@ -1,4 +1,4 @@
-"""The data of an album: a classifier's scores, the true location, and the photos that must stay.
+"""The data of an album: a classifier's scores, the true location, and the photos that must be kept.
 
 The notation follows Yang, Chakrabarti and Vorobeychik (AAAI 2020). ``S_ij``, a log-probability, is photo i's score for
 location j. ``t`` is the true location, and ``theta`` is the margin, which is added to each photo's score for the true
@@ -64,8 +64,7 @@ def describe_place(names: Sequence[str], column: int) -> str:
     """Describe a place by its column and, if it has one, its name.
 
     Args:
-        names: The names of the places in column order. The names of the last places may be missing, and a name may be
-            empty.
+        names: The names of the places in column order. Trailing names may be missing, and a name may be empty.
         column: The column of the place.
 
     >>> describe_place(["Rome", ""], 0), describe_place(["Rome", ""], 1)
@@ -140,7 +139,7 @@ class Album:
 
     @property
     def required_count(self) -> int:
-        """The minimum number of photos that can remain, given both ``keep_at_least`` and ``keep``."""
+        """The minimum number of photos that must remain, given both ``keep_at_least`` and ``keep``."""
         return max(self.keep_at_least, int(self.keep.sum()))
 
     @cached_property
@@ -233,7 +232,7 @@ class Alternates:
     def sums(self, retained: Bools) -> Floats:
         """Return the sum of each row of ``diff`` over the retained photos in doubles, as an array of shape (m,).
 
-        The sum is -inf for each alternate that a retained photo rules out.
+        The sum is -inf for each alternate ruled out by a retained photo.
 
         Args:
             retained: Boolean array of shape (N,) indicating whether each photo is retained.

@@ -140,7 +140,7 @@ def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
 
 
 def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -> Iterator[str]:
-    """Check a release by exact arithmetic and brute force, and yield a message for each error found.
+    """Check a release using exact arithmetic and brute force, and yield a message for each error found.
 
     Args:
         problem: The problem, with its album and task.

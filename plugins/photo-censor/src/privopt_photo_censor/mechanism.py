@@ -86,8 +86,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
         """Read a problem and its release back from a release folder, for ``verify`` and ``report``.
 
-        If the problem names a folder of photos, the folder's contents are taken from the release's record of them,
-        because the photos themselves may no longer exist.
+        If the problem names a folder of photos, the folder's contents are taken from the record in the release, because
+        the photos themselves may no longer exist.
 
         Args:
             declared: The release's problem file.
@@ -327,7 +327,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
 
 def _convert_bound(album: Album, task: Task, bound: int) -> int:
-    """Convert a bound on the number of retained photos to one on the number of deleted photos, or vice versa.
+    """Convert a bound on the number of retained photos to a bound on the number of deleted photos, or vice versa.
 
     Under a budget, the bound is on the number of protected locations and is returned unchanged.
     """

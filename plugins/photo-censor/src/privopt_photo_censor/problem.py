@@ -43,7 +43,7 @@ class Photos:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The ``[privacy]`` table of a problem file, with the margin and either a top-k or a deletion budget."""
+    """The ``[privacy]`` table of a problem file, with the margin and either ``top_k`` or a deletion budget."""
 
     top_k: int | None = key(None, help="fewest deletions so that the place is not among the k best", check=at_least(1))
     deletion_budget: int | None = key(

@@ -3,7 +3,7 @@
 Solvers propose sets of photos, and this module decides whether a set protects the true location. Let S_ij be photo i's
 score for location j, t the true location, and theta the margin, which is added to the true location's score for each
 photo. Location j ranks at or above the true one if the sum of ``S_ij - S_it - theta`` over the posted photos i is
-non-negative. The sign is that of a single :func:`math.fsum` over all scores, which is correctly rounded.
+non-negative. The sign is taken from a single :func:`math.fsum` over all scores, which is correctly rounded.
 Comparing two rounded sums, or adding rounded differences, could give the wrong sign.
 """
 

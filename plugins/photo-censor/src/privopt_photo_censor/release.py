@@ -121,7 +121,7 @@ class Deletions(Release):
         The list of clean copies and their scores are read only if the problem names a folder of photos.
 
         Raises:
-            InputError: A file is missing or malformed, or its photos differ from those of the problem.
+            InputError: A file is missing or malformed, or its photos differ from the problem's photos.
         """
         names, is_retained = _read_deletions(folder)
         if names != problem.names:

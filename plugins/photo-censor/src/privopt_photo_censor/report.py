@@ -27,7 +27,8 @@ from privopt_photo_censor.release import Deletions, find_carriers
 __all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
-"""The maximum number of most likely places to show in a figure. The true place is added if it is not one of them."""
+"""The maximum number of places to show in a figure, most likely first. The true place is added if it is not among
+them."""
 TINY: Final = 1e-300
 """The smallest probability shown in the report, so that underflowing probabilities are not shown as exactly 0."""
 

@@ -1,4 +1,4 @@
-"""The probability of each reported point given each true point, by integration along rays.
+"""The probability of each reported point given each true point, computed by integration along rays.
 
 A position is drawn around the true point, and the point nearest to this position is reported. A ray is a great-circle
 arc from the true point in one direction. The distance along a ray has the distribution function G of the noise (see
@@ -30,8 +30,8 @@ _STEPS: Final = 256
 """The number of equally probable intervals along a ray. The nearest point is looked up at the midpoint of each
 interval."""
 _TAIL_STEPS: Final = 29
-"""The number of additional distances in the tail. The probability of exceeding each is half that of the previous
-one."""
+"""The number of additional distances in the tail. The probability of exceeding a distance halves from one distance to
+the next."""
 _BEARINGS: Final = 360
 """The number of rays from each point."""
 

@@ -38,7 +38,7 @@ def parse_position(text: str) -> tuple[float, float]:
 def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> Floats:
     """Return the latitude and longitude of each output in degrees, as an array of shape (n, 2).
 
-    The coordinates of a grid cell are those of its centre.
+    A grid cell is represented by the coordinates of its centre.
 
     Args:
         rounding: The rule that maps positions to outputs.

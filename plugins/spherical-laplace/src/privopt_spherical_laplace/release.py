@@ -99,7 +99,7 @@ class SphereRelease(PositionRelease):
 
         Raises:
             InputError: A file is missing or malformed, or remap.csv exists although points are not remapped.
-            DoesNotHoldError: The outputs in law.csv differ from those of the problem.
+            DoesNotHoldError: The outputs in law.csv differ from those declared in the problem.
         """
         path = folder / LAW
         texts = ("epsilon", "radius_km", "outputs", "argument")

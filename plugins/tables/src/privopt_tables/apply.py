@@ -69,7 +69,7 @@ def apply(
         folder: The release folder, which is verified before it is used.
         table: The file with the table, such as a CSV or Parquet file.
         out: The file to write, as CSV or Parquet depending on its suffix. It is written completely or not at all.
-        secret: The columns that hold the secret, including those of every named position.
+        secret: The columns that hold the secret, including the columns of every named position.
         options: How the release is applied. If None, the default options are used.
         force: Whether ``out`` may be replaced if it exists.
         progress: A function that is called with the progress so far, such as the number of protected rows.
@@ -313,7 +313,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
 def _remove_metadata(table: T) -> T:
     """Return an Arrow or pandas table without its metadata, or any other table unchanged.
 
-    Metadata may reveal values of dropped columns. For example, GeoParquet metadata contain the bounding box of all
+    Metadata may reveal values of dropped columns. For example, GeoParquet metadata contains the bounding box of all
     positions.
     """
     native: Any = table

@@ -255,7 +255,7 @@ def _protect_parts(
 
 
 def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
-    """Record the inputs of a new batch, or check that those of a continued batch are unchanged.
+    """Record the inputs of a new batch, or check that the inputs of a continued batch are unchanged.
 
     Args:
         batch: The batch to begin or to continue.

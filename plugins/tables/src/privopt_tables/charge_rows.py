@@ -53,8 +53,8 @@ RowPlaces = tuple[Ints, Ints, Sequence[Sequence[int]] | None]
 
 The first array, of shape (B,), contains the index of each row's place. The second array, of shape (B,), contains the
 reason why a row has no place, as an index into :data:`REASONS`, or -1 if it has a place. The last entry contains one
-list per row, with the indices of nearby places. Their stored reports may be repeated too. The last entry is None if
-only the row's own place counts.
+list per row, with the indices of nearby places. The stored reports of these places may be repeated too. The last entry
+is None if only the row's own place counts.
 """
 
 _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))

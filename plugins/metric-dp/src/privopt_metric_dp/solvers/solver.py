@@ -1,4 +1,4 @@
-"""The interface of solvers for the optimal mechanism, and the connected parts of an instance that they solve."""
+"""The interface of solvers for the optimal mechanism, and the connected parts of an instance to be solved."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Graph:
         length: Array of shape (2 P,) with the log ratio of each entry's pair, shrunk slightly so that no two paths have
             the same length.
         pair: Array of shape (2 P,) with the index of each entry's pair.
-        direct: Whether the pairs themselves are used as shortest paths, which avoids a search of N^3 steps.
-            This is the case if there are more than 1,000 records, every two records form a pair, and none of the
+        direct: Whether the pairs themselves are used as shortest paths, which avoids a search that takes N^3 steps.
+            This is the case if there are more than 1,000 records, any two records form a pair, and none of the
             sampled paths through a third record is shorter than the direct one.
     """
 
@@ -127,7 +127,7 @@ def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Flo
     """Return the result of :func:`shortest_paths` for a ``direct`` graph, where each shortest path is a single pair.
 
     Args:
-        graph: The graph, in which every two records form a pair.
+        graph: The graph, in which any two records form a pair.
         sources: Array of shape (S,) with the indices of the records where the paths start.
         trees: Whether to compute parents and entries. If False, these two arrays are empty.
 
@@ -165,7 +165,7 @@ class Part:
     """
 
     def __init__(self, instance: Instance) -> None:
-        """Store the instance, without computing any results yet."""
+        """Store the instance without computing any results."""
         self.instance = instance
         self.starred = False
 
@@ -215,7 +215,7 @@ class Solver(Protocol):
     name: str
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes beyond the part itself, including stored offers."""
+        """Estimate the peak memory use in bytes, including stored offers but not the part itself."""
 
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Offer mechanisms and bounds until the gap is reached or no further progress is possible.

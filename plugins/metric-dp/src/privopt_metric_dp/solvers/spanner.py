@@ -15,7 +15,7 @@ constraints of all pairs, but raises the loss by 6 % at a stretch of 1.1.)
 Spanners are tried from coarse (a large stretch) to fine, so that a result is available early. For 400 such points,
 stretches of 1.3, 1.1, 1.03 and 1.01 took 2, 5, 29 and 55 CPU seconds and reached gaps of 6.2, 1.8, 0.43 and 0.21 %,
 whereas a single step with all pairs takes 2 to 4 seconds. Without a time limit, coarse spanners usually just lengthen
-the run, so each is skipped unless it is much coarser than the one that suits the requested gap.
+the run, so each is skipped unless it is much coarser than the spanner that suits the requested gap.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ __all__ = ["FewPairs", "make_spanner"]
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
 """The slacks (stretches minus 1) of the spanners tried first, so that a result is available early."""
 MIN_STRETCH_RATIO: Final = 20.0
-"""The minimum ratio of a coarse spanner's slack to that of the next LP. Without a time limit, coarse
-spanners are used only above this ratio. They then take about a thirtieth of that LP's time (see `TIME_FACTOR`)."""
+"""The minimum ratio, without a time limit, of a coarse spanner's slack to the suitable slack (or to the last slack in
+`COARSE`, if larger). The LP over a coarse spanner then takes at most about a thirtieth of the time of the LP that
+follows (see `TIME_FACTOR`)."""
 TIME_FACTOR: Final = 4.0
-"""The approximate ratio of a spanner's solving time to that of the previous, coarser spanner."""
+"""The approximate ratio of a spanner's solving time to the solving time of the previous, coarser spanner."""
 SHARES: Final = (1.0, 0.25)
 """The slacks to try after the coarse ones, as multiples of the slack that suits the requested gap."""
 INNER_GAP_SHARE: Final = 0.5

@@ -57,11 +57,11 @@ QUICK_SHARES = (0.25, 0.35, 0.5, 0.7, 1.0)
 """The prices used for the first bounds, as positions between each record's smallest cost (0) and its mean cost (1).
 They are tried in order until a bound gets worse."""
 OPERATIONS_PER_SECOND = 5e9
-"""The speed, in operations per second, that every machine in use reaches in dense products and factorisations when
-idle."""
+"""The speed of dense products and factorisations that any idle machine is assumed to reach, in operations per
+second."""
 HELD_SHARE = 0.5
 """The fraction of the granted time within which an idle machine must be able to compute the star. If it can, the star
-is completed even on a busy machine that then exceeds the time limit."""
+is completed even if a busy machine then exceeds the time limit."""
 OPERATIONS_PER_STEP = 100.0
 """The number of operations counted per step of a path search. Such a step is slow because its memory accesses are
 irregular."""

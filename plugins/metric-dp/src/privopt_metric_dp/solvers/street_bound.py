@@ -1,13 +1,13 @@
 """Multipliers for a lower bound over reports anywhere on the streets (`privopt_metric_dp.proof.street_proof`).
 
 They are computed from the ordinary LP whose outputs are the ends of street pieces, with two costs changed for each
-record inside a piece. The two ends of the piece have the weights w and 1 - w of linear interpolation at the record, so
-the nearer end has the larger weight. The record's chord is the weighted mean of its costs at the two ends. The cost at
-the first end is reduced by theta chord / w, and the cost at the second end by (1 - theta) chord / (1 - w).
+record inside a piece. For linear interpolation at the record, the two ends of the piece have the weights w and 1 - w,
+so the nearer end has the larger weight. The record's chord is the weighted mean of its costs at the two ends. The cost
+at the first end is reduced by theta chord / w, and the cost at the second end by (1 - theta) chord / (1 - w).
 
 The multipliers prove one bound for this LP and another over the streets. The bound over the streets is at least as
-large for every theta from 0 to 1, and the two are equal for the best theta. Between steps of the interior-point method,
-theta is therefore moved towards the end whose probability is too small for its weight.
+large for every theta from 0 to 1, and the two bounds are equal for the best theta. Between steps of the interior-point
+method, theta is therefore moved towards the end whose probability is too small for its weight.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ longer change."""
 
 @define(eq=False)
 class _Shares:
-    """The costs of reporting the two ends of a street piece, for the records inside street pieces.
+    """The costs of reporting the ends of street pieces, for the records inside these pieces.
 
     The two ends of a piece are called the tail and the head. The cost of a report varies along the piece and is 0 at
     the record itself. The chord is the value obtained at the record by interpolating the cost linearly between the two
@@ -145,7 +145,7 @@ def solve_street_bound(
         data: The data of a problem whose outputs are chosen from the records on streets.
         priced: Array of shape (J,) with the indices of the records that serve as outputs, from `priced_records`.
         gap: The relative gap at which to stop.
-        memory_limit: The number of bytes that may be allocated.
+        memory_limit: The maximum number of bytes to allocate.
         seconds: The time limit in seconds, or None for no limit. When it expires, the best multipliers so far are used.
         progress: A function that is called with the phase, the iteration, the lower bound and the loss.
 

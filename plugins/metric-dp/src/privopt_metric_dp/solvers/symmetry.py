@@ -84,7 +84,7 @@ class Symmetry:
         return len(self.records)
 
     def lift(self, columns: Floats) -> Floats:
-        """Return the symmetric mechanism whose columns add up to the given sums over each orbit of outputs.
+        """Return the symmetric mechanism whose columns have the given sums over each orbit of outputs.
 
         Args:
             columns: Array of shape (N, R) with the sums of the columns over each orbit, in the order of the
@@ -171,9 +171,9 @@ class Symmetry:
 def _iter_images(points: Floats) -> Iterator[Ints]:
     """Yield the permutations of points in a plane that are induced by rotations and reflections about their mean.
 
-    A map is determined by the images of two points that are not collinear with the mean. Only images that preserve
-    their distances from the mean and from each other are considered. At most `MAX_GROUP_ORDER` + 1 maps are tried,
-    because a larger group would not be used.
+    A map is determined by the images of two points that are not collinear with the mean. Only images at the same
+    distances from the mean and from each other are considered. At most `MAX_GROUP_ORDER` + 1 maps are tried, because a
+    larger group would not be used.
 
     Args:
         points: Array of shape (N, 2) with the points.
@@ -343,7 +343,7 @@ def _keeps_pairs(instance: Instance, records: Ints) -> bool:
 
 
 def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
-    """Return the permutations of the records, paired with permutations of the outputs, that preserve pairs and costs.
+    """Return the permutations of the records that preserve pairs and costs, each with a permutation of the outputs.
 
     Args:
         instance: A connected instance.

@@ -5,11 +5,11 @@ Given prices ``y`` and an output ``k``, pricing minimises ``a . z`` over the con
 1. Each vertex of the resulting polyhedron corresponds to a spanning tree of the graph of required pairs in which every
 edge is tight. The entry of a record is then either ``exp(l)`` times its parent's (the record is above its parent) or
 ``exp(-l)`` times its parent's (it is below). Let ``g_i = a_i + sum over children c of (z_c / z_i) g_c``. A tree is
-optimal if ``g`` is at least 0 at records below their parents and at most 0 at records above. Then ``g_root`` is the
-optimum. The ``|g_i|`` give multipliers for the tight rows, which prove optimality. (The dual is a generalised flow with
-losses. Flow is lost on every cycle, so only trees occur.)
+optimal if ``g`` is at least 0 at records below their parents and at most 0 at records above theirs. Then ``g_root`` is
+the optimum. The ``|g_i|`` give multipliers for the tight rows, which prove optimality. (The dual is a generalised flow
+with losses. Flow is lost on every cycle, so only trees occur.)
 
-The compiled functions share these arrays, for one output:
+The compiled functions share these arrays, all for a single output:
 
 - ``a`` (N,): the costs minus the prices.
 - ``parent``, ``entry``, ``sides`` (N,): the tree, as in :class:`privopt_metric_dp.solvers.tree_pricing.Trees`.
@@ -242,7 +242,7 @@ def _reroot_subtree(
     path: Any,
     g: Any,
 ) -> None:
-    """Make another node the root of a subtree by reversing the path between the two, and update ``g`` along that path.
+    """Make another node the root of a subtree by reversing the path to it, and update ``g`` along that path.
 
     Args:
         subtree_root: The current root of the subtree, which has already been unlinked from its parent.

@@ -2,8 +2,8 @@
 
 Each output has a spanning tree of the records. `privopt_metric_dp.solvers.tree_pivots` optimises the trees at given
 prices, and its docstring defines trees, ``g`` and the arrays that the compiled functions share. This module stores the
-trees, chooses their roots, and turns any tree, optimal or not, into a proof. Each pricing starts from the trees of the
-previous one.
+trees, chooses their roots, and turns any tree, optimal or not, into a proof. Each pricing run starts from the trees of
+the previous run.
 
 Ties are broken by shrinking each log ratio by a random fraction of at most
 `privopt_metric_dp.solvers.solver.EXPONENT_SHRINKAGE`. Rays then stay inside the true cone, and multipliers are
@@ -84,7 +84,7 @@ class PricingResult:
 
 @jit()
 def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> None:
-    """Compute reductions of the records' prices that cover a tree's deficit (a negative ``g`` at the root).
+    """Compute price reductions that together cover a tree's deficit (a negative ``g`` at the root).
 
     Reducing the price of a record of height ``u`` by ``x`` raises ``g_root`` by ``x exp(u)``, so the highest records
     come first. Each price is reduced as far as the flows on the record's path to the root allow. The reduction of the

@@ -21,7 +21,7 @@ class MatrixMetric(Metric):
     Attributes:
         _table: Array of shape (N, N) with the distances between records. If the two entries for a pair differ in the
             file, both are set to the smaller one.
-        _uneven: Whether the two entries for any pair differ in the file.
+        _uneven: Whether the file contains a pair whose two entries differ.
         _to_outputs: Array of shape (N, K) with the distances from records to outputs. It is ``_table`` if the outputs
             are the records.
     """
@@ -70,7 +70,7 @@ class MatrixMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """A description of the exact distances for reports: the numbers in the table."""
+        """A description, for use in reports, of the exact distances: the numbers in the table."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:

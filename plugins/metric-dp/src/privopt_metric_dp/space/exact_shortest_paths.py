@@ -26,7 +26,7 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
     """Represent finite non-negative doubles exactly as integer multiples of a common unit, in limbs of 62 bits.
 
     Args:
-        values: Any number of one-dimensional arrays, which share a common unit.
+        values: One or more one-dimensional arrays, for which a common unit is chosen.
 
     Returns:
         The limbs, and the units of the limbs. The limbs are a list with one array of shape (M, L) for each array of M
@@ -219,7 +219,7 @@ def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # 
 def _reset_nodes(
     nodes: Any, best: Any, detour: Any, length: Any, give_up: Any, is_touched: Any
 ) -> None:  # pragma: no cover
-    """Reset the state of the nodes that a search has touched, so that the next search can begin.
+    """Reset the state of the nodes touched by a search, so that the next search can begin.
 
     Resetting the state of all nodes for each source would take quadratic time. The comments in :func:`short_enough`
     describe the arrays.
@@ -236,7 +236,7 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """For each question (source, goal, bound), decide whether any path between the nodes is no longer than ``bound``.
+    """For each question (source, goal, bound), return whether any path from source to goal is at most ``bound`` long.
 
     The comparison is exact.
 
@@ -245,14 +245,14 @@ def short_enough(
             contains the offset of each node's first edge. The other three arrays contain, for each edge, the neighbour,
             the weight as a double and the exact weight as limbs (see :func:`limbs`). Their shapes are (E,), (E,) and
             (E, L). The edges of a node are sorted by ascending weight.
-        ask, goal, bound, exact_bound: The questions in CSR form. The questions about source i have the indices ask[i]
-            to ask[i + 1] - 1. For each question, the other three arrays contain the goal, the bound as a double and the
+        ask, goal, bound, exact_bound: The questions in CSR form. The questions about source i are at indices ask[i] to
+            ask[i + 1] - 1. For each question, the other three arrays contain the goal, the bound as a double and the
             exact bound as limbs. Their shapes are (Q,), (Q,) and (Q, L).
         units: (L,) The units of the limbs.
         two_edges: Whether only paths with at least two edges count.
 
     Returns:
-        (Q,) Whether there is such a path for each question.
+        (Q,) For each question, whether there is such a path.
     """
     # For each node, `best` is the exact length of the shortest path so far, and `length` is the same length as a
     # double, which is the key in the heap. `detour` is the exact length of the shortest path with at least two edges.

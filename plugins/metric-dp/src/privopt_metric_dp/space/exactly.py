@@ -5,8 +5,8 @@ the current precision, so that callers can raise the precision.
 
 A metric returns exact distances, rounded down to doubles. If a limit may lie between the double and the exact distance,
 a ball is used for the comparison. A comparison that is still undecided at the highest precision counts as not proved. A
-Euclidean distance is the square root of a rational, the length of a path is a rational, and the length of a great
-circle can be enclosed to any precision.
+Euclidean distance is the square root of a rational, the length of a path is a rational, and the length of a
+great-circle arc can be enclosed to any precision.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Ways:
                     self.after[node][neighbour] = min(steps, self.after[node].get(neighbour, steps))
 
     def shortest_lengths(self, pairs: Sequence[Sequence[int]]) -> list[Fraction | None]:
-        """Return the exact length of the shortest path for each pair of nodes, with None for unconnected pairs.
+        """Return the exact length of the shortest path between each pair of nodes, or None if the pair is unconnected.
 
         Pairs with the same first node share a search. Lengths are in the same units as the lengths of the roads.
         """

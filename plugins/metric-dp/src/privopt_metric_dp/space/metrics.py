@@ -48,7 +48,7 @@ _BLOCK = 1 << 21  # the maximum number of distances in memory while a table is p
 _TREE_WIDTH = 12  # in more dimensions, a k-d tree visits nearly every point, and blocks are faster
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
 """Tables of distances to all outputs, keyed by hash. Metrics over the same places share a table, which is kept as long
-as any of them uses it."""
+as any of these metrics uses it."""
 MORE = 1.0 + 1e-9  # factor for the radius of tree searches, so that no pair is missed because of rounding
 KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude at the equator: above pi R / 180
 
@@ -96,7 +96,7 @@ class Metric(ABC):
         """Return whether each pair's exact distance, rounded down to a double, is proved to be within a limit.
 
         The result may be False even if the double in ``distances`` is within the limit, because the exact distance may
-        be larger. Lower bounds on losses only use the constraints of pairs for which the result is True.
+        be larger. Lower bounds on losses use only the constraints of pairs for which the result is True.
 
         Args:
             pairs: (P, 2) The record indices of each pair.
@@ -120,10 +120,10 @@ class Metric(ABC):
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, with those that may exceed the exact ones replaced by this metric's own.
+        """Return the given distances, replacing any that may exceed the exact distance with this metric's own value.
 
-        This is used for distances stored in a release. If they exceeded the exact ones, the guarantee would be too
-        weak.
+        This is used for distances stored in a release. If any of them exceeded the exact distance, the guarantee would
+        be too weak.
 
         Args:
             pairs: (P, 2) The record indices of each pair.
@@ -162,7 +162,7 @@ class Metric(ABC):
         return pairs, self.between(pairs[:, 0], pairs[:, 1])
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return a small set of pairs known to imply every pair, or every pair within a limit.
+        """Return a small set of pairs whose constraints imply those of all pairs, or of all pairs within a limit.
 
         A pair is implied if a path over pairs in the set is no longer than the pair's distance, because the constraints
         along the path then imply the pair's constraint. The base implementation returns None.
@@ -349,7 +349,7 @@ class _PointMetric(Metric):
 
     @cached_property
     def _table_key(self) -> bytes:
-        """A hash of all data that determine the table of distances to outputs.
+        """A hash of all data that determines the table of distances to outputs.
 
         Metrics over the same places share one table, which is stored in ``_TABLES`` under this key.
         """
@@ -452,7 +452,7 @@ class EuclideanMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """A description of the exact distances for reports: square roots of rational numbers."""
+        """A description, for use in reports, of the exact distances: square roots of rational numbers."""
         return "exact distances: square roots of rational numbers"
 
     def _square_table(self) -> Floats:
@@ -567,7 +567,7 @@ class HaversineMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """A description of the exact distances for reports: intervals that enclose great-circle distances."""
+        """A description, for use in reports, of the exact distances: intervals enclosing great-circle distances."""
         return "distances enclosed as closely as it takes: great circles"
 
     def upper_distances(self, distances: Floats) -> Floats:
@@ -580,7 +580,7 @@ class HaversineMetric(_PointMetric):
 
     @staticmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Return a bound on how many km a place moves if both of its coordinates change by ``position_error`` degrees.
+        """Return a bound, in km, on how far a place moves if each coordinate changes by ``position_error`` degrees.
 
         A degree of latitude or longitude is at most ``KM_A_DEGREE`` km, and the bound is the sum for the two
         coordinates.

@@ -1,4 +1,4 @@
-"""The required pairs of records, and a small subset that implies the others.
+"""The required pairs of records, and a small subset whose constraints imply the others.
 
 A pair is implied if some path over other pairs is no longer than the pair's distance, because the bounds along a path
 multiply (Theorem 3.1 of Qiu, IJCAI 2024). Lengths are compared as exact sums of the stored doubles, because rounded
@@ -31,7 +31,7 @@ __all__ = [
 
 
 _ALL_PAIRS: WeakValueDictionary[int, Ints] = WeakValueDictionary()
-"""All pairs of n records, keyed by n. Arrays are shared while in use, so ``verify`` can reuse those made by
+"""All pairs of n records, keyed by n. Arrays are shared while in use, so ``verify`` can reuse the arrays made by
 ``solve``."""
 _TRIANGLE_TOLERANCE = 1e-9  # the relative violation of the triangle inequality that is attributed to rounding
 _BLOCK = 1 << 22  # the maximum number of distances in memory at a time
@@ -72,7 +72,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Reject a limit on the distance between neighbours that is below the smallest positive distance between records.
+    """Reject a neighbour distance limit that is below the smallest positive distance between records.
 
     With such a limit, no record would be hidden among others.
 
@@ -128,7 +128,7 @@ def farthest(metric: Metric, count: int) -> Ints:
 
 
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
-    """Return a mask of pairs to keep, such that the kept pairs imply all others.
+    """Return a mask of pairs to keep, such that the constraints of the kept pairs imply all others.
 
     Without slack, a pair is dropped only if a path over kept pairs is no longer than the pair's distance, in exact
     arithmetic. The kept pairs are then the smallest set that implies all others, up to ties at distance 0. With slack
@@ -173,7 +173,7 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
 def needed_pairs(
     metric: Metric, required: Callable[[], tuple[Ints, Floats]], *, within: float | None = None
 ) -> tuple[Ints, Floats]:
-    """Reduce the required pairs to a subset that implies the others.
+    """Reduce the required pairs to a subset whose constraints imply the others.
 
     The reduction starts from the set returned by :meth:`Metric.implying`, if there is one. For a road metric, that set
     consists of the pairs connected by a path that passes through no third record. Finding it takes a second for 50,000
@@ -200,7 +200,7 @@ def needed_pairs(
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
     """Return whether searching for implied pairs is likely to be worthwhile.
 
-    The result is True unless there are many records and every two of them form a pair. In a complete set, such as all
+    The result is True unless there are many records and any two of them form a pair. In a complete set, such as all
     pairs of 5,000 word vectors, the search may take minutes and find hardly any implied pairs. The decision is
     therefore based on a sample of records. Keeping implied pairs makes the model larger, but no less correct.
 
@@ -382,7 +382,7 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
         distances: (P,) The distance of each pair. Pairs at infinite distances are ignored.
 
     Returns:
-        The row indices of the selected pairs, sorted, of shape (C,), and the two clusters of each of them, the smaller
+        The sorted row indices of the selected pairs, of shape (C,), and the two clusters joined by each pair, smaller
         index first, of shape (C, 2).
     """
     clusters = np.sort(joined, axis=1)

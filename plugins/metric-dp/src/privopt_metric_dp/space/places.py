@@ -48,7 +48,7 @@ _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 
 @contextmanager
 def places_at_most(count: int | None) -> Iterator[None]:
-    """Limit the number of places in problems that are loaded within a ``with`` block.
+    """Limit the number of places in problems loaded within a ``with`` block.
 
     A few numbers in a problem file can declare millions of places. When a release is verified, the limit is the number
     of rows or columns in the release. A file that declares more places is then rejected before its places are computed.
@@ -124,10 +124,10 @@ class Space:
         unit: The unit of planar coordinates, in the singular.
 
     Raises:
-        InputError: There are no ids, ids are repeated, the shape is wrong, or a coordinate is not finite or out of
+        InputError: There are no ids, ids are repeated, the shape is wrong, or a coordinate is not finite or is out of
             range (latitudes beyond 90 degrees, longitudes outside [-180, 360] degrees). All errors are reported
             together.
-        UsageError: The shape of ``rests`` differs from that of the coordinates, or integers are too large for doubles.
+        UsageError: ``rests`` and the coordinates have different shapes, or integers are too large for doubles.
     """
 
     ids: tuple[str, ...] = field(converter=_to_texts)
@@ -411,7 +411,7 @@ def check_resolution(space: Space, error: float) -> None:
 
     A double and its rest (the difference from the declared coordinate) hold 106 bits. On a map 1e15 km wide, the error
     is therefore 1e-16 km, so a distance of 1e-7 km would be rounded down by more than the relative error of 1e-9
-    allowed by ``verify`` and the stand-alone checker. Such coordinates are probably typing errors.
+    allowed by ``verify`` and the stand-alone checker. Such coordinates are probably typos.
 
     Args:
         space: The places, with coordinates.

@@ -136,7 +136,7 @@ class RoadMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """A description of the exact distances for reports: sums of decimals, or intervals if these are not known."""
+        """A description, for use in reports, of the exact distances: sums of decimals or, if unknown, intervals."""
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
@@ -217,7 +217,7 @@ class RoadMetric(Metric):
         """Return the pairs joined by a path through no third record, whose constraints imply all others.
 
         The shortest path between the records of any other pair consists of such paths, so the constraints of these
-        pairs imply that of the other pair (Theorem 3.1 of Qiu, IJCAI 2024). If sums along paths are not exact, the
+        pairs imply the other pair's constraint (Theorem 3.1 of Qiu, IJCAI 2024). If sums along paths are not exact, the
         result is None, because a rounded distance may then be less than the sum of the distances along the path.
 
         Args:

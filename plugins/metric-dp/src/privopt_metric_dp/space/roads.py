@@ -1,8 +1,8 @@
 """Road networks: shortest paths between places, and travel distances to targets.
 
 Shortest paths are computed with scipy.sparse.csgraph. SciPy takes 4.7 s for all paths between the 3,353 nodes of the
-rome99 network, and 0.9 s for those between the 1,331 cells of Rome. networkx takes 141 s and 38 s, respectively, and a
-compiled search with Python's heap takes twice as long as SciPy.
+rome99 network, and 0.9 s for all paths between the 1,331 cells of Rome. networkx takes 141 s and 38 s, respectively,
+and a compiled search with Python's heap takes twice as long as SciPy.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Roads:
 
     The lengths of undirected edges are rounded down to multiples of a common unit, chosen so that the length of every
     shortest path can be represented exactly as a double. For a city, the unit is 2^-46 km, or 0.01 nm. Sums along
-    shortest paths are then exact regardless of the order in which the edges are added, and the privacy constraints on
-    neighbouring pairs of records imply those on all other pairs without any rounding error. Rounding down errs on the
-    side of privacy. If it would change any length by a relative amount of more than 1e-9, no lengths are rounded, and
-    :class:`RoadMetric` subtracts a bound on the rounding errors from each sum instead.
+    shortest paths are then exact regardless of the order of summation, and the privacy constraints on
+    neighbouring pairs of records imply the constraints on all other pairs without any rounding error. Rounding down
+    errs on the side of privacy. If it would change any length by a relative amount of more than 1e-9, no lengths are
+    rounded, and :class:`RoadMetric` subtracts a bound on the rounding errors from each sum instead.
 
     The declared length of an edge is the decimal number given in the file.
 
@@ -53,7 +53,7 @@ class Roads:
         directed: Whether edges can be followed only from tail to head.
         source: The name of the file, for error messages.
         short: Whether ``km`` contains the declared lengths rounded down to doubles. A declared length may then exceed
-            the given one by less than one unit in the last place.
+            the given length by less than one unit in the last place.
         written: The declared lengths to higher precision, as two arrays of shape (E,): the doubles nearest to the
             decimals in the file, and the doubles nearest to the differences between those decimals and the first array.
         decimals: Array of shape (E,) with the declared lengths as strings.
@@ -132,8 +132,8 @@ class Roads:
         The value is None if the declared lengths are unknown or have no suitable common unit.
 
         Sums of the integers along paths are exact. However, each declared length is known only as a sum of two doubles.
-        The product of an integer and the unit may therefore differ from the declared length by a relative error of
-        2^-100.
+        The product of an integer and the unit may therefore differ from the declared length by a relative error of up
+        to 2^-100.
         """
         counts = None if self._written is None else _count_units(*self._written)
         if counts is None:
@@ -297,7 +297,7 @@ class Roads:
         return joined[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
-        """Return the roads that connect two places, and the places that also have roads to other nodes.
+        """Return the roads that connect two places, and the places with roads to other nodes.
 
         Args:
             places: Array of shape (N,) with distinct node indices.

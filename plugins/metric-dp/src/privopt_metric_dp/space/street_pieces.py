@@ -95,7 +95,7 @@ def _walk_chains(
         neighbours: For each node, a mapping from its neighbours to the lengths of the connecting roads in integer
             units.
         start: The node from which all chains start.
-        priced: The nodes of the records for which multipliers are stored. A chain ends at the first of them.
+        priced: The nodes of the records for which multipliers are stored. A chain ends at the first such node.
 
     Yields:
         For each chain, a list of its interior nodes with their distances from the start in integer units, and the
@@ -116,8 +116,8 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
     """Find the street piece that contains each unpriced record.
 
     A record is priced if multipliers are stored for it as an output. A street piece is a path between two priced
-    records that does not pass through a junction. The multipliers for an output inside a piece can be derived from
-    those of the priced records at its two ends.
+    records that does not pass through a junction. The multipliers for an output inside a piece can be derived from the
+    multipliers of the priced records at its two ends.
 
     Args:
         roads: All roads in the undirected network. If several roads connect two nodes, the shortest one is used.

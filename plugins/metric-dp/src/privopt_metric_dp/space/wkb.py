@@ -130,7 +130,7 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
         geo: The metadata as JSON, or None if the file has none, in which case the result is empty.
 
     Raises:
-        ValueError: The metadata do not conform to GeoParquet.
+        ValueError: The metadata does not conform to GeoParquet.
     """
     try:
         # The metadata come from other programs, so they may deviate from the format in any way.
@@ -155,7 +155,7 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
         file: The name of the file, for error messages.
 
     Raises:
-        InputError: The metadata specify a different reference system, or one that cannot be identified.
+        InputError: The metadata specifies a different reference system, or one that cannot be identified.
     """
     if geo is None:
         return

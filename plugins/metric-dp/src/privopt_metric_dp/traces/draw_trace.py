@@ -48,8 +48,8 @@ class State:
     Attributes:
         last: Array of shape (S,) with the index of the most recently reported output, or -1 before the first report.
         level: Array of shape (S,) with the noisy threshold of the current segment, or -1 if none has been drawn. It is
-            compared with the distance between the subject's position and the previous report, in the same steps as
-            :attr:`Prediction.steps`.
+            measured in the same steps as :attr:`Prediction.steps`, and is compared with the distance between the
+            subject's position and the previous report.
         paid: Boolean array of shape (S,) indicating whether the charge for the subject's next fresh report has already
             been made. The first charge pays for the first report. Each later charge pays for a segment, including the
             fresh report that ends it.
@@ -153,7 +153,7 @@ class Walker:
         Args:
             rows: Array of shape (B,) with the record index of each row, or -1 if the row has no position and therefore
                 gets no report. Fresh reports are drawn from the matrix row with this index. In a problem with a region,
-                the index is that of the vertex to which the position was randomly snapped.
+                this is the index of the vertex to which the position was randomly snapped.
             subjects: Array of shape (B,) with the index of each row's subject.
             state: The state of the subjects, modified in place.
             charge: The function that charges epsilon. It is called before each subject's first report and before the
@@ -214,7 +214,7 @@ class Walker:
         return TraceReports(outputs=outputs, kept=is_kept, spent=spent)
 
     def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
-        """Charge each subject that has unprocessed rows and has neither been charged already nor been refused.
+        """Charge each subject that has unprocessed rows and has been neither charged already nor refused.
 
         Args:
             rows_left: Boolean array of shape (S,) indicating whether each subject has rows that have not been processed
@@ -297,7 +297,7 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
     Args:
         words: Random 64-bit words.
         position: The index of the first unused word.
-        record: The index of the record from whose matrix row a fresh report is drawn.
+        record: The index of the record whose matrix row is used to draw a fresh report.
         step_row: The index of the row in ``steps`` that contains the distances from the subject's position to the
             outputs.
         last: The index of the most recently reported output, or -1 before the first report.
@@ -305,7 +305,8 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
         steps: Array of shape (n, K) with the distances to the outputs in steps.
         cumulated: Array of shape (N, K) with the cumulative weights of fresh reports.
         good_level: The threshold without noise, in steps.
-        rates: Array of shape (4,) with the numerator and denominator of the threshold's rate, then those of the test's.
+        rates: Array of shape (4,) with the numerator and denominator of the threshold's rate, followed by the numerator
+            and denominator of the test's rate.
 
     Returns:
         The index of the output, the segment's noisy threshold (or -1 if the report is fresh), and the index of the next
@@ -351,7 +352,8 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
         step_rows: Array of shape (B,) with the index of the row in ``steps`` for each row of the batch.
         cumulated: Array of shape (N, K) with the cumulative weights of fresh reports.
         good_level: The threshold without noise, in steps.
-        rates: Array of shape (4,) with the numerator and denominator of the threshold's rate, then those of the test's.
+        rates: Array of shape (4,) with the numerator and denominator of the threshold's rate, followed by the numerator
+            and denominator of the test's rate.
         outputs, kept_reports: Arrays of shape (B,) that receive the output index of each report, and whether it repeats
             the subject's previous one.
     """

@@ -1,8 +1,8 @@
-"""Measure distances from points in a region to each output in integer steps, for the private tests along traces.
+"""Measure distances, in integer steps, from points in a region to each output, for the private tests along traces.
 
-A fresh report is drawn from the matrix row of a vertex, which is chosen at random for each row. The test that decides
-whether to repeat the previous report uses the position itself instead. If it used the vertex, the rate of repeated
-reports would reveal which of two nearby points is the true position.
+A fresh report is drawn from the matrix row of a vertex, which is chosen at random for each row of the trace. The test
+that decides whether to repeat the previous report uses the position itself instead. If it used the vertex, the rate of
+repeated reports would reveal which of two nearby points is the true position.
 
 The error of a floating-point distance is at most :data:`MOST_OFF` mm. Rounding down to integer steps of :data:`STEP_MM`
 mm changes the difference between two distances by less than one step. If a path of d mm connects two positions, their
@@ -29,8 +29,8 @@ STEP_MM: Final = 1
 """The length of a step in millimetres."""
 
 SLACK_STEPS: Final = 2
-"""The number of steps by which two positions' distances to an output may differ, in addition to the length of the path
-between them."""
+"""The largest number of steps by which the difference between two positions' distances to an output may exceed the
+length of a path between the positions."""
 
 MOST_OFF: Final = 0.25
 """The largest error of a floating-point sum of lengths, in millimetres."""
@@ -41,8 +41,8 @@ class Ways:
     """Distances from points in a region to K outputs.
 
     Attributes:
-        region: The region. In a plane, distances are measured along straight lines, which are at most as long as any
-            path inside the region. On streets, they are path lengths.
+        region: The region. In a plane, distances are measured along straight lines, which are no longer than any path
+            inside the region. On streets, they are path lengths.
         outputs: Array of shape (K, 2) with the positions of the outputs in mm, if the region is a plane. Empty
             otherwise.
         table: Array of shape (N, K) with the path lengths in mm from vertices to outputs, if the region consists of
@@ -99,9 +99,9 @@ class Ways:
         """Return whether stored distances agree with those computed here, up to rounding.
 
         The stored distances may have been computed on another machine. Before rounding down, both the stored and the
-        recomputed distances are within :data:`MOST_OFF` of the exact ones. If this function returns True, each stored
-        distance is therefore less than the exact one by at most ``1 + 2 * MOST_OFF``, and exceeds it by at most
-        ``2 * MOST_OFF``.
+        recomputed distances are within :data:`MOST_OFF` of the exact distances. If this function returns True, each
+        stored distance is therefore less than the exact distance by at most ``1 + 2 * MOST_OFF``, and exceeds it by at
+        most ``2 * MOST_OFF``.
 
         Args:
             steps: Array of shape (N, K) with the stored distances in integer steps.

@@ -131,8 +131,8 @@ def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext
 def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path]) -> Floats:
     """Score the clean copies with the classifier that scored the photos, and check that they meet the guarantee.
 
-    This is necessary because re-encoding changes pixels slightly, so the scores of a copy differ from those of the
-    original photo.
+    This is necessary because re-encoding changes pixels slightly, so a copy's scores differ from the original photo's
+    scores.
 
     Args:
         problem: The problem, with the photos' scores, the task and the classifier.

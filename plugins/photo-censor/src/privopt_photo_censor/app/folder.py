@@ -36,7 +36,7 @@ from privopt_photo_censor.app.positions import texts_of
 __all__ = ["find_album_place", "look_at_folder", "score_files"]
 
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
-"""Words that indicate a video appended to a photo's file. They occur in XMP data or before the video."""
+"""Byte strings that indicate a video appended to a photo's file. They occur in XMP data or before the video."""
 BROKEN: Final = ("no picture, or a broken one", "its file is damaged")
 """The results of :func:`describe_failure` that are shortened to "broken" in the list of left-out files."""
 FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
@@ -186,7 +186,7 @@ def look_at_folder(
 
     Returns:
         The contents of the folder, and a list with the prepared picture of each photo that was read. If there is no
-        classifier, the list contains None for each of them.
+        classifier, the list contains None for each photo.
 
     Raises:
         InputError: The folder contains no photos, none of them can be read, or a photo's name is not valid UTF-8.

@@ -1,7 +1,7 @@
 """Read what photo files reveal apart from the pictures: position, time, camera, serial number, thumbnail and texts.
 
-:class:`Metadata` holds this information for one photo, and is a row of metadata.csv. :class:`FolderContents` describes
-a folder of photos.
+:class:`Metadata` holds this information for one photo, and corresponds to a row of metadata.csv.
+:class:`FolderContents` describes a folder of photos.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Metadata:
             is unknown.
         camera: The make and model of the camera.
         serial: The serial numbers of the camera and lens, and the owner's name.
-        thumbnail: Whether the file contains a thumbnail, which may show parts that were cropped from the picture.
+        thumbnail: Whether the file contains a thumbnail, which may show parts that were cropped out of the picture.
         texts: The texts in the file (captions, comments, keywords, names), each preceded by the name of its field.
         unread: A description of any data in the file that could not be read, such as a maker note or a video, including
             its size.
@@ -88,8 +88,8 @@ class FolderContents:
             photo's file.
         thumbnails: A small upright JPEG of each photo, without metadata. If there are many photos, the thumbnails are
             smaller, to limit their total size.
-        digests: The SHA-256 checksum of each photo's file when it was read. Empty if the contents were read from a
-            release.
+        digests: The SHA-256 checksum of each photo's file at the time it was read. Empty if the contents were read from
+            a release.
     """
 
     metadata: tuple[Metadata, ...]

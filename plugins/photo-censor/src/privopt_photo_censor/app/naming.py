@@ -15,7 +15,7 @@ DATE: Final = re.compile(
 )
 """A pattern for a date that begins with the year or the day.
 
-A date that begins with the year may be followed directly by at most two more digits, such as those of an hour, or by
+A date that begins with the year may be followed directly by at most two more digits, such as an hour, or by
 the digits of a time down to minutes, seconds or milliseconds. No digit may follow a date that begins with the day."""
 COORDINATES: Final = re.compile(
     r"\d{1,3}[.°º]\d{2,}\D{1,4}\d{1,3}[.°º]\d{2,}"

@@ -1,6 +1,6 @@
 """Detect whether a photo's file reveals a position or a place.
 
-Exif, XMP and IPTC data are parsed. A video embedded in a photo by some phones is searched only for its position field.
+Exif, XMP and IPTC data is parsed. Videos that some phones embed in photos are searched only for their position field.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ FILM_PLACE: Final = re.compile(rb"\xa9xyz[\0-\xff]{4}[+-]\d|location\.ISO6709")
 EXTENDED: Final = b"http://ns.adobe.com/xmp/extension/\0"
 """The start of a JPEG segment that contains part of a long XMP packet."""
 HEXADECIMAL: Final = "Raw profile type"
-"""The start of the keyword of a PNG text in which ImageMagick stores Exif, IPTC or XMP data as hexadecimal digits."""
+"""The start of the keyword of a PNG text chunk in which ImageMagick stores Exif, IPTC or XMP data as hexadecimal
+digits."""
 ROOTS: Final = ("xmpmeta", "xapmeta", "RDF")
-"""The local names of XMP root elements. Every XMP packet is enclosed in one of them, with any prefix."""
+"""The local names of XMP root elements. Every XMP packet is enclosed in one of these elements, with any prefix."""
 LONGEST: Final = 2**16
 """The number of bytes examined from the start of an Exif block, or of an XMP packet that has no closing tag."""
 PLACE: Final = re.compile(
@@ -42,8 +43,8 @@ PLACE: Final = re.compile(
 )
 """A pattern that matches the lower-case local names of properties that give a position or a place.
 
-It covers Exif (including ``GpsLatitude`` and ``GpsLongtitude``, which drones write), W3C geo, GeoRSS, photoshop, IPTC
-Core and Extension, and Dublin Core.
+It covers Exif (including ``GpsLatitude`` and ``GpsLongtitude``, which are written by drones), W3C geo, GeoRSS,
+photoshop, IPTC Core and Extension, and Dublin Core.
 """
 WORD: Final = re.compile(r"[\w-]+")
 """A pattern that matches a word in an XMP packet that is not well-formed."""
@@ -109,7 +110,7 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
     """Return whether a photo's file, apart from its pixels, reveals a position or names a place.
 
     The search covers the GPS data of every Exif block, all XMP and IPTC data, the text chunks of a PNG, and the
-    position field of an embedded video. Data that cannot be parsed are searched for tags or words that indicate a
+    position field of an embedded video. Data that cannot be parsed is searched for tags or words that indicate a
     position.
 
     Args:
@@ -164,7 +165,7 @@ def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
 
 
 def _has_position(exif: Image.Exif) -> bool:
-    """Return whether Exif data contain GPS fields besides the GPS version, or refer to GPS data that cannot be read."""
+    """Return whether Exif data contains GPS fields besides the GPS version, or refers to unreadable GPS data."""
     tags = exif.get_ifd(ExifTags.IFD.GPSInfo)
     return any(tag != ExifTags.GPS.GPSVersionID for tag in tags) or (not tags and ExifTags.IFD.GPSInfo in exif)
 

@@ -1,7 +1,7 @@
 """Extract the texts in a photo's file: captions, comments, keywords, names, and trailing data.
 
 No program can tell whether a text names a place, so all texts are listed for the user to read. Data that cannot be read
-as text, such as a maker note or a video, are listed by size. Fields that have their own column in metadata.csv (time,
+as text, such as a maker note or a video, is listed by size. Fields that have their own column in metadata.csv (time,
 camera, serial number) are skipped, as are technical fields about how the picture was produced.
 """
 
@@ -84,7 +84,7 @@ PNG_TECHNICAL: Final = frozenset(
         "eXIf",
     ]
 )
-"""PNG chunks to skip, because they contain no texts, or only Exif data, which are read separately."""
+"""PNG chunks to skip, because they contain no texts, or only Exif data, which is read separately."""
 PNG_KEYS: Final = re.compile(r"Software|Creation Time|date:\w+|Raw profile type .*|XML:com\.adobe\.xmp")
 """A pattern that matches the keywords of PNG texts to skip.
 
@@ -95,7 +95,7 @@ BOXES_TECHNICAL: Final = frozenset(("ftyp", "meta", "mdat", "idat"))
 JPEG_TECHNICAL: Final = (b"JFIF\0", b"JFXX\0", b"Exif\0", b"http://ns.adobe.com/", b"ICC_PROFILE\0", b"MPF\0", b"Adobe")
 """The first bytes of JPEG segments to skip.
 
-These segments contain no texts, or only Exif or XMP data, which are read separately.
+These segments contain no texts, or only Exif or XMP data, which is read separately.
 """
 PHOTOSHOP: Final = b"Photoshop 3.0\0"
 FILM: Final = re.compile(rb"[\0-\xff]{4}ftyp")
@@ -132,7 +132,7 @@ class _Unread:
     """A placeholder for data that cannot be read as text.
 
     Attributes:
-        size: A phrase that gives the size of the data in bytes and mentions any video they contain. For a malformed
+        size: A phrase that gives the size of the data in bytes and mentions any video in the data. For a malformed
             Exif block, it says only that there is another block.
     """
 
@@ -172,7 +172,7 @@ def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
 def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
     """Yield every field of a photo's Exif, XMP, IPTC and Photoshop data, and of the other blocks in its file.
 
-    A field may be yielded more than once, because Exif data are read both through Pillow and from the file's contents.
+    A field may be yielded more than once, because Exif data is read both through Pillow and from the file's contents.
 
     Args:
         photo: The opened photo, with its pixels already loaded.
@@ -210,7 +210,7 @@ def _iptc_records(text: bytes) -> Iterator[bytes]:
 
 
 def _texts_of_block(block: Block) -> Iterator[_Field]:
-    """Yield the text in one block of a photo's file, except for XMP and IPTC data, which are parsed separately."""
+    """Yield the text in one block of a photo's file, except for XMP and IPTC data, which is parsed separately."""
     kind, data = block.kind, block.contents
     if kind == AFTER_END:
         yield from _trailing_texts(data)
@@ -233,7 +233,7 @@ def _texts_of_block(block: Block) -> Iterator[_Field]:
 def _trailing_texts(data: bytes) -> Iterator[_Field]:
     """Yield the text in the bytes that follow the end of an image.
 
-    If the bytes contain a video or no text, a placeholder that gives their size is yielded as well.
+    If the bytes contain a video, or if they contain no text, a placeholder that gives their size is also yielded.
     """
     text = _decode(data)
     # If more than nine tenths of the characters are printable, the bytes are one text as a whole.
@@ -249,7 +249,7 @@ def _trailing_texts(data: bytes) -> Iterator[_Field]:
 
 
 def _runs(name: str, data: bytes) -> Iterator[_Field]:
-    """Yield the runs of printable characters in binary data that look like text (see :data:`LETTERS`).
+    """Yield the runs of printable characters that look like text in binary data (see :data:`LETTERS`).
 
     Args:
         name: The name of the field that contains the data.
@@ -427,7 +427,7 @@ def _user_descriptions(meta: bytes) -> Iterator[str]:
 def _decode(data: bytes) -> str:
     """Decode bytes whose encoding is unknown as UTF-16, UTF-8 or Latin-1.
 
-    UTF-16 is recognised by its byte order mark or its zero bytes. Data that are neither UTF-16 nor valid UTF-8 are
+    UTF-16 is recognised by its byte order mark or its zero bytes. Data that is neither UTF-16 nor valid UTF-8 is
     decoded as Latin-1.
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -23,7 +23,7 @@ def render_tiles(release: Deletions, notes: Sequence[tuple[Sequence[str], str, f
     Only the first :data:`SHOWN_PHOTOS` photos are shown.
 
     Args:
-        release: The release, which provides names and thumbnails of the photos and identifies the retained photos.
+        release: The release, which provides the photos' names and thumbnails and identifies the retained photos.
         notes: One note per photo. A note consists of the lines of text to show below the photo's name, a secondary
             line, and the length of a bar as a fraction from 0 to 1, or None to show no bar.
     """

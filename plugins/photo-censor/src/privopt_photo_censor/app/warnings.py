@@ -66,7 +66,8 @@ def _warn_of_scores(problem: PhotoInstance) -> list[str]:
 def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
     """Return warnings for a folder of photos that were scored by a classifier.
 
-    They name pictures that were not scored, and retained photos whose files, texts or names may reveal the place.
+    The warnings name pictures that were not scored, and retained photos whose files, texts or names may reveal the
+    place.
 
     Args:
         problem: The problem, with the scores and the contents of the folder.
@@ -109,8 +110,8 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
 def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
     """Return the warnings for a folder without a classifier.
 
-    They state that no photo was scored, and list what was left out. Unless clean copies were made, they also say which
-    files may reveal a place, and advise posting clean copies instead of these files.
+    The warnings state that no photo was scored, and list what was left out. Unless clean copies were made, they also
+    say which files may reveal a place, and advise posting clean copies instead of these files.
 
     Args:
         problem: The problem, with the contents of the folder.

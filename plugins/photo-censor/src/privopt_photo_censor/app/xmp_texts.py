@@ -35,7 +35,7 @@ digests."""
 
 
 def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of each property in an XMP packet that may contain text written by a person.
+    """Yield the name and text of each XMP property that may contain text written by a person.
 
     If the packet is not well-formed XML, everything outside its tags is yielded as a single text.
     """

@@ -19,7 +19,8 @@ ARRAYS = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
 """The name, type and number of dimensions of each array in proof.npz."""
 
 PLACE, PHOTO = 1, 2
-"""The codes of cases that branch on a place and on a photo. A case with any other code is a leaf."""
+"""The codes for cases that branch on a place and for cases that branch on a photo. A case with any other code is a
+leaf."""
 
 ONE = 1 << (BITS + 1074)
 """The number 1 in units of 2**-(256 + 1074), the unit of the product of a multiplier and a gain."""

@@ -20,7 +20,7 @@ TABLES = {
     *("bd-mdp", "const-opt", "exponential", "fl-linear", "given", "hierarchical-dp"),
     *("lr-geo", "optimal-lp", "planar-laplace"),
 }
-"""The tables that a problem file may contain. Those of other mechanisms are ignored."""
+"""The tables that a problem file may contain. Tables for other mechanisms are ignored."""
 
 KEYS = "scores probabilities folder classifier true_location keep keep_at_least max_megapixels"
 """The keys of the ``[photos]`` table in a problem file."""
@@ -180,7 +180,7 @@ class Photos:
             A description of the result for the checker's output.
 
         Raises:
-            RefusedError: An entry of result.json differs from the derived one.
+            RefusedError: An entry of result.json differs from the derived value.
         """
         # The entries that the guarantee in result.json must have, and below those that the certificate must have.
         promise = {

@@ -111,7 +111,7 @@ def _read_table(file: Path) -> list[list[str]]:
 
 
 def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
-    """Read a CSV file with the photos' scores, and possibly their names, into ``table``.
+    """Read a CSV file with the photos' scores, and their names if present, into ``table``.
 
     The file has one column per place, which may be preceded by a column of names. A score may be -inf.
 

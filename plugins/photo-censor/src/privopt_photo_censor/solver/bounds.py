@@ -44,15 +44,15 @@ DESCENT_WORK: Final = 500
 SMOOTH_RATIO: Final = 16
 """The number of photos per location below which a bound from Newton's method is refined by a linear program.
 
-The fewer photos a bound allows to stay, the less smooth it is. Between 8 and 16 photos per location, Newton's bounds
-exceeded the linear program's by up to 0.23 photos, and by up to 3 below 1 photo per location. Above 16, the difference
-was at most 0.08, which hardly ever changes the rounded bound.
+The fewer photos can be kept according to a bound, the less smooth the bound is. Between 8 and 16 photos per location,
+Newton's bounds exceeded the linear program's by up to 0.23 photos, and by up to 3 below 1 photo per location. Above 16,
+the difference was at most 0.08, which hardly ever changes the rounded bound.
 """
 REFINED_PHOTOS: Final = 256
 """The minimum number of photos in a linear program that refines a bound."""
 REFINED_SHARE: Final = 8
-"""The number of additional photos in a linear program that refines a bound, for each photo that the bound allows to
-stay."""
+"""The number of additional photos in a linear program that refines a bound, for each photo that can be kept according
+to the bound."""
 WHOLE_TOLERANCE: Final = 1e-6
 """The distance from 0 or 1 within which a value in the linear program counts as 0 or 1."""
 
@@ -133,7 +133,7 @@ def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, pho
     """Bound the number of photos that can be kept if one more location must be protected.
 
     A bound is computed for each of c candidates for this location. The multipliers of the locations that are already
-    protected stay fixed, and only that of the candidate is optimised.
+    protected stay fixed, and only the candidate's multiplier is optimised.
 
     Args:
         data: The album.
@@ -271,7 +271,7 @@ class Program:
         self._lower, self._upper = np.zeros(n), np.ones(n)
 
     def _update_program(self, rows: Ints, photos: Photos) -> None:
-        """Update the rows and bounds of the HiGHS program where they differ from those of the previous call.
+        """Update the rows and bounds of the HiGHS program where they have changed since the previous call.
 
         Args:
             rows: (r,) The locations.
@@ -344,7 +344,7 @@ class Program:
     def bound_locations(self, rows: Ints, photos: Photos, start: Certificate, enough: float) -> Certificate:
         """Bound the number of photos that can be kept if a set of locations must be protected.
 
-        The bound is that of the linear program or, with many photos, a slightly weaker one that can be computed much
+        The result is the linear program's bound or, with many photos, a slightly weaker bound that can be computed much
         faster. The weaker bound never exceeds the bound of ``start``.
 
         Args:
@@ -380,11 +380,11 @@ class Program:
         """Solve a linear program restricted to the photos most likely to be kept, and return the resulting certificate.
 
         The program contains the photos that must be kept and those with the largest weights. Usually no other photo has
-        a positive weight under the new multipliers, in which case the bound equals that of the linear program over all
-        photos.
+        a positive weight under the new multipliers, in which case the bound equals the bound of the linear program over
+        all photos.
 
         Args:
-            certificate: Multipliers near those that minimise the bound, and their bound.
+            certificate: Multipliers that nearly minimise the bound, and the bound they prove.
             photos: The photos that must be kept, and the photos that may be kept.
         """
         rows = certificate.rows

@@ -28,8 +28,7 @@ FEWEST_NEAR: Final = 32
 """The minimum number of photos used to estimate the second derivative. If even this many yield no progress, the descent
 ends."""
 SHORTEST_SHARE: Final = 0.1
-"""A failed step is shortened as long as it exceeds this fraction of the Newton step. After that, a new step is
-estimated."""
+"""The fraction of the Newton step above which a failed step is shortened. Otherwise, a new step is estimated."""
 TINY: Final = 1e-30
 """A small positive number that keeps quotients finite."""
 PROGRESS: Final = 1e-6

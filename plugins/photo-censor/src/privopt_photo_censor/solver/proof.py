@@ -49,8 +49,8 @@ class Tree:
     Attributes:
         kind: (C,) The kind of each case: 0 for a closed case, 1 for a branch on a location, 2 for a branch on a photo.
         item: (C,) The column of the location or the row of the photo on which a case branches, or -1 for a closed case.
-        starts: (L + 1,) The offsets of the closed cases' multipliers. The l-th closed case, counted from 0, has the
-            entries ``starts[l]:starts[l + 1]`` of ``places`` and ``values``.
+        starts: (L + 1,) The offsets of the closed cases' multipliers. The multipliers of the l-th closed case, counted
+            from 0, are at ``starts[l]:starts[l + 1]`` in ``places`` and ``values``.
         places: (Q,) The columns of the locations with multipliers.
         values: (Q,) The multipliers, which are non-negative.
     """

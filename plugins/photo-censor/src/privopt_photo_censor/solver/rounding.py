@@ -1,4 +1,4 @@
-"""Round a linear program's solution to a set of photos, by an integer program over the core variables.
+"""Round a linear program's solution to a set of photos, using an integer program over the core variables.
 
 The core of a linear program over 0/1 variables consists of the variables with the smallest reduced costs (Balas and
 Zemel, *An algorithm for large zero-one knapsack problems*, Operations Research 28, 1980). All other variables are fixed
@@ -28,7 +28,8 @@ In 27 programs (128 to 10,000 photos, 5 to 20 locations), a core of 30 missed th
 times: once by two photos, and otherwise by one. A core of 60 missed it 17 times and took longer.
 """
 NODES: Final = 500
-"""The maximum number of nodes in HiGHS's search, which took up to 0.8 s. A time limit alone would make results vary."""
+"""The maximum number of nodes in HiGHS's search. With this limit, a search took up to 0.8 s. A time limit alone would
+make results vary."""
 ROW_MARGIN: Final = 1e-8
 """The amount by which each scaled row must exceed 0 to keep a location protected despite HiGHS's tolerance."""
 

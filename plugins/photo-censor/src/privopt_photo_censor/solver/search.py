@@ -2,9 +2,9 @@
 
 A case, which is a node of the search tree, fixes some locations as protected or not counted, and some photos as
 retained or deleted. A case is closed when multipliers prove that too few photos can stay for a better set, or when too
-few locations may still be protected. Because the requirements for a better set only ever grow, a closed case stays
-closed. When no case is open, the cases prove that the incumbent is optimal. If the search is stopped, the open cases
-are closed at their bounds, which proves a weaker bound.
+few locations may still be protected. Because the requirements for a better set only become stricter, a closed case
+stays closed. When no case is open, the cases prove that the incumbent is optimal. If the search is stopped, the open
+cases are closed at their bounds, which proves a weaker bound.
 """
 
 from __future__ import annotations
@@ -375,7 +375,7 @@ class Search:
         """Return a copy of a case with new bounds for the candidates that the parent's bounds do not rule out.
 
         A candidate is an additional location that may be protected. Its bound limits the number of photos that can be
-        kept if the candidate is indeed protected. First, a cheap bound with one additional multiplier is computed for
+        kept if the candidate is protected. First, a cheap bound with one additional multiplier is computed for
         each candidate. Then a linear program is solved for the candidates with the lowest bounds, which are the most
         likely to be ruled out. Each candidate keeps the smallest bound that is valid for it.
         """

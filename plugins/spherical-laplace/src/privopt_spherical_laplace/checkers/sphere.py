@@ -154,7 +154,8 @@ class Sphere:
             A description of the result for the checker's output.
 
         Raises:
-            RefusedError: The outputs differ from those of the problem, or remap.csv is missing, invalid or unexpected.
+            RefusedError: The outputs differ from those declared in the problem, or remap.csv is missing, invalid or
+                unexpected.
         """
         _, _, kind, argument = self.law[0]
         need(kind == self.kind, f"law.csv: outputs {kind!r}, the problem has {self.kind!r}")

@@ -1,8 +1,8 @@
 """The exact sampler, which computes a position from two uniform numbers with as many bits as its rounding requires.
 
 A position y drawn around a place x has the density exp(-epsilon d(x, y)) / Z, where d is the great-circle distance and
-Z is a constant. In polar coordinates around x, on a sphere of radius R, let r be the distance of y and t = r / R its
-angle. The angle has the distribution function
+Z is a constant. In polar coordinates around x, on a sphere of radius R, let r be the distance between x and y, and let
+t = r / R be the corresponding angle. This angle has the distribution function
 
     G(t) = (1 - S(t)) / (1 + exp(-pi lambda)),   S(t) = exp(-lambda t) (cos t + lambda sin t),   lambda = epsilon R,
 
@@ -249,8 +249,8 @@ def _total(rate: Fraction, bits: int) -> int:
 def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
     """Return 1 - S(t) and sin(t) exp(-lambda t) in fixed point, where S is defined in the module docstring.
 
-    The second value is the derivative of 1 - S(t), divided by 1 + lambda^2. The error of the first is at most 2^38 w
-    ulps for lambda < 2^33.
+    The second value is the derivative of 1 - S(t), divided by 1 + lambda^2. The error of the first value is at most
+    2^38 w ulps for lambda < 2^33.
 
     Args:
         angle: t in radians, from 0 to pi, in fixed point.

@@ -1,8 +1,8 @@
 """The bulk sampler, which decides nearly all draws in floating point, and passes the others to the exact sampler.
 
-Both samplers make the same draws from the same random bytes. Every margin below exceeds the proved error bounds of
-both. Therefore, a draw is decided here only if the exact sampler, given the same 128 bits, would return the same output
-without reading further bits.
+Both samplers make the same draws from the same random bytes. Every margin below exceeds the proved error bounds of both
+samplers. Therefore, a draw is decided here only if the exact sampler, given the same 128 bits, would return the same
+output without reading further bits.
 
 Decisions rely only on additions, multiplications, divisions, square roots and comparisons, which are correctly rounded
 under IEEE 754. Library functions such as sine may be less accurate on another machine, so they are used only to propose
@@ -91,8 +91,8 @@ def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
 def propose_scaled_distance(u: Floats, rate: float) -> Floats:
     """Return approximate quantiles of the distance between a place and the position drawn around it, times epsilon.
 
-    The results are lambda G^-1(u), where G is the distribution function of the angle between the two. They are computed
-    by Newton's method within a bracket, and no proof relies on them.
+    The results are lambda G^-1(u), where G is the distribution function of the angle between the place and the
+    position. They are computed by Newton's method within a bracket, and no proof relies on them.
 
     Args:
         u: (n,) The levels of the quantiles, from 0 to 1.
@@ -205,7 +205,7 @@ def _make_discs(u: Floats, v: Floats, latitudes: Floats, longitudes: Floats, rat
 
 
 def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) -> tuple[Ints, Ints, Bools]:
-    """Return the row and column of the cell that contains each position, and whether they are proved to be correct.
+    """Return the row and column of the cell that contains each position, and whether the cell is proved to be correct.
 
     All three results have the shape (n,).
 
@@ -281,8 +281,8 @@ def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
             proved.
 
     Returns:
-        An array of shape (n, ``rounding.size``) with one output per row, and an array of shape (n,) indicating which of
-        them are proved.
+        An array of shape (n, ``rounding.size``) with one output per row, and an array of shape (n,) indicating which
+        outputs are proved.
     """
     match rounding:
         case Digits(digits):
