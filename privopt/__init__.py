@@ -83,7 +83,7 @@ _HOMES = {
     "solve": "api.released:solve",
     "table": "declare.problems_in_memory:table",
 }
-"""The location of each of the core's public names, as ``module:name`` in this package. Plugins add names through
+"""The location of each public name of the core, as ``module:name`` in this package. Plugins add names through
 ``privopt_names``."""
 
 

@@ -38,7 +38,7 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
     record = normal_form(input_id)
 
     def draw(count: int) -> list[str]:
-        """Draw ``count`` reports for the record. Error messages do not name the record, which is secret."""
+        """Draw ``count`` reports for the record. Error messages do not name the record, because it is secret."""
         try:
             return release.sample(record, count)
         except UnknownNameError as error:

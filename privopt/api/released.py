@@ -1,4 +1,4 @@
-"""A release in Python (:class:`OpenRelease`), either solved in memory or opened from a folder.
+"""The Python class for releases that were solved in memory or opened from a folder (:class:`OpenRelease`).
 
 Plugins can provide subclasses with more methods through the ``privopt_handle`` hook.
 """
@@ -141,12 +141,12 @@ class OpenRelease:
     ) -> T:
         """Return a table of the same type in which the secret columns are replaced by reports.
 
-        If some rows get no report, a :class:`PrivoptWarning` gives their number for each reason. Another warning is
-        issued if the release has no guarantee, or one that does not cover all pairs of records. By default, a position
-        is first replaced by its nearest record, and the guarantee holds between records. If the scope is "everywhere",
-        the exact position is used instead. Metadata in Arrow schemas and in pandas' ``attrs`` is dropped. A release
-        without a matrix can only be applied to tables, not to arrays. The secrets in such a table must be ids, but
-        positions are also accepted if the scope is "everywhere".
+        If some rows get no report, a :class:`PrivoptWarning` states the number of such rows for each reason. Another
+        warning is issued if the release has no guarantee, or if its guarantee does not cover all pairs of records. By
+        default, a position is first replaced by its nearest record, and the guarantee holds between records. If the
+        scope is "everywhere", the exact position is used instead. Metadata in Arrow schemas and in pandas' ``attrs`` is
+        dropped. A release without a matrix can only be applied to tables, not to arrays. For such a release, the
+        secrets must be ids, but positions are also accepted if the scope is "everywhere".
 
         Args:
             table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns. An array of ids of shape (B,)
@@ -172,8 +172,8 @@ class OpenRelease:
                 each position's added columns to the columns of that position (two coordinates or one id). A row gets
                 all of its reports or none, and is charged epsilon for each column of reports, whether or not its
                 positions can be used.
-            sticky_within: The distance in km from the centre of a cell within which the report stored for this cell is
-                repeated. It can only be used with ``sticky``.
+            sticky_within: The maximum distance in km from the centre of a cell at which the report stored for that cell
+                is repeated. It can only be used with ``sticky``.
             time_format: The format of ``time``: a pattern such as ``DD/MM/YYYY HH:MM``, or ``unix``, ``unix-ms``,
                 ``unix-us`` or ``unix-ns``. The default is ISO 8601.
             null_names: Whether to accept NULL, NA, None and the like as names of subjects. If not, rows with such a
@@ -189,8 +189,8 @@ class OpenRelease:
             unknown: Whether to "drop" or "mask" unknown words in sentences.
 
         Raises:
-            UsageError: This kind of release cannot draw a report for each row, its records have no such positions,
-                ``table`` is not a supported table or array, no row gets a report, or only one of ``ledger`` and
+            UsageError: This kind of release cannot draw a report for each row, its records have no positions of this
+                kind, ``table`` is not a supported table or array, no row gets a report, or only one of ``ledger`` and
                 ``subject`` is given.
             InputError: A column or the ledger is invalid.
         """
@@ -212,7 +212,7 @@ class OpenRelease:
         raise self._no_rows("sql.register")
 
     def _no_rows(self, what: str) -> UsageError:
-        """Return the error for an operation that needs a release able to draw a report for each row.
+        """Return the error for an operation that requires a release that can draw a report for each row.
 
         Args:
             what: The name of the operation, for the error message.
@@ -386,8 +386,8 @@ class OpenRelease:
             gap: The fit ends early if its log-likelihood per trip is proved to be within this distance of the maximum.
             resolution: The resolution of smooth flows, in the same unit as distances, or 0 for flows that are not
                 smooth. Flows between more than 300 records are always smooth. By default, flows between fewer records
-                are not smooth, and the resolution of smooth flows is a quarter of the finest one that the starts or the
-                ends support. A resolution that is too fine to compute is made coarser.
+                are not smooth, and the resolution of smooth flows is a quarter of the finest resolution supported by
+                the starts or the ends. A resolution that is too fine to compute is made coarser.
 
         Raises:
             UsageError: The release draws no reports, there are no trips, or the options are invalid.
@@ -420,7 +420,7 @@ class OpenRelease:
 
         Returns:
             The verdict. Its ``holds`` attribute says whether all checksums and claims hold. If not, ``complaints``
-            lists those that do not.
+            lists the ones that do not hold.
         """
         return verify_folder(self.opened.folder)
 

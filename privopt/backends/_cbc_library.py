@@ -83,7 +83,7 @@ class CbcModel:
         """Load all rows and columns of a problem at once.
 
         Args:
-            problem: The buffers by name, as returned by ``privopt.backends.cbc.problem_arrays``.
+            problem: The buffers, keyed by name, as returned by ``privopt.backends.cbc.problem_arrays``.
 
         Raises:
             ValueError: CBC did not accept all rows and columns.
@@ -179,8 +179,8 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """Solve a problem in the worker process.
 
     Args:
-        problem: The model's buffers and the options for the solve, by name. The matrix is stored by columns. If the key
-            "load_only" is present, the model is loaded but not solved, to measure the loading time.
+        problem: The model's buffers and the options for the solve, keyed by name. The matrix is stored by columns. If
+            the key "load_only" is present, the model is loaded but not solved, to measure the loading time.
 
     Returns:
         A dict with "status" and "loaded" (the time taken to load the model, in seconds). After a solve, it also

@@ -51,7 +51,7 @@ _REDIRECTION_LOCK = threading.Lock()
 
 
 def highspy_module() -> ModuleType:
-    """Import and return highspy. Importing it here means that only processes that use HiGHS load it."""
+    """Import and return highspy. It is imported here so that only processes that use HiGHS load it."""
     import highspy
 
     return highspy
@@ -222,7 +222,7 @@ class LoadedModel:
     Attributes:
         solver: The HiGHS instance.
         arrays: The model, as returned by :func:`problem_arrays`.
-        settings: The options that were set, by name.
+        settings: The options that were set, keyed by name.
     """
 
     solver: Highs
@@ -237,7 +237,7 @@ class LoadedModel:
 
         Args:
             arrays: The other model, as returned by :func:`problem_arrays`.
-            settings: HiGHS's options for the other model, by name.
+            settings: HiGHS's options for the other model, keyed by name.
         """
         ignored = {"time_limit", "simplex_strategy"}
         names = ("start", "index", "value", "integrality")
@@ -252,7 +252,7 @@ class LoadedModel:
 
         Args:
             arrays: The other model, as returned by :func:`problem_arrays`.
-            settings: HiGHS's options for the other model, by name.
+            settings: HiGHS's options for the other model, keyed by name.
 
         Returns:
             A new object with the same HiGHS instance and the other model.
@@ -345,7 +345,7 @@ def set_basis(solver: Highs, basis: Basis) -> None:
 
 
 def set_start(solver: Highs, start: Floats) -> None:
-    """Make HiGHS begin its search over integers from ``start``, in which columns without a value are NaN."""
+    """Make HiGHS begin its search over integers from ``start``, which is NaN for columns without a value."""
     columns = np.flatnonzero(np.isfinite(start)).astype(np.int32)
     check_status(solver.setSolution(len(columns), columns, start[columns]), "take the start")
 
@@ -429,7 +429,7 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
 
     Args:
         arrays: The model, as returned by :func:`problem_arrays`.
-        settings: HiGHS's options by name, including ``time_limit``, which is infinite if there is no limit.
+        settings: HiGHS's options, keyed by name, including ``time_limit``, which is infinite if there is no limit.
         basis: The starting basis for the simplex method, used only for LPs.
 
     Raises:
@@ -463,7 +463,7 @@ def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis
 
     Args:
         arrays: The model, as returned by :func:`problem_arrays`.
-        settings: HiGHS's options by name, with ``time_limit`` in seconds.
+        settings: HiGHS's options, keyed by name, with ``time_limit`` in seconds.
         basis: The basis to start from, or None to start from scratch.
     """
     started = time.monotonic()
@@ -498,7 +498,7 @@ def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_orde
 
     Args:
         arrays: The model, as returned by :func:`problem_arrays`.
-        settings: HiGHS's options by name, including ``time_limit``, which applies to all orders together.
+        settings: HiGHS's options, keyed by name, including ``time_limit``, which applies to all orders together.
         first_order: The number of the first order to try. 0 keeps the columns as they are, and any other number is the
             seed of a random order.
     """
@@ -532,7 +532,7 @@ def _solve_here(
 
     Args:
         arrays: The model, as returned by :func:`problem_arrays`.
-        settings: HiGHS's options by name, with ``time_limit`` in seconds.
+        settings: HiGHS's options, keyed by name, with ``time_limit`` in seconds.
         prepare: A function to call with the loaded instance before it runs, for example to set a basis or to subscribe
             to callbacks. If None, nothing is called.
     """
@@ -549,7 +549,7 @@ def _solve_here(
 
 
 def _append_message(stream: TextIO, event: HighsCallbackEvent) -> None:
-    """Append a message from HiGHS's log to a file and flush the file."""
+    """Append a message from HiGHS's log to a file, and flush the file."""
     stream.write(event.message)
     stream.flush()
 

@@ -49,7 +49,7 @@ class Capabilities:
     Attributes:
         mip: Whether the solver supports integer columns.
         duals: Whether the solver returns multipliers and reduced costs for LPs.
-        warm_start: Whether the solver can start LPs from a basis and returns the optimal basis.
+        warm_start: Whether the solver can start LPs from a basis and return the optimal basis.
         quadratic: Whether the solver accepts convex quadratic objectives over continuous columns.
         bearing: The range of coefficients that the solver can handle.
     """

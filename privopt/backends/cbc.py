@@ -34,7 +34,7 @@ _OUTCOMES = {
     "NO_SOLUTION_FOUND": Outcome.STOPPED,
     "TRUNCATED": Outcome.STOPPED,
 }
-"""The outcomes for those of python-mip's statuses that count as an answer. Any other status means that CBC gave up."""
+"""The outcomes for the python-mip statuses that count as an answer. Any other status means that CBC gave up."""
 
 
 @cache

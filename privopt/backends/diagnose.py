@@ -26,7 +26,7 @@ from privopt.dsl.outcome import Outcome
 from privopt.execution.clock import clock, limit
 
 MAX_SHOWN_NAMES = 6
-"""The largest number of rows or variables named in a message. The others are only counted."""
+"""The largest number of rows or variables named in a message. Any others are counted but not named."""
 
 
 @frozen(kw_only=True)

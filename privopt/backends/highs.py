@@ -40,7 +40,8 @@ from privopt.execution.clock import cap_time_limit
 __all__ = ["BEARING", "ROW_TOLERANCE", "Highs", "new_solver"]
 
 LAST_TRY_TOLERANCE = 1e-7
-"""The tolerance of a session's last attempt. Bounds remain valid with it, because they are proved by multipliers."""
+"""The tolerance used in a session's final attempt. Bounds remain valid at this tolerance, because they are proved by
+multipliers."""
 SMALL_REGULARISATION = 1e-10
 """The number that HiGHS adds to the diagonal of a quadratic objective in the second attempt."""
 
@@ -72,7 +73,7 @@ class Highs(Backend):
         Args:
             form: The initial model, without integer columns.
             tolerance: The tolerance on scaled rows and reduced costs.
-            options: Additional HiGHS options, by name.
+            options: Additional HiGHS options, keyed by name.
         """
         return HighsSession(form, tolerance=tolerance, options=options)
 
@@ -159,7 +160,7 @@ def _highs_limit(seconds: float | None, started: float) -> float:
 
 
 class HighsSession(Session):
-    """A model that stays loaded in HiGHS. Each solve starts from the last basis.
+    """A model that stays loaded in HiGHS. Each solve starts from the basis left by the previous one.
 
     The initial rows are scaled; rows added later are not.
 
@@ -194,7 +195,7 @@ class HighsSession(Session):
         Args:
             form: The initial model.
             tolerance: The tolerance on scaled rows and reduced costs.
-            options: Additional HiGHS options, by name.
+            options: Additional HiGHS options, keyed by name.
         """
         check_continuous(form, "a session")
         form.check_linear("a session")
@@ -294,7 +295,7 @@ class HighsSession(Session):
 
     @property
     def basis(self) -> Basis | None:
-        """The basis after the last solve, or None if HiGHS has none."""
+        """The basis after the most recent solve, or None if HiGHS has none."""
         return read_basis(self._solver)
 
     def _start_from(self, basis: Basis) -> None:

@@ -18,8 +18,8 @@ def read_mps(path: str | os.PathLike[str]) -> StandardForm:
     """Read a linear, mixed-integer or convex quadratic program from an MPS file in free or fixed format.
 
     In the model, the columns of the file become a single variable called ``column``, and its rows a single family
-    called ``row``. The names in the file serve as labels. Coefficients of at most 1e-12 in absolute value are dropped,
-    and so are rows without bounds.
+    called ``row``. The names in the file are used as labels. Coefficients of at most 1e-12 in absolute value are
+    dropped, and so are rows without bounds.
 
     Args:
         path: The path of the file, which may be compressed (``.mps.gz``).

@@ -160,7 +160,7 @@ class Search:
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
     def _list_attempts(self) -> Iterator[tuple[Backend, int]]:
-        """Yield the backend for each attempt and the number of its earlier attempts. The substitute comes last."""
+        """Yield the backend for each attempt and the number of earlier attempts with it. The substitute comes last."""
         for attempt in range(self.backend.attempts):
             yield self.backend, attempt
         substitute = self._load_substitute()
@@ -240,7 +240,7 @@ class Search:
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
             SolveInterrupt: The solve was interrupted, but its answer passed all checks.
-            KeyboardInterrupt: The solve was interrupted, and it gave no answer or one that failed a check.
+            KeyboardInterrupt: The solve was interrupted, and gave either no answer or one that failed a check.
         """
         raw, solver = backend.solve_scaled(conditioned, options, attempt), backend.title()
         is_polished = False
@@ -353,8 +353,8 @@ class Search:
             attempt: The number of earlier attempts with this backend, which determines the settings.
 
         Returns:
-            A result with the better of the two points. If the second solve does not reach the optimum, the bound is
-            that of the first solve, weakened by the largest improvement that the solver may have missed.
+            A result with the better of the two points. If the second solve does not reach the optimum, the bound from
+            the first solve is used, weakened by the largest improvement that the solver may have missed.
 
         Raises:
             FailedCheckError: The second answer contradicts the first or fails its own check.
@@ -404,7 +404,7 @@ class Search:
 
         Args:
             result: A result with a bound.
-            resolution: The amount to weaken the bound by: the largest difference in the objective that the
+            resolution: The amount by which to weaken the bound: the largest difference in the objective that the
                 solver may have missed, in the objective's units.
         """
         bound = float(result.bound or 0.0) - self.flip * resolution

@@ -100,7 +100,7 @@ class Session(ABC):
     @property
     @abstractmethod
     def basis(self) -> Basis | None:
-        """The basis after the last solve, or None if the solver does not provide one."""
+        """The basis after the most recent solve, or None if the solver does not provide one."""
 
     @abstractmethod
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
@@ -109,7 +109,8 @@ class Session(ABC):
         Args:
             time_limit: The time limit in seconds of wall time. An enclosing time limit may shorten it.
             basis: The basis to start from, so that the answer does not depend on earlier solves. If None, the solve
-                starts from the last basis or, if that does not fit the changed model, from scratch.
+                starts from the basis of the previous solve or, if that basis does not fit the changed model, from
+                scratch.
         """
 
 
@@ -120,7 +121,7 @@ class ColdSession(Session):
 
     Attributes:
         form: The model in its current state.
-        _solver: The backend that solves it.
+        _solver: The backend used to solve the model.
     """
 
     def __init__(self, solver: Solver, form: StandardForm) -> None:
@@ -224,7 +225,7 @@ class ColdSession(Session):
 
     @property
     def basis(self) -> Basis | None:
-        """The basis after the last solve. Always None, because the backend does not support warm starts."""
+        """The basis after the most recent solve. Always None, because the backend does not support warm starts."""
         return None
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:

@@ -1,4 +1,4 @@
-"""Solve a form whose costs are close to the smallest positive doubles by solving one with larger costs.
+"""Solve a form whose costs are close to the smallest positive doubles by solving an equivalent form with larger costs.
 
 Doubles below 2**-1022 have fewer digits, so checks that compare costs in the form's own units could not tell the
 optimum from other points. The scaling factor is a power of two, so scaling up changes no digits.

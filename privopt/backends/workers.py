@@ -123,8 +123,8 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
 
     Args:
         solver: The solver's name. Each solver has its own workers, so two solvers never share a process.
-        problem: The problem's arrays by name. The key ``solver`` names the module whose ``answer(problem)`` solves it.
-            Only the worker imports this module. The module can report better points with
+        problem: The problem's arrays, keyed by name. The key ``solver`` names the module whose ``answer(problem)``
+            solves it. Only the worker imports this module. The module can report better points with
             :func:`privopt.execution.child.send_progress`.
         limit: The solver's time limit in seconds, or None for no limit. The worker is killed GRACE_SECONDS after the
             limit.

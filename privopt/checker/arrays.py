@@ -1,8 +1,8 @@
 """Read NumPy's ``.npy`` and ``.npz`` files with the standard library alone.
 
-The formats are those of NEP 1 (``.npy``) and of ZIP archives without encryption (``.npz``). The reader is stricter than
-NumPy and rejects any file that two programs could read differently. Otherwise, the checker and a user might see
-different releases in the same file.
+An ``.npy`` file has the format defined in NEP 1, and an ``.npz`` file is a ZIP archive without encryption. The reader
+is stricter than NumPy and rejects any file that two programs could read differently. Otherwise, the checker and a user
+might see different releases in the same file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LETTERS = {
     "u4": "I",
     "u8": "Q",
 }
-"""The format character of ``struct`` for each type of values, by NumPy's name for the type."""
+"""The ``struct`` format character for each type of value, keyed by NumPy's name for the type."""
 
 STORED, DEFLATED = 0, 8
 """The ZIP numbers of the compression methods that an archive may use."""
@@ -65,7 +65,7 @@ class Array:
             name: The array's name, for error messages.
 
         Raises:
-            RefusedError: The contents are not those of an ``.npy`` file, or the checker does not know the type of the
+            RefusedError: The contents are not in the ``.npy`` format, or the checker does not know the type of the
                 values.
         """
         # Only version 1.0 is accepted, in which the header's length takes two bytes. NumPy uses later versions only for
@@ -118,7 +118,7 @@ def _unpack_numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
 
 
 def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Array]:
-    """Read the arrays of an archive in the order of ``wanted``, followed by those of ``maybe`` that are present.
+    """Read the arrays in an archive that match ``wanted``, in that order, followed by any that match ``maybe``.
 
     Args:
         path: The path of the archive.
@@ -147,7 +147,7 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
 
 
 def _read_arrays(path: Path, more: int) -> dict[str, Array]:
-    """Read all arrays of an archive by name, and reject archives that two programs could read differently.
+    """Read all arrays in an archive, keyed by name, and reject archives that two programs could read differently.
 
     Args:
         path: The path of the archive.

@@ -1,7 +1,7 @@
 """Compare the claims in result.json with what the checker computed from the folder's files.
 
-Every value must be equal bit for bit. The only exceptions are values that the solver computed in doubles. They are
-declared by the part of the checker (a plugin's code) for this kind of guarantee.
+Every value must be equal bit for bit. The only exceptions are values that the solver computed in double precision. They
+are declared by the part of the checker (a plugin's code) for this kind of guarantee.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from privopt.checker.exact import need
 __all__ = ["compare"]
 
 RELATIVE_TOLERANCE = 1e-9
-"""The relative difference allowed in values that were computed in doubles."""
+"""The relative difference allowed in values that were computed in double precision."""
 
 
 def compare(
@@ -40,7 +40,8 @@ def compare(
         unit: The required ``objective.unit``.
         gap: The relative gap between the stated value and the stated bound, or None if no bound is stated.
         over: The required ``objective.bound_over``, or None if this key must be absent.
-        close: The tables (such as ``objective``) in which doubles may differ by a relative 1e-9. Others must be equal.
+        close: The tables (such as ``objective``) in which doubles may differ by a relative error of 1e-9. Doubles in
+            all other tables must match exactly.
 
     Returns:
         A short description of the guarantee.

@@ -72,7 +72,7 @@ def need(holds: object, why: str, code: int = 1) -> None:
     """Raise a RefusedError unless a condition holds.
 
     Args:
-        holds: The condition, true or false.
+        holds: The condition, as a truthy or falsy value.
         why: The reason to show to the user if the condition does not hold.
         code: The exit code in that case: 1 if a claim is false, 2 if it cannot be checked.
 
@@ -198,7 +198,7 @@ def arcsine_of_root(h: int) -> int:
     ``h`` and the result are in units of 2**-256.
 
     The angle is halved 8 times with the formula sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)), so that the power series
-    converges quickly. An error in h has its largest effect at h = 0 and h = 1, where the error of the angle is the
+    converges quickly. An error in h has its largest effect at h = 0 and h = 1, where the error in the angle is the
     square root of the error in h.
     """
     # ``square`` is sin(t)^2 in units of 2**-512, which leaves enough digits for the roots. Because of rounding, h may

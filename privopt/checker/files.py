@@ -1,8 +1,8 @@
 """Check a folder's checksums, and read the problem in it (docs/reference/proof.md: Programs that check).
 
 A part of the checker (the code that checks one kind of guarantee) reads the problem's files only through
-:class:`Problem`, which records their names. After all claims have been checked, a file that the part did not read
-causes an error, because readers could take it for part of the claim.
+:class:`Problem`, which records their names. After all claims have been checked, any file that the part did not read
+causes an error, because readers could mistake it for part of the claim.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def describe_sums(names: list[str]) -> str:
 
 
 def _listed_names(names: list[str]) -> tuple[list[str], list[str]]:
-    """Return the sorted names that must be listed in SHA256SUMS, and those in ``private/SHA256SUMS``."""
+    """Return the sorted names that SHA256SUMS must list, and the sorted names that ``private/SHA256SUMS`` must list."""
     private_names = {name for name in names if name.startswith(PRIVATE)}
     unlisted = {PRIVATE + name for name in PRIVATE_UNLISTED}
     return sorted({*names} - private_names - UNLISTED), sorted(private_names - unlisted)
@@ -268,7 +268,7 @@ def is_line(text: object) -> bool:
 def _strip_blanks(cell: str) -> str:
     """Strip surrounding whitespace from a cell of a CSV file.
 
-    The characters 0x1C to 0x1F are kept, as they are by privopt itself.
+    The characters 0x1C to 0x1F are kept, as in privopt itself.
     """
     # str.strip would also remove these separators, which Python counts as blanks.
     return re.sub(r"^[^\S\x1c-\x1f]+|[^\S\x1c-\x1f]+\Z", "", cell)

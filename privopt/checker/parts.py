@@ -67,7 +67,7 @@ def part_name(parts: Mapping[str, object], kind: str, mechanism: object) -> str:
     folder's files regardless of this name, and reject a folder in which these files are missing.
 
     Args:
-        parts: The registered parts by name.
+        parts: The registered parts, keyed by name.
         kind: The kind of guarantee.
         mechanism: The name of the release's mechanism.
     """

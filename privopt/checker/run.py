@@ -40,11 +40,11 @@ def check(
     write_line: Callable[[str], object] = print,
     parts: Mapping[str, str] | None = None,
 ) -> int:
-    """Check each of a release's claims, and write a line about it.
+    """Check a release's claims one by one, and write a line about each.
 
     Args:
         folder: A folder written by ``privopt solve``.
-        write_line: The function to call with the line about each claim.
+        write_line: The function to call with each of these lines.
         parts: A mapping from each kind of guarantee, or from ``KIND.MECHANISM``, to the ``module:Part`` that checks it.
             Plugins supply these parts. If None, all installed parts are used.
 

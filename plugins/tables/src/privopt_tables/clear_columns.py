@@ -35,7 +35,7 @@ class ColumnHashes:
     key: bytes = field(repr=False)
 
     def replace(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return a copy of ``frame`` in which the cells of the columns to hash are replaced by their hashes.
+        """Return a copy of ``frame`` with the cells of the columns to hash replaced by their hashes.
 
         Cells that are missing or have no visible characters become missing values. Columns missing from ``frame`` are
         skipped.

@@ -1,4 +1,4 @@
-"""Read one column's cells in a part of a table, and find the numbers in them."""
+"""Read a column's cells in one part of a table, and extract the numbers they contain."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from privopt_tables.cell_numbers import CellNumbers, cell_texts, numbers_of_colu
 __all__ = ["MAX_CELLS", "ColumnPart", "spread_rows"]
 
 MAX_CELLS: Final = 30_000
-"""Maximum number of cells searched for numbers per column and part of a table, not counting cells that consist of a
-single number. It is also the maximum number of rows whose numbers are compared with each form of the secret."""
+"""Maximum number of cells to search for numbers in each column of a part of a table, not counting cells that consist of
+a single number. The same limit applies to the number of rows whose numbers are compared with each form of the
+secret."""
 
 
 def spread_rows(count: int, limit: int) -> Ints:

@@ -44,7 +44,7 @@ def _read_word_table() -> dict[str, Any]:
 _WORDS: Final = _read_word_table()
 _FIRST_UNSPACED: Final = "\u1100"
 """The first character of the Unicode block Hangul Jamo. Listed words that begin with this character or a later one are
-written in a script without spaces between words, or in Hangul, whose syllables NFKD splits into Jamo."""
+in Hangul, whose syllables NFKD splits into Jamo, or in a script without spaces between words."""
 _UNSPACED_WORDS: Final = frozenset(
     word for key in ("degrees", "whole", "places") for word in _WORDS[key] if word[0] >= _FIRST_UNSPACED
 )
@@ -154,7 +154,7 @@ class LeakyColumns:
     Attributes:
         positions: Struct fields whose names suggest coordinates, as ``column.field``.
         places: Struct fields whose names suggest places, as ``column.field``.
-        _copies: The columns that have equalled a secret column in every row so far, each with up to three of its
+        _copies: The columns that have matched a secret column in every row so far, each with up to three of its
             distinct values. None before the first part is examined.
     """
 
@@ -199,7 +199,7 @@ def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
     """Yield the path of every struct field in a column, including nested fields, in the form ``column.field``.
 
     A pandas column of Python objects does not declare its fields. For such a column, the keys of its first dict are
-    used, but not those of nested dicts.
+    used, but nested dicts are ignored.
 
     Args:
         column: The column to examine.

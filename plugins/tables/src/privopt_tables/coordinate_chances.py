@@ -15,14 +15,14 @@ from privopt.arrays import Floats, Ints
 __all__ = ["MIN_ERROR", "ControlValues"]
 
 NEIGHBOURS: Final = 10
-"""Number of distinct coordinates on each side of a number that are used to estimate the density of coordinates."""
+"""Number of distinct coordinates used on each side of a number to estimate the density of coordinates."""
 
 MIN_NEIGHBOURS: Final = 5
 """Minimum number of distinct coordinates needed to estimate a density."""
 
 MIN_ERROR: Final = 1e-5
-"""The difference, in degrees or km, up to which a number always matches a coordinate. It is roughly the precision of
-degrees stored as 32-bit floats."""
+"""Maximum difference, in degrees or km, at which a number is always considered to match a coordinate. It is roughly the
+precision of degrees stored as 32-bit floats."""
 
 CAUTION: Final = 1.5
 """The safety factor applied to estimated probabilities of chance matches, because densities are only estimates."""
@@ -30,7 +30,7 @@ CAUTION: Final = 1.5
 
 @frozen(eq=False)
 class ControlValues:
-    """A sample of the values of one coordinate, used to estimate the probability that a number matches it by chance.
+    """A sample of a coordinate's values, used to estimate how likely a number is to match the coordinate by chance.
 
     Attributes:
         values: (K,) The values in ascending order.
@@ -45,7 +45,7 @@ class ControlValues:
         """Create an instance from the values of one coordinate.
 
         Args:
-            targets: The values, one per row, in the unit being searched for, such as degrees or metres.
+            targets: The values, one per row, in the units being searched for, such as degrees or metres.
             width: The number of these units in one degree or, for planar coordinates, in one km. Neighbouring values
                 that differ by at most `MIN_ERROR` times this number count as equal.
         """
@@ -105,7 +105,7 @@ class ControlValues:
 
 
 def count_within(ordered: Floats, values: Floats, radii: Floats) -> Ints:
-    """For each value, count the numbers in a sorted array that differ from it by at most a given radius.
+    """For each value, count the numbers in a sorted array that are within a given radius of the value.
 
     Args:
         ordered: The numbers, in ascending order.

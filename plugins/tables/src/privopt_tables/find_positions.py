@@ -46,8 +46,8 @@ CONTROL_ROWS: Final = 5_000
 """Maximum number of rows per part whose positions are used to estimate the probability of a chance match."""
 
 MIN_DROPPED_SHARE: Final = 0.5
-"""Minimum fraction of rows that must contain the secret for a column to be dropped if its name suggests a position or a
-place."""
+"""Minimum fraction of rows in which a column must contain the secret to be dropped, if the column's name suggests a
+position or a place."""
 
 MIN_PATTERN_SHARE: Final = 0.8
 """Minimum fraction of a column's cells that must look like three-word addresses, or like cell ids of a hexagonal grid,
@@ -95,8 +95,8 @@ class RowSecrets:
             has no text of that kind.
         text_rows: (T,) The row index of each entry in a sequence of ``texts``. If None, each sequence has one entry per
             row.
-        text_chance: A lower limit on the estimated probability of a chance match. In a chance match, a cell that
-            contains some row's text contains that of its own row by coincidence.
+        text_chance: A lower limit on the estimated probability of a chance match. This is the probability that a cell
+            containing the text of some row contains the text of its own row by coincidence.
     """
 
     positions: Floats | None

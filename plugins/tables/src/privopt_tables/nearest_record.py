@@ -51,18 +51,18 @@ REASONS: Final = (
     "no known word",
     "decimal comma in a position (a point is expected)",
 )
-"""The reasons why a row may get no report. Arrays of reasons contain indices into this tuple, or -1 for rows with a
+"""The reasons why a row may not get a report. Arrays of reasons contain indices into this tuple, or -1 for rows with a
 report.
 
 "No row of its own" means that the release has no matrix row for the nearest record, or for a vertex around the
 position. The reasons about budgets, subjects and times occur only with a ledger (:mod:`.charge_rows`) or for traces
-(:mod:`.trace_rows`). Those about text and words occur only for sentences."""
+(:mod:`.trace_rows`). The reasons about text and words occur only for sentences."""
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _TOO_FAR, _NO_ROW = range(5)
 _COMMA: Final = len(REASONS) - 1
 
 MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
-"""The reasons that point to an error in a cell. For each of them, a warning names the first row affected."""
+"""The reasons that point to an error in a cell. For each of these reasons, a warning names the first affected row."""
 
 
 @define(kw_only=True)
@@ -75,7 +75,7 @@ class Strays:
 
     Attributes:
         reach: The distance in km beyond which a position is stray. It is the diagonal of the records' bounding box, but
-            at least 1 km. It reveals nothing beyond the records.
+            at least 1 km. It depends only on the records, so it reveals nothing else.
         position_count: The number of positions counted so far.
         stray_count: The number of these positions that are farther than ``reach`` from every record.
         max_distance: The largest distance so far between a position and its nearest record, in km.
@@ -149,7 +149,7 @@ class Snap:
             secret: The columns of the secret.
 
         Raises:
-            UsageError: The secret's coordinates are of a different kind from the records', or a maximum distance is set
+            UsageError: The secret and the records use different kinds of coordinates, or a maximum distance is set
                 although the secret is an id.
         """
         kinds = {"none" if self.places is None else self.places.kind}
@@ -248,7 +248,7 @@ class Snap:
         A report that was stored for one cell may be repeated at positions near that cell. Cells are fixed and public.
         The centre of a cell is a record or vertex, and the cell consists of the points that :meth:`rows` assigns to
         this centre if ``fixed`` is set. A cell is near a position if its centre is within the radius. Distances are
-        never measured from positions that were reported earlier, because three known places at which a report was
+        never measured from positions that were reported earlier, because knowing three places at which a report was
         renewed would reveal where it was first drawn.
 
         Args:
@@ -326,7 +326,7 @@ class Snap:
 
     @cached_property
     def _release_rows(self) -> Ints:
-        """The index of the matrix row in the release for each entry of :attr:`places`, or -1 if it has none."""
+        """The index of each :attr:`places` entry's matrix row in the release, or -1 for an entry without one."""
         assert self.places is not None  # check() rejects positions otherwise
         row_by_id = {name: number for number, name in enumerate(self.ids.tolist())}
         return np.array([row_by_id.get(name, -1) for name in self.places.ids], dtype=np.int64)
@@ -406,8 +406,8 @@ def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> I
 
     Args:
         positions: (B, 2) The positions, with NaN for empty cells.
-        fault: (B,) :data:`DECIMAL_COMMA` if a cell contains a number with a decimal comma, 1.0 if it is neither empty
-            nor a number, and 0 otherwise.
+        fault: (B,) :data:`DECIMAL_COMMA` if a cell contains a number with a decimal comma, 1.0 if a cell is neither
+            empty nor a number, and 0 otherwise.
         geographic: Whether positions are in degrees.
     """
     reason = np.full(len(positions), -1, dtype=np.int64)
@@ -424,7 +424,7 @@ def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> I
 
 
 def _to_tree_points(positions: Floats, kind: str) -> Floats:
-    """Convert positions to points whose Euclidean distances are ordered like the distances between the positions.
+    """Convert positions to points whose Euclidean distances sort in the same order as the positions' distances.
 
     Latitudes and longitudes become three-dimensional points on a sphere, in km. Planar positions are returned
     unchanged.

@@ -60,7 +60,7 @@ class ApplyOptions:
         prefix: The prefix for the names of added columns. It is separated from the rest of the name by an underscore.
             If None, there is no prefix.
         positions: The columns of each position, keyed by prefix, if a row has several positions. In each row, either
-            all positions are reported or none is.
+            all positions are reported or none are.
         batch: The name of the batch. An interrupted run can be continued under this name. None if there is no batch.
         text: The column of sentences whose words are reported one by one, or None if rows contain ids or positions
             instead.
@@ -126,7 +126,7 @@ def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
 def list_positions(
     secret: Secret, options: ApplyOptions, data: MetricData | None
 ) -> tuple[tuple[str | None, Secret], ...]:
-    """Return the column prefix and the columns of each position in a row.
+    """Return the column prefix and the columns for each position in a row.
 
     If a row has a single position and no prefix is set, the prefix is None.
 

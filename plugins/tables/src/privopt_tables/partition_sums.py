@@ -98,7 +98,7 @@ class ChargedRows:
         return cls(marks[order], *columns)
 
     def sums_of(self, key: bytes, subject: str) -> RowSums:
-        """Return the two sums over a subject's charged rows, or sums of 0 if the subject was not charged.
+        """Return the two sums over a subject's charged rows, or zeros if the subject was not charged.
 
         The number of rows is not stored, so ``rows`` is always 0 in the result.
 

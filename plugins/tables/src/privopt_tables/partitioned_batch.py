@@ -128,7 +128,7 @@ class PartitionedBatch:
 
         A :class:`PrivoptWarning` is issued for each column that contains the secret. Such a column is dropped unless it
         is listed in :attr:`keep` or is the column of row ids. A column whose name suggests a position or a place is
-        also kept if fewer than half of the rows contain the secret.
+        also kept if it contains the secret in fewer than half of the rows.
 
         Args:
             tallies: The results of the first pass over all partitions, combined into one table. It can be a data frame
@@ -215,11 +215,11 @@ class PartitionedBatch:
         """Charge each subject for its rows, up to the limit, unless an earlier run has already charged it.
 
         Args:
-            counts: The number of each subject's rows.
+            counts: The number of rows of each subject.
             paid: The number of rows that earlier runs of the batch have charged to each account.
 
         Returns:
-            A dict from subjects to the number of their rows that get a report.
+            The number of rows that get a report, keyed by subject.
         """
         unit = self.cost.account
         accounts = {name: AccountKey(self.ledger.name_of(name), unit) for name in counts}

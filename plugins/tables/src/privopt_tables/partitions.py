@@ -102,15 +102,15 @@ class Partitions:
         """Draw the reports for a partition. Repeated calls draw the same reports.
 
         The partition must contain all rows of each of its subjects. It is held in memory, because all its rows are
-        compared with the charged ones before anything is drawn.
+        compared with the charged rows before anything is drawn.
 
         Args:
             partition: An iterator of Arrow batches, as passed by ``mapInArrow``, or a pandas frame.
 
         Returns:
             Arrow batches, or a pandas frame, with reports in place of the secret's columns. The rows of a frame keep
-            their order; those of batches may not. A row has no report if it has no subject or no usable position, or if
-            the charge did not grant a report for it.
+            their order, but the rows of batches may not. A row has no report if it has no subject or no usable
+            position, or if the charge did not grant a report for it.
 
         Raises:
             InputError: A column is missing, or a row has no id.
@@ -224,8 +224,8 @@ class Partitions:
     def _reports(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
         """Draw reports batch by batch.
 
-        If a subject does not get a report for every row, its rows are processed last, because all of them are needed to
-        select those that get one.
+        If a subject does not get a report for every row, its rows are processed last, because all the subject's rows
+        are needed to decide which of them get one.
 
         Args:
             batches: The Arrow batches of a partition.
@@ -319,7 +319,7 @@ class Partitions:
     def _is_granted(self, frame: nw.DataFrame[Any]) -> pl.Series:
         """Return a mask of the rows that get a report.
 
-        These are each subject's first rows in the order of their ids, up to the granted number.
+        These are the first rows of each subject when sorted by id, up to the number granted.
         """
         subjects, ids = self._subjects(frame), texts_of(frame[self._row_key_columns[1]])
         table = pl.DataFrame({"subject": subjects, "id": ids})

@@ -51,7 +51,7 @@ def _box_reading(south: float, west: float, height: float, width: float) -> Read
 
     Args:
         south, west: The smallest coordinates of the box.
-        height, width: The sides of the box, in the same unit.
+        height, width: The sides of the box, in the same units.
     """
     return Reading(south + height / 2, height * 1.5, west + width / 2, width * 1.5)
 

@@ -46,9 +46,8 @@ class NumberForm:
     def bounds(self, corners: Floats) -> tuple[float, float]:
         """Return a lower and an upper bound on the numbers that represent positions in this form.
 
-        The range is widened by one degree or km (:attr:`width`), so that it includes numbers close to those of the
-        positions. If :attr:`max_numbers` is set, the lower bound is -:attr:`width` and the upper bound is
-        :attr:`max_numbers`.
+        The range is widened by one degree or km (:attr:`width`) to include numbers that are only close to a position.
+        If :attr:`max_numbers` is set, the lower bound is -:attr:`width` and the upper bound is :attr:`max_numbers`.
 
         Args:
             corners: (2, 2) The smallest (first row) and largest (second row) absolute value of each coordinate.
@@ -64,7 +63,7 @@ class CodeForm(NumberForm):
     """A form in which a code, such as a geohash, represents a position.
 
     Attributes:
-        reader: A function that yields the positions encoded in a string, as numbers like those returned by
+        reader: A function that yields the positions encoded in a string, in the same form as the numbers returned by
             ``transform``.
     """
 
@@ -84,12 +83,12 @@ def _scale_sizes(factor: float) -> Callable[[Floats], Floats]:
 
 
 def _to_eastward_degrees(positions: Floats) -> Floats:
-    """Convert positions to absolute latitudes and to longitudes from 0 to 360 degrees, as used by some programs."""
+    """Convert positions to absolute latitudes, and to longitudes from 0 to 360 degrees as used by some programs."""
     return np.column_stack([np.abs(positions[:, 0]), positions[:, 1] % 360.0])
 
 
 def _to_utm_zone(zone_shift: int) -> Callable[[Floats], Floats]:
-    """Return a function that converts positions to absolute UTM coordinates.
+    """Return a function that converts positions to the absolute values of their UTM coordinates.
 
     Args:
         zone_shift: The shift from each position's own zone, as in :func:`to_utm`.
@@ -166,7 +165,7 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 
 
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
-    """Return a function that converts positions to numbers comparable with those yielded by a code's reader.
+    """Return a function that converts positions to numbers comparable with the numbers yielded by a code's reader.
 
     For short plus codes, which lack whole degrees, the function drops whole degrees. For binary coordinates, which are
     read as absolute values, it drops signs. For all other codes, it returns positions unchanged.

@@ -27,7 +27,7 @@ _GEO: Final = re.compile(rf"geo:({_NUMBER}),({_NUMBER})(?:,{_NUMBER})?(?:;[\w=.;
 _WKT: Final = re.compile(rf"(?:SRID=4326;)?POINT\s*(?:Z\s*)?\(\s*({_NUMBER})\s+({_NUMBER})(?:\s+{_NUMBER})?\s*\)", re.I)
 
 EMPTY: Final = (math.nan, math.nan)
-"""The position of an empty track."""
+"""The position returned for an empty track."""
 
 
 def read_position(text: str) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""Detect positions in a different unit from that of the records, such as metres or degrees times 1e7."""
+"""Detect positions in units other than those of the records, such as metres or degrees times 1e7."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _KILOMETRES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
 """Functions that convert x and y in km to other units, keyed by the unit's name."""
 
 _MAX_DEGREES: Final = np.array([[85.0, 180.0], [-85.0, -180.0]])
-"""Two opposite corners, in degrees, of the box that positions on the Earth are assumed to lie in. Its latitudes end at
-85 degrees, near the edge of Web Mercator maps."""
+"""Two opposite corners, in degrees, of the box within which positions on the Earth are assumed to lie. The box ends at
+latitudes of 85 degrees, near the edge of Web Mercator maps."""
 
 
 @define(kw_only=True)
@@ -98,7 +98,7 @@ class UnitSearch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A one-element tuple with a note for the table's owner on which units the positions are probably in.
+        """A one-element tuple with a note that tells the table's owner which units the positions are probably in.
 
         The tuple is empty if at least half of the positions fit the records' unit, or if no other unit fits.
         """

@@ -340,7 +340,7 @@ class ReleasedMatrix(ReleasedRows):
             keep: The columns to keep even if they reveal the secret. The first pass searches all columns for the
                 position or record of each row. ``charge`` warns about each column that contains it. The second pass
                 drops such a column unless it is listed here or is the ``row`` column. A column whose name suggests a
-                position or a place is also kept if fewer than half of the rows contain the secret.
+                position or a place is also kept if it contains the secret in fewer than half of the rows.
 
         Raises:
             UsageError: The release reports traces, the batch has ended or is running in another process, or the ledger
@@ -384,8 +384,7 @@ class ReleasedMatrix(ReleasedRows):
         Args:
             position: Latitude and longitude, or x and y in km.
             degrees: Whether the position is in degrees.
-            note: A function to call with each note for the owner of the position, before the first reports are
-                returned.
+            note: A function to call with each note for the owner of the position, before any reports are returned.
 
         Raises:
             UsageError: The position does not consist of two numbers, the release has no matrix, or its records have no

@@ -56,7 +56,7 @@ class _InOneThread(RowCharger):
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge rows like the base class, but in the ledger's thread, where calls run one at a time."""
+        """Charge rows as the base class does, but in the ledger's thread, where calls run one at a time."""
         return self.thread.submit(0, super().charge_subjects, subjects, cost, periods, times).result()
 
 

@@ -33,7 +33,7 @@ __all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
 Kind = Literal["id", "geographic", "planar"]
 
 DECIMAL_COMMA: Final = 2.0
-"""The value that marks, in an array of faults, a position containing a number with a decimal comma."""
+"""The value in an array of faults that marks a position containing a number with a decimal comma."""
 
 # GeoParquet 1.1 stores a geometry's bounding box in a structure with these fields.
 _BOX_FIELDS: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
@@ -164,8 +164,8 @@ class Secret:
         """Return a frame without the unwanted columns and without those that hold or reveal the secret.
 
         Raises:
-            InputError: A column of bounding boxes would remain. This happens if the metadata do not say which geometry
-                it belongs to.
+            InputError: A column of bounding boxes would remain. This happens if the metadata does not say which
+                geometry the boxes belong to.
         """
         public_frame = frame.drop([name for name in frame.columns if name in self.columns or name in self.omitted])
         # The bounding box of a point is the point itself. Without metadata, it is not known to which geometry a box
@@ -381,9 +381,9 @@ class GeoSource(TableSource):
             secret: The columns of the secret.
 
         Raises:
-            InputError: Geometries would remain next to ids or coordinates, or the metadata specify a reference system
+            InputError: Geometries would remain next to ids or coordinates, or the metadata specifies a reference system
                 other than longitude and latitude. Geometries that stay in the table are checked for this too, because
-                the metadata are removed.
+                the metadata is removed.
             UsageError: The index of a pandas table, which cannot be dropped, has the same name as a column that is
                 replaced or omitted.
         """

@@ -19,7 +19,7 @@ from privopt_tables.position_evidence import MAX_MATCHES, Evidence, weigh_rows
 __all__ = ["MAX_TEXT_ROWS", "RowTexts"]
 
 MAX_TEXT_ROWS: Final = 10_000
-"""Maximum number of rows per part of a table whose ids, names and sentences are searched for."""
+"""Maximum number of rows whose ids, names and sentences are searched for, per part of a table."""
 
 MAX_CONTROL_TEXTS: Final = 1_000
 """Maximum number of texts that are searched for in all cells to estimate how likely chance matches are. The most
@@ -70,8 +70,8 @@ class RowTexts:
 
         Args:
             column: The column to search.
-            chance: A lower limit on the estimated probability of a chance match. In a chance match, a cell that
-                contains some row's text contains that of its own row by coincidence.
+            chance: A lower limit on the estimated probability of a chance match. This is the probability that a cell
+                containing the text of some row contains the text of its own row by coincidence.
 
         Returns:
             The evidence that the column contains the texts, or None if no row has both a text and a non-empty cell.

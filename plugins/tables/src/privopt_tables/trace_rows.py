@@ -1,8 +1,8 @@
 """Draw reports along traces, in which a report is repeated while the subject stays near it.
 
-A subject's rows are processed in order of time. Charges depend only on which rows a subject has and on its earlier
-reports, and the published table shows both. A charge may therefore be made for a row without a position. It then covers
-the subject's next row.
+A subject's rows are processed in chronological order. Charges depend only on which rows a subject has and on its
+earlier reports, and the published table shows both. A charge may therefore be made for a row without a position. It
+then covers the subject's next row.
 """
 
 from __future__ import annotations
@@ -155,9 +155,11 @@ class Tracer:
     although only one was charged for it.
 
     Attributes:
-        walker: The object that draws the release's reports, and uses a private test to decide whether to repeat one.
+        walker: The object that draws the release's reports, and uses a private test to decide whether to repeat the
+            previous one.
         subject: The subject column.
-        time: The column of times, which determines the order of a subject's rows. If None, they are already in order.
+        time: The column of times, which determines the order of a subject's rows. If None, the rows must already be in
+            order.
         source: The source of random bytes.
         unit: The unit of distances.
         slack_mm: The number of millimetres that the guarantee adds to the distance between two different positions,
@@ -202,8 +204,8 @@ class Tracer:
             release: The release to draw reports from.
             data: The data of the release's problem.
             subject: The subject column.
-            time: The column of times, which determines the order of a subject's rows. If None, they are already in
-                order.
+            time: The column of times, which determines the order of a subject's rows. If None, the rows must already be
+                in order.
             source: The source of random bytes.
             charger: The object that charges each segment to a ledger. If None, segments are only counted in memory.
             forms: The formats of subjects and times.

@@ -1,1 +1,1 @@
-"""The conformance check for releases that report traces: whether charges cover what their reports reveal."""
+"""A conformance check for releases that report traces. It checks whether charges cover what the reports reveal."""

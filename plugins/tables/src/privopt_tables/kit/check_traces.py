@@ -59,7 +59,7 @@ MIN_EXPECTED_DRAWS: Final = 50.0
 the chi-square distribution is a poor approximation."""
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""Relative tolerance of comparisons, which allows for rounding of doubles."""
+"""Relative tolerance for comparisons, to allow for rounding in double precision."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -132,8 +132,8 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
 
     A repetition test decides whether a row repeats the previous report or renews it with a fresh one. The tests are
     noisy, and the noise must be large enough to hide the distance between any two places. A segment consists of a
-    report, the rows that repeat it, and the row that renews it. The charge for a segment must be at least the epsilon
-    of a fresh report plus that of the threshold plus twice that of a test.
+    report, the rows that repeat it, and the row that renews it. The charge for a segment must be at least the sum of
+    the epsilon of a fresh report, the epsilon of the threshold and twice the epsilon of a test.
 
     Args:
         trial: The current trial, used to report failures.
@@ -179,7 +179,7 @@ def _compare_traces(
     """Check that the charge for each sequence of reports covers what the sequence reveals about the trace.
 
     Traces are compared in pairs. For every sequence, the absolute log ratio of its probabilities along the two traces
-    must be at most :func:`max_log_ratio`.
+    must not exceed the result of :func:`max_log_ratio`.
 
     Args:
         trial: The current trial, used to report failures.
@@ -299,7 +299,7 @@ def _count_draws(
 
     Returns:
         Two mappings keyed by sequence of reports. The first gives the number of times each sequence was drawn. The
-        second gives the smallest amount charged to any subject for that sequence.
+        second gives the smallest amount charged to any subject for each sequence.
     """
     secret = Secret.of(**{name: name for name in setting.columns})
     protector = PositionProtector.of(release, data, secret, ApplyOptions(seed=seed, subject="who"))

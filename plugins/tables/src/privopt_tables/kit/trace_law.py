@@ -40,7 +40,7 @@ class Law:
         steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which repetition
             tests measure distances.
         prediction: The parameters of the repetition tests: the rates of the noise, and the level, i.e. the distance up
-            to which a report would be repeated without noise.
+            to which a report would be repeated if there were no noise.
     """
 
     fresh: Floats
@@ -135,10 +135,10 @@ def segment_probability(
 ) -> float:
     """Return the probability that all tests in a series repeat a report, and that a final test, if any, renews it.
 
-    Without noise, a report would be repeated up to a distance called the level. Let m be the noise on the threshold. A
-    test at x steps beyond the level repeats the report with probability 1 - exp(-test (m - x)) if m > x, and always
-    renews it if m <= x. The result is a sum of geometric series over m. The number of terms is proportional to 2^r,
-    where r is the number of repetitions.
+    If there were no noise, a report would be repeated up to a distance called the level. Let m be the noise on the
+    threshold. A test at x steps beyond the level repeats the report with probability 1 - exp(-test (m - x)) if m > x,
+    and always renews it if m <= x. The result is a sum of geometric series over m. The number of terms is proportional
+    to 2^r, where r is the number of repetitions.
 
     Args:
         threshold: The rate of the noise on the threshold, per step.
@@ -178,9 +178,9 @@ def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction
 
     The first report contributes its epsilon times the distance between the traces at the first row. Each segment
     contributes its epsilon times the largest distance at the rows that repeat or renew its report. The epsilon of a
-    complete segment is the epsilon of a report plus that of the threshold plus twice that of a test. For a segment that
-    has not ended, it is the epsilon of the threshold alone. The segment cost in ``terms`` is not used, because it is
-    one of the numbers being checked.
+    complete segment is the sum of the epsilon of a report, the epsilon of the threshold and twice the epsilon of a
+    test. For a segment that has not ended, it is the epsilon of the threshold alone. The segment cost in ``terms`` is
+    not used, because it is one of the numbers being checked.
 
     Args:
         terms: The epsilons of a report, the threshold and a test.

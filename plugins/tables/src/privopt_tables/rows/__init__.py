@@ -1,1 +1,1 @@
-"""Protectors, which draw a report for each row of a table (by position, by id or word by word)."""
+"""Protectors, which draw a report for each row of a table, either by position, by id or word by word."""

@@ -279,7 +279,7 @@ class PositionProtector(RowProtector):
         """Return the secrets to search for in other columns: positions, and the ids and names of records.
 
         Positions are taken from all rows, whereas ids and names are taken from an evenly spaced sample of the rows. If
-        the table contains positions, the ids and names are those of the records found by :meth:`_record_ids`.
+        the table contains positions, the ids and names of the records found by :meth:`_record_ids` are used.
         """
         text_rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         places, secrets = self.snap.places, []
@@ -384,7 +384,7 @@ class PositionProtector(RowProtector):
         ]
 
     def _draw_reports(self, frame: nw.DataFrame[Any], first: int, rows: Ints | None = None) -> RowOutputs:
-        """Draw reports for some rows. In each row, either all positions get a report or none does.
+        """Draw reports for some rows. In each row, either all positions get a report or none do.
 
         Args:
             frame: A part of the table.
@@ -491,7 +491,7 @@ class PositionProtector(RowProtector):
         return None if counter is None else counter.sequence
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return warnings about distant positions, other units and similar ids, followed by those of the base class."""
+        """Return warnings about distant positions, other units and similar ids, then the base class's warnings."""
         return (*self.strays.notes, *self._spelling_notes, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:

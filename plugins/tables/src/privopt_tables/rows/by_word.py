@@ -110,9 +110,9 @@ _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 class WordProtector(RowProtector):
     """A protector that draws a report for each known word in a sentence.
 
-    If there is a ledger, a row is charged once for each of its known words. This does not reveal anything new, because
-    the protected table shows the number of known words anyway. If unknown words are masked, the table also reveals
-    where they are in the sentence.
+    If there is a ledger, a row is charged once for each of its known words. This reveals nothing new, because the
+    protected table also shows the number of known words. If unknown words are masked, the table also reveals where they
+    are in the sentence.
 
     Attributes:
         release: The matrix to draw from, whose records are words.

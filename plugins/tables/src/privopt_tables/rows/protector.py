@@ -60,7 +60,7 @@ class RowProtector(ABC):
         refusals: The number of rows without a report so far, keyed by reason.
         first_malformed: The index of the first row with a malformed cell, keyed by reason. Only the reasons in
             :data:`.nearest_record.MALFORMED` are recorded.
-        leaks: The columns in which the secret was found. Those listed in ``secret.also`` are dropped, and all others
+        leaks: The columns in which the secret was found. Columns listed in ``secret.also`` are dropped, and all others
             remain.
         leaky_columns: A search for remaining columns that reveal the secret through their values or field names.
         column_hashes: The objects that replace cells with keyed hashes. The list is filled after the ledger has been
@@ -189,7 +189,7 @@ class RowProtector(ABC):
             digest.add(b"row", number.to_bytes(8, "big"), subject.encode("utf-8"), period.encode(), *row_secrets)
 
     def count_refusals(self, reason: Ints, first: int) -> None:
-        """Count the rows without a report by reason, and remember the first row with each kind of malformed cell.
+        """Count the rows without a report for each reason, and remember the first row with each kind of malformed cell.
 
         Args:
             reason: (B,) The reason why each row has no report, as an index into :data:`REASONS`, or -1 for a row with a
@@ -320,7 +320,7 @@ def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
     """Return a warning about a column in which the secret was found.
 
     Args:
-        leak: The column, the form in which it contains the secret, and the number of rows that contain it.
+        leak: The column, the form in which it contains the secret, and the number of rows in which it was found.
         is_dropped: Whether the column was dropped from the table.
     """
     rows = f"{leak.rows:,} of {number_of(leak.sampled, 'row')}"

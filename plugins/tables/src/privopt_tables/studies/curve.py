@@ -123,8 +123,8 @@ def draw_curves(
         announce: A function that is called with each note in :attr:`Curves.refused`. Refusals that are known in advance
             are announced before anything is solved. If a mechanism checks the problem only while solving it, its
             refusal is announced at the end.
-        stored: The file with the points from earlier runs. Only those that were stopped are solved again. New points
-            are written to the file as soon as they are found.
+        stored: The file with the points from earlier runs. Only the points that were stopped are solved again. New
+            points are written to the file as soon as they are found.
 
     Raises:
         InputError: No mechanism can solve the problem.
@@ -188,7 +188,7 @@ def _hash_inputs(source: File, lines: Sequence[Line], options: Options) -> str:
 
     Args:
         source: The problem file.
-        lines: One line per mechanism. The problem of each may refer to other files.
+        lines: One line per mechanism. Each line's problem may refer to other files.
         options: The options. Only gap and solver are used.
     """
     files = {file.name: file.contents for line in lines for file in files_of(line.problem.declared) if not file.absent}

@@ -88,11 +88,11 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
 @define(kw_only=True, eq=False)
 class PointsFile:
-    """A CSV file to which each point is appended as soon as it is found, so that an interrupted run loses none.
+    """A CSV file to which each point is appended as soon as it is found, so that no points are lost in an interruption.
 
     A hidden file next to the CSV file contains a digest of the inputs that determine the points. Unless ``force`` is
-    set, repeating the command with the same inputs continues the CSV file, and running it with different inputs raises
-    an error.
+    set, repeating the command with the same inputs resumes where the CSV file ends, and running it with different
+    inputs raises an error.
 
     Attributes:
         path: The CSV file.

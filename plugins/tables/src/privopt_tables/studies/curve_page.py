@@ -32,18 +32,18 @@ from privopt_tables.studies.epsilon_range import parse_epsilons
 __all__ = ["curve_page", "write_curves"]
 
 SLIDER_STEPS: Final = 200
-"""The number of steps in each slider over real numbers."""
+"""The number of steps in each slider that selects a real number."""
 
 SLIDER_FACTORS: Final = (1.1, 20.0)
-"""The smallest and largest value of the slider for factors. A report that changes odds by less than the smallest factor
-reveals almost nothing. The largest factor can turn even odds into a probability of 95 %."""
+"""The smallest and largest values of the slider for factors. A report that changes odds by less than the smallest
+factor reveals almost nothing. The largest factor can turn even odds into a probability of 95 %."""
 
 SLIDERS: Final = {
     "radius": "Hide me within",
     "factor": "Odds may change at most by a factor of",
     "bear": "Largest average error",
 }
-"""The labels of the sliders over real numbers, keyed by the sliders' ids in the page's script."""
+"""The labels of the sliders that select real numbers, keyed by the sliders' ids in the page's script."""
 
 EPSILONS_EXPLORED: Final = 9
 """The number of epsilons that ``explore`` solves by default. They range from a quarter of the problem's epsilon to four
@@ -138,7 +138,7 @@ def curve_page(curves: Curves, problem: str) -> str:
     """Return a self-contained HTML page for choosing epsilon.
 
     Args:
-        curves: The curves to show. Every mechanism must have a point at each epsilon, in the same ascending order.
+        curves: The curves to show. All mechanisms must have points at the same epsilons, in ascending order.
         problem: The name of the problem file.
     """
     column_names = (
@@ -235,7 +235,7 @@ def _lowest_loss_figures(points: Sequence[Point]) -> dict[str, object] | None:
 
 
 def _format_cells(point: Point) -> Sequence[str]:
-    """Return the cells of a point's row in the tables on the page, except for its epsilon."""
+    """Return the cells of a point's row in the page's tables, excluding its epsilon."""
     figures = (point.loss, point.lower_bound, point.gap, *(getattr(point, name) for name in OF_RELEASE))
     texts = ["none" if value is None else f"{value:.4g}" for value in figures]
     return (point.mechanism, *texts, point.status)

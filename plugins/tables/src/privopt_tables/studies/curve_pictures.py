@@ -19,8 +19,8 @@ MARKERS: Final = "oDs^vPX"
 """The markers of the lines, in order. They distinguish lines without relying on colour."""
 
 LINE_STYLES: Final = ("-", ":", "-.")
-"""The styles of the lines for losses. Each style is used with all colours before the next one. Dashes are reserved for
-bounds."""
+"""The styles of the lines for losses. Each style is used with every colour before the next style is used. Dashes are
+reserved for bounds."""
 
 MAX_LABEL_CHARACTERS: Final = 48
 """Maximum number of characters in a mechanism's name in a figure. Longer names are shortened."""

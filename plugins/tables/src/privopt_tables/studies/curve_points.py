@@ -186,7 +186,7 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
 class Setting:
     """An attacker's errors before seeing any report, together with the words used on the page to describe records.
 
-    The page compares these errors with those of an attacker who sees a report.
+    The page compares these errors with the errors of an attacker who sees a report.
 
     Attributes:
         noun: The page's noun for a record, such as "place".
@@ -232,7 +232,7 @@ class Line:
     def declare_at(self, epsilon: Fraction) -> MetricInstance[Any]:
         """Return the problem with a different epsilon, for use in checks that do not solve it.
 
-        If the problem has a region, its edges are still those for the original epsilon.
+        If the problem has a region, the region's edges are still those for the original epsilon.
         """
         # ``whole`` is the problem's data with all possible outputs. It is reused, because distances and losses do not
         # depend on epsilon.

@@ -49,15 +49,15 @@ PEOPLE: Final = re.compile(
     r"([ _-]?(id|uuid|guid|no|nr|num|number|name|key|hash|code))?",
     re.IGNORECASE,
 )
-"""A pattern for the names of columns that identify people, trips or devices. The rows of such a table are not
-places."""
+"""A pattern for the names of columns that identify people, trips or devices. The rows of a table with such a column are
+not places."""
 
 CONTACTS: Final = re.compile(
     r"((home|e|cell|mobile)[ _-]?)?(mail|phone|telephone|tel|mobile|address)([ _-]?(no|nr|num|number|hash|address))?",
     re.IGNORECASE,
 )
-"""A pattern for the names of columns with contact details. They identify people, unless the table has ids of places
-such as shops."""
+"""A pattern for the names of columns with contact details. Such columns identify people, unless the table has ids of
+places such as shops."""
 
 OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
 """Lower-case names of columns with ids that only places have."""
@@ -69,8 +69,8 @@ likely come first."""
 EARTH_CIRCUMFERENCE_KM: Final = 40_075
 
 MAX_PLACES: Final = 5_000
-"""Number of rows up to which a table of latitudes and longitudes is assumed to list places. If there are more rows,
-they are assumed to be people's positions."""
+"""Maximum number of rows for which a table of latitudes and longitudes is assumed to list places. The rows of a longer
+table are assumed to be people's positions."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -135,7 +135,7 @@ class ColumnChoice:
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
     """Convert a table in a foreign format, or with a single position column, to a table with the columns lat and lon.
 
-    The foreign formats are those that :mod:`privopt_tables.foreign_tables` reads, such as GeoJSON and GPX.
+    The foreign formats are the formats read by :mod:`privopt_tables.foreign_tables`, such as GeoJSON and GPX.
 
     Args:
         points: The table's file.
@@ -295,7 +295,7 @@ def recognize_table(
 def _check_kilometres(frame: pl.DataFrame, columns: tuple[str, str], file: str) -> None:
     """Check that planar coordinates are small enough to be in kilometres on Earth.
 
-    Coordinates in metres, such as those of UTM, are usually too large.
+    Coordinates in metres, such as UTM coordinates, are usually too large.
 
     Args:
         frame: The table, whose cells may be strings or numbers.
@@ -347,7 +347,7 @@ def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
 def _find_id_columns(
     frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Find a column whose ids identify each row or, failing that, a pair of columns that do so together.
+    """Find a column whose ids identify each row or, failing that, a pair of columns that together identify each row.
 
     Such a pair consists of a parent's id and an id within that parent.
 
@@ -381,7 +381,7 @@ def _find_id_columns(
 
 
 def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
-    """Return the first column that contains repeated ids although its name suggests ids of places.
+    """Return the first column that contains repeated ids although its name suggests that it contains place ids.
 
     A column is considered only if the number of its distinct values is more than half the number of rows. Returns None
     if there is no such column.
@@ -421,7 +421,7 @@ def _repeated_fault(file: str, column: str, row: int) -> Fault:
 
 
 def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
-    """Return a clause that explains why no column can be used as place ids. It suggests a column to rename, if any."""
+    """Return a clause that explains why no column can be used as place ids, and suggests a column to rename, if any."""
     for name in frame.columns:
         if name not in used_columns and _may_be_ids(frame[name]) and frame[name].n_unique() == frame.height:
             return f"column {name} has no name of ids: rename it to id if its rows are public places"
@@ -431,7 +431,7 @@ def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
 def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
     """Return the name of a column that shows that rows belong to people or trips, or None if there is no such column.
 
-    Contact details count as such a column only if there are no place ids, because shops have telephones too.
+    Columns of contact details count only if there are no place ids, because shops have telephones too.
 
     Args:
         names: The names of the table's columns.

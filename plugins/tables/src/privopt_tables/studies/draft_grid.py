@@ -25,7 +25,8 @@ GRID_CELLS: Final = 400
 """Approximate number of cells in the grid."""
 
 MIN_POSITIONS: Final = 200
-"""Number of positions below which a note warns that their extent may reveal too much about each of them."""
+"""Number of positions below which a note warns that the extent of the positions may reveal too much about each of
+them."""
 
 MARGIN_SHARE: Final = 0.01
 """Fraction of positions that the grid may leave out at each end of each axis."""

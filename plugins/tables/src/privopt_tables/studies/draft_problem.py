@@ -72,7 +72,7 @@ ONE_WAY_LOSS: Final = "the loss is the error in travel along one-way streets, di
 BOTH_WAYS_LOSS: Final = "distances run both ways; for travel along one-way streets as the loss, take --one-way"
 
 QUICK_PLACES: Final = 200
-"""The number of places above which a note warns that computing the optimum may take minutes. For 462 places, it took
+"""The number of places above which a note warns that computing the optimum may take minutes. For 462 places, this took
 over two minutes on two busy CPU cores."""
 
 
@@ -371,7 +371,7 @@ def draft(
 
 
 def _describe_assumptions(mechanism: str, place_count: int) -> Iterator[str]:
-    """Yield notes on the assumptions of a drafted problem and a warning if solving may take a long time."""
+    """Yield notes on the assumptions of a drafted problem, and a warning if solving it may take a long time."""
     yield f"all {place_count:,} places are assumed to be equally likely: give a prior if they are not"
     if mechanism == "optimal-lp" and place_count > QUICK_PLACES:
         cure = "--gap 0.05 or --time-limit 60 gives a first look"
@@ -411,7 +411,7 @@ def _median_spacing(data: MetricData) -> float:
     records.
 
     Raises:
-        InputError: No two records are at a finite distance above 0 from one another.
+        InputError: No two records are separated by a finite distance above 0.
     """
     count = len(data.records)
     min_distances = []
@@ -433,8 +433,8 @@ def _median_spacing(data: MetricData) -> float:
 def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[float, str]:
     """Return a radius that contains enough addresses around nearly every place, and a sentence that explains it.
 
-    A person is hidden among the people who live nearby, not among the places. The number of addresses stands in for the
-    number of these people.
+    A person is hidden among the people who live nearby, not among the places. The number of these people is
+    approximated by the number of addresses.
 
     Args:
         data: The problem's data, with the places and their distances.
@@ -466,7 +466,7 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
 
 
 def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[str, object]]:
-    """Suggest the TOML tables that a problem file for one mechanism needs, beyond those common to all problems.
+    """Suggest the TOML tables that a mechanism's problem file needs in addition to those common to all problems.
 
     Only required keys are included.
 
@@ -489,7 +489,7 @@ def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[st
 def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object]]:
     """Yield each required key of a TOML table together with a suggested value.
 
-    The suggested value is the radius for a distance, and "all" for a selection of records.
+    For a distance, the suggested value is the radius. For a selection of records, it is "all".
 
     Args:
         table: The class that represents the table.

@@ -294,7 +294,7 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
 def _read_addresses(osmium: Any, file: Path) -> list[Position]:
     """Return the positions of nodes and buildings with a house number, in the order of the file.
 
-    Positions are latitudes and longitudes in degrees. A building's position is that of its first node with a known
+    Positions are latitudes and longitudes in degrees. A building's position is taken from its first node with a known
     position.
 
     Args:
