@@ -258,8 +258,8 @@ class Faults:
         Args:
             file: The name of the file.
             column: The name of the column.
-            rows: The indices of the faulty rows, counted from 0, starting below the header. In messages, the header is
-                row 1.
+            rows: The indices of the faulty rows, counted from 0 at the first row below the header. In messages, the
+                header is row 1.
             actual_of: A function that returns a row's value. It is called only for rows that are listed.
             expectation: The expected value, in words.
         """
@@ -416,7 +416,7 @@ class UnboundedError(PrivoptError):
 
 
 class StoppedError(PrivoptError):
-    """Raised if the work was stopped before it had a result, for example by a limit, an interrupt or a full disk."""
+    """Raised if a limit, an interrupt, a full disk or the like stopped the work before it produced a result."""
 
 
 class SolverError(PrivoptError):

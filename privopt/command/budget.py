@@ -253,7 +253,7 @@ def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
 def _forget_batch(book: Ledger, name: str) -> None:
     """Delete the key of an unfinished batch (``--forget-batch``), so that the batch can no longer be resumed.
 
-    A batch is a named run of ``apply``. While its key exists, an interrupted batch can be rerun and yields the same
+    A batch is a named run of ``apply``. While its key exists, an interrupted batch can be rerun to yield the same
     reports.
     """
     from privopt.ledger.batches import Batch

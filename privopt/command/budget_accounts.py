@@ -24,13 +24,14 @@ notion.
 """
 
 MAX_AMOUNT_DIGITS: Final = 40
-"""The maximum number of digits that an amount can have on either side of its decimal point (``cost.amount_of``)."""
+"""The maximum number of digits in an amount on either side of the decimal point (``cost.amount_of``)."""
 
 SPENT_AT_DELTA: Final = (
     "an epsilon at a delta always holds for a limit; for what was spent, it holds only if amounts were fixed "
     "beforehand and not chosen from results"
 )
-"""A caution printed with conversions at a delta: they may be wrong if amounts were chosen based on earlier results."""
+"""A caution printed with conversions to an epsilon at a given delta: they may be wrong if amounts were chosen based on
+earlier results."""
 
 
 def parse_delta(text: str | None) -> Fraction | None:
@@ -134,9 +135,10 @@ def show_accounts(
 
 
 def _by_distance(charge: Charge) -> str:
-    """Return the notion and unit of a charge that cannot be converted to (epsilon, delta), or "" if it can.
+    """Return the notion and unit of a charge that cannot be converted to (epsilon, delta), or "" if the charge can.
 
-    Charges per unit of distance cannot be converted. If a charge does not name a notion, its unit is used to decide.
+    Charges per unit of distance cannot be converted. If a charge does not name a notion, the unit determines whether it
+    can be converted.
     """
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):

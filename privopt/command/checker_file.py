@@ -34,8 +34,8 @@ TARGET: Final = re.compile(r"(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\
 """The pattern of an entry point's value: ``module:attribute``, optionally followed by extras in brackets."""
 
 MEMBER_TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""The time stored for each member, which is the earliest that zip allows. It is fixed so that identical sources yield
-identical archives."""
+"""The modification time stored for each member of the archive: the earliest time that the zip format allows. It is
+fixed so that identical sources yield identical archives."""
 
 MAIN: Final = '''"""Checks a folder of privopt: ``python -I {name} DIR``; its sources are in this archive."""
 

@@ -1,4 +1,4 @@
-"""The command line, whose commands, options and exit codes are described in docs/reference/command-line.md.
+"""The command line. Its commands, options and exit codes are described in docs/reference/command-line.md.
 
 No large module is imported here. Each command imports what it needs, so that ``privopt list`` stays fast.
 """

@@ -57,7 +57,7 @@ class _MethodName(click.ParamType[str]):
 
 
 class _FolderPath(click.Path):
-    """A path for which the shell suggests only folders. Whether it is a folder is not checked until it is opened."""
+    """A path for which the shell suggests only folders. Whether the path is a folder is checked only on opening it."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return an item that tells the shell to complete the text typed so far with folder names."""

@@ -188,9 +188,9 @@ def _check_flow_options(
     """Check the options for estimating flows, and return the required ones: ``start``, ``end`` and ``groups``.
 
     Args:
-        start, end, groups: The options ``--from``, ``--to`` and ``--by``, which are required, or None if they are
-            omitted.
-        column, also, geo, intervals: The options with these names, which must be omitted.
+        start, end, groups: The values of ``--from``, ``--to`` and ``--by``, or None for an omitted option. All three
+            are required.
+        column, also, geo, intervals: The values of the options with these names, which must all be omitted.
 
     Raises:
         UsageError: A required option is missing, or an option that does not apply to flows is given.

@@ -75,7 +75,7 @@ SOLVER: Final = click.option(
 
 
 def _keep_quiet(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
-    """Click callback that records ``--quiet`` in the context, for :func:`privopt.command.terminal.remark`."""
+    """Click callback that records ``--quiet`` in the context, for use by :func:`privopt.command.terminal.remark`."""
     context.meta[QUIET_KEY] = value
     return value
 
@@ -133,7 +133,7 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        """Run the command and end the process with the command's exit code or that of its error."""
+        """Run the command, and end the process with its exit code or with the exit code for the error it raised."""
         try:
             with divert_prints(), interrupts_on_end():
                 code = command(*args, **kwargs)
@@ -218,7 +218,7 @@ def pair(context: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 def warn_of_no_privacy(folder: Path) -> None:
-    """Print a warning if a release's claims hold but it provides no privacy."""
+    """Print a warning if all claims of a release hold but the release provides no privacy."""
     from privopt.run.build_result import read_result
 
     mark = read_result(folder).mark

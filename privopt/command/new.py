@@ -21,7 +21,7 @@ from privopt.version import VERSION
 __all__ = ["new_plugin"]
 
 COMMON: Final = resources(__package__) / "templates" / "common"
-"""The folder with templates for the files that every kind of project contains."""
+"""The folder of templates for the files that all kinds of project have in common."""
 
 
 def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:

@@ -107,7 +107,7 @@ def program(name: str, about: str) -> Program:
 def say_result(document: object, text: str, *, as_json: bool) -> None:
     """Print a command's result to standard output, as a JSON document if ``as_json`` is set and as text otherwise.
 
-    If ``text`` is empty or ``--quiet`` was given, the text is not printed. A document is always printed, because the
+    If ``text`` is empty or ``--quiet`` was given, the text is not printed. The document is always printed, because the
     user asked for it.
 
     Args:

@@ -1,4 +1,4 @@
-"""The commands that use a release: sample, audit, report, sign.
+"""The commands that work on an existing release: sample, audit, report and sign.
 
 As in :mod:`privopt.command.cli`, each command imports what it needs when it is called.
 """
@@ -104,7 +104,7 @@ def sample(
 
 
 def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> Iterator[list[str]]:
-    """Charge as many draws as the ledger's limit allows, and return an iterator over the reports in blocks.
+    """Charge the ledger for the draws that its limit allows, and return an iterator over the reports in blocks.
 
     Notes are printed to standard error, along with a message if the limit does not allow all draws.
 

@@ -53,13 +53,13 @@ __all__ = [
 ]
 
 SECONDS_BEFORE_PROGRESS: Final = 2.0
-"""The time, in seconds, that work must take before any progress is shown."""
+"""The time, in seconds, after which progress is first shown."""
 
 MOST_NAMED_FILES: Final = 6
 """The maximum number of published files named in a summary."""
 
 MIN_BYTES_NAMED: Final = 20_000_000
-"""The minimum file size, in bytes, at which a summary states the size."""
+"""The minimum size, in bytes, at which a file's size is shown in the summary."""
 
 ATOMIC_PIPE_BYTES: Final = 4_096
 """The maximum number of bytes that Linux writes to a pipe atomically (PIPE_BUF)."""
@@ -130,7 +130,7 @@ def print_result(text: object) -> None:
 
 
 def complain(text: object) -> None:
-    """Print to standard error a message that ``--quiet`` must not suppress, such as an error."""
+    """Print a message that ``--quiet`` must not suppress, such as an error, to standard error."""
     click.echo(printable(str(text)), err=True)
 
 
@@ -153,8 +153,8 @@ def is_quiet() -> bool:
 def line_width() -> int | None:
     """Return the width, in characters, at which text is wrapped.
 
-    This is the value of the environment variable COLUMNS if that is set, and the width of the terminal otherwise. If
-    COLUMNS is not set and the output does not go to a terminal, the result is None and text is not wrapped.
+    This is the value of the environment variable COLUMNS, if set, or the width of the terminal that the output goes to.
+    If there is neither, the result is None and text is not wrapped.
     """
     if "COLUMNS" in os.environ or _result_stream().isatty():
         return shutil.get_terminal_size().columns
@@ -164,7 +164,8 @@ def line_width() -> int | None:
 def align_columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
     """Format rows as text in aligned columns.
 
-    On a terminal, the text in the last column is wrapped between words and stays within the column.
+    On a terminal, text in the last column is wrapped at word boundaries, and its continuation lines stay within the
+    column.
 
     Args:
         rows: The cells of each row. All rows must have the same number of cells.

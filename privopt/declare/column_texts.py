@@ -95,10 +95,10 @@ def texts_of(column: nw.Series[Any]) -> Series:
 
 
 def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
-    """Return the index of each string among known ids, or -1 for a string that is not an id.
+    """Return the index of each string among the known ids, or -1 if it is not one of them.
 
-    In a column with missing cells, pandas writes the whole number 132 as 132.0. This string is therefore read as the id
-    132, unless there is an id 132.0.
+    In a column with missing cells, pandas writes the whole number 132 as 132.0. The string 132.0 is therefore read as
+    the id 132, unless there is an id 132.0.
 
     >>> import polars as pl
     >>> number_ids(pl.Series(["132.0", "7", None, "7.5"]), {"132": 0, "7": 1}).tolist()
@@ -125,7 +125,7 @@ def subjects_of(column: nw.Series[Any]) -> Series:
     """Convert a column to subjects' names in normal form (:func:`fold_subject_name`). Missing names become null.
 
     Raises:
-        InputError: Some names are too long or contain forbidden characters. The message does not quote them.
+        InputError: Some names are too long or contain forbidden characters. The message does not quote the names.
     """
     import polars as pl
 

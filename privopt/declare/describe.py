@@ -21,7 +21,7 @@ class KeyRow:
     """A line printed by ``privopt describe``, which describes one key of a problem file.
 
     Attributes:
-        key: The key, preceded by the tables that contain it, such as ``privacy.epsilon``.
+        key: The key, preceded by the names of the tables that contain it, such as ``privacy.epsilon``.
         type: The type of its value, such as ``number``.
         unit: The unit of its value, or an empty string if the value has no unit.
         default: The key's default, "required" for a required key, or "left out" for an optional key without a simple
@@ -70,7 +70,8 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
         cls: The problem class to describe.
         prefix: The prefix to put before every key.
         takes: A function that returns whether the mechanism accepts a kind, given the role and the kind's name. (A kind
-            is a registered way to fill a role.) Kinds that it does not accept are omitted, together with their keys.
+            is a registered way to fill a role.) Kinds that the mechanism does not accept are omitted, together with
+            their keys.
 
     Raises:
         UsageError: The class is not an attrs class.
@@ -108,7 +109,7 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
 
 
 def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
-    """Return the rows for a table whose ``kind`` key determines which other keys it has.
+    """Return the rows for a table whose other keys depend on its ``kind`` key.
 
     The row for ``kind`` comes first, followed by the keys of all kinds. If only some kinds have a key, the key's help
     lists those kinds.

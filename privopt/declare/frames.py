@@ -43,7 +43,7 @@ MAX_DECIMAL_DIGITS: Final = 38
 """The maximum number of digits in a polars decimal."""
 
 MAX_SCANNED_TEXTS: Final = 256
-"""The maximum number of texts to examine individually in Python."""
+"""The maximum number of strings to examine individually in Python."""
 MAX_KEPT: Final = 1 << 16
 """The maximum size, in bytes, of a public CSV table whose parsed cells are cached. Solving, publishing and verifying a
 problem read the same cells, and polars needs 1.3 ms for the 49 rows of the embedded city (2 cores, mean of 400)."""
@@ -188,8 +188,8 @@ def _without_blank_rows(text: bytes) -> bytes:
 def table_of(file: File) -> DataFrame:
     """Read a whole table from a CSV or Parquet file.
 
-    The cells of a CSV file are returned as strings, whereas those of a Parquet file keep their types. Column names and
-    text cells are converted to :func:`normal_form`, and column names are stripped of surrounding blanks. Lines that
+    The cells of a CSV file are returned as strings, whereas the cells of a Parquet file keep their types. Column names
+    and text cells are converted to :func:`normal_form`, and column names are stripped of surrounding blanks. Lines that
     consist of separators and blanks are dropped from the end of a CSV file.
 
     Raises:
@@ -221,8 +221,8 @@ def table_of(file: File) -> DataFrame:
 def normalize_texts(texts: Series) -> Series:
     """Return a column of strings in :func:`normal_form`.
 
-    A column of ASCII text is already in normal form and is returned unchanged. Such a column is quick to recognise,
-    because it has as many bytes as characters.
+    A column of ASCII text is already in normal form and is returned unchanged. ASCII text is quick to recognise,
+    because it has equal numbers of bytes and characters.
     """
     # Looking at a few texts is faster than calling polars.
     if texts.len() <= MAX_SCANNED_TEXTS and all(text is None or text.isascii() for text in texts.to_list()):
@@ -347,7 +347,7 @@ def as_csv(file: File) -> bytes | None:
 
 
 def csv_bytes(frame: DataFrame) -> bytes:
-    """Write a table as CSV text that all readers interpret in the same way and that survives a round trip unchanged.
+    """Convert a table to CSV text that all readers interpret in the same way and that survives a round trip unchanged.
 
     Text is in normal form, and each number is written with the fewest digits from which its double can be recovered
     (:func:`plain_texts`). Columns that cannot be written as text are omitted.
@@ -407,7 +407,7 @@ def without_far_dates(series: Series) -> Series:
 
 
 def _date_texts(series: Series) -> Series:
-    """Convert a column of dates or times to strings, with :data:`FAR_DATE` for those that polars cannot write."""
+    """Convert a column of dates or times to strings, with :data:`FAR_DATE` for values that polars cannot write."""
     import polars as pl
 
     near_dates = without_far_dates(series)
@@ -417,7 +417,7 @@ def _date_texts(series: Series) -> Series:
 
 
 def _uneven_row(file: File) -> Fault | None:
-    """Return a fault for the first row in a CSV file that has too few or too many fields, or None if there is none."""
+    """Return a fault for the first row in a CSV file that has too few or too many fields, or None if no row does."""
     # As in polars, only a line feed ends a row. A carriage return inside a name is part of the name.
     rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline="\n"))
     with suppress(csv.Error):  # a cell that is too long, or a carriage return outside quotes
@@ -457,7 +457,7 @@ def list_columns(names: Sequence[str]) -> str:
 def strip_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return column names in normal form and without surrounding blanks.
 
-    All names are returned unchanged if this would make two of them equal.
+    If this would make two names equal, all names are returned unchanged.
     """
     bare = tuple(normal_form(name.strip()) for name in names)
     return bare if len(set(bare)) == len(set(names)) else tuple(names)

@@ -100,7 +100,7 @@ def fold_subject_name(name: str) -> str:
 
 
 def fault_of(name: str) -> str | None:
-    """Return the reason why a subject's name is not allowed, or None if it is allowed.
+    """Return the reason why a subject's name is not allowed, or None if the name is allowed.
 
     Args:
         name: The name, in the form returned by :func:`fold_subject_name`.
@@ -142,7 +142,7 @@ def show_invisible(name: str) -> str:
 
 
 def warn_of_look_alikes(names: Iterable[str], noun: str) -> list[str]:
-    """Return a warning for each of the first few groups of names that look alike, and one that counts the other groups.
+    """Return a warning for each of the first few groups of names that look alike, and one that counts any other groups.
 
     Args:
         names: The names, which must be public, because the warnings quote them.

@@ -1,4 +1,4 @@
-"""Small HTML tables for notebooks, which adopt the notebook's light or dark colours."""
+"""Small HTML tables for display in notebooks, using the notebook's light or dark colours."""
 
 from __future__ import annotations
 

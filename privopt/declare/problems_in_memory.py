@@ -1,6 +1,6 @@
 """Problems in memory, with tables and arrays in place of the files named in a problem file.
 
-A problem consists of the text of a problem file and the bytes of the files that the text names. All later steps,
+A problem consists of the text of a problem file and the bytes of the files named in that text. All later steps,
 including checks and messages, are the same for problems on disk and in memory.
 """
 
@@ -42,7 +42,7 @@ NAME: Final = "problem.toml"
 
 @frozen(kw_only=True, eq=False)
 class Part:
-    """A table for a problem file, together with the files that it names.
+    """A table for a problem file, together with the contents of the files named in it.
 
     Attributes:
         values: The values by key. If a key names a file, its value is the file's name.
@@ -129,7 +129,8 @@ def read_problem(path: Path | str) -> Problem:
         path: The problem file, in TOML.
 
     Raises:
-        InputError: The problem file is not TOML, or it or a file that it names cannot be read.
+        InputError: The problem file is not TOML, or one of the files (including the problem file itself) cannot be
+            read.
     """
     path = Path(path)
     source = File.read(path, expectation="a problem file in TOML")
@@ -215,7 +216,7 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
 def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
     """Convert a value to one that a problem file can contain.
 
-    Tables, arrays and bytes are added to ``files`` as new files and replaced by the name of the file.
+    Tables, arrays and bytes are added to ``files`` as new files and replaced by the names of these files.
 
     Args:
         where: The key, preceded by the names of the tables that contain it. File names are derived from it.

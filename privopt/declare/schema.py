@@ -31,7 +31,7 @@ from privopt.errors import Fault, InputError
 from privopt.files.regular import Unreadable, read_bytes
 
 Check = Callable[[Any], str | None]
-"""A function that returns None if a value is valid, or a phrase that says what was expected if it is not."""
+"""A function that returns None if a value is valid, and otherwise a phrase that says what was expected."""
 
 T = TypeVar("T")
 KEY: Final = "privopt.key"

@@ -138,7 +138,7 @@ def _iter_batches(
         path: The path of the file.
         ending: ``".csv"`` or ``".parquet"``.
         columns: The names of the columns to read.
-        unreadable: The columns in a Parquet file to omit.
+        unreadable: The columns to omit from a Parquet file, because their types cannot be read.
 
     Raises:
         InputError: A row is invalid. The fault gives the row's number.
@@ -178,7 +178,7 @@ def _scan_file(path: Path, ending: str, columns: tuple[str, ...], unreadable: tu
         path: The path of the file.
         ending: ``".csv"`` or ``".parquet"``.
         columns: The names to give to the columns.
-        unreadable: The columns in a Parquet file to omit.
+        unreadable: The columns to omit from a Parquet file, because their types cannot be read.
     """
     if ending == ".parquet":
         lazy = _scan_parquet(path).drop(unreadable)

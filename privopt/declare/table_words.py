@@ -1,4 +1,4 @@
-"""Recognise names of totals, counts and ids, in many languages, in tables from statistical offices."""
+"""Recognise the names of totals, counts and ids, in many languages, in tables from statistical offices."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def may_be_totals(names: Series) -> Series:
 def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -> list[str]:
     """Return the values whose names mark them as totals of the other values.
 
-    A total needs other values to sum over. If all values have such names, or if there is only one value, the list is
-    therefore empty.
+    A total needs other values to sum over, so the list is empty if all values have such names or if there is only one
+    value.
 
     Args:
         siblings: All values of an attribute, or all regions with the same parent.
@@ -70,7 +70,7 @@ def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -
 
 
 def is_count_name(name: str) -> bool:
-    """Return whether a column's name suggests that it contains the number of individuals that each row represents.
+    """Return whether a column's name suggests that it contains the number of individuals represented by each row.
 
     >>> [is_count_name(name) for name in ("OBS_VALUE", "n", "TotalPop2021", "Einwohner", "age", "number of rooms")]
     [True, True, True, True, False, False]
@@ -94,7 +94,7 @@ def is_id_name(name: str) -> bool:
 
 @cache
 def _words_of(table: str) -> frozenset[str]:
-    """Return the words in one table of ``table_words.toml`` in all languages, normalised by :func:`_split_words`.
+    """Return the words of all languages in one table of ``table_words.toml``, normalised by :func:`_split_words`.
 
     Args:
         table: The name of the table: ``totals``, ``counts``, ``nouns`` or ``ids``.

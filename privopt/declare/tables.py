@@ -122,7 +122,7 @@ Table = dict[str, NDArray[Any]]
 
 
 def _describe_absence(file: File, label: str) -> str:
-    """Explain whether a required column was not read because it is missing or because its type cannot be read.
+    """Say why a required column was not read: because it is missing, or because its type cannot be read.
 
     Args:
         file: The file that was read.
@@ -222,7 +222,7 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
         faults: The collection to which faults are added. The caller checks it after all columns have been read.
 
     Returns:
-        The values, one per row. Those of invalid cells are meaningless.
+        The values, one per row. The values for invalid cells are meaningless.
     """
     import polars as pl
 

@@ -60,7 +60,7 @@ _scope: ContextVar[_Scope] = ContextVar("_scope")
 
 @contextmanager
 def _reading_scope(source: File, public: bool, closed: bool) -> Iterator[None]:
-    """Resolve file names relative to a problem file inside a ``with`` block.
+    """Inside a ``with`` block, resolve file names relative to a problem file.
 
     Args:
         source: The problem file.
@@ -246,14 +246,14 @@ def _is_optional(type_: Any) -> bool:
 
 
 def _read_union(value: Any, members: list[Any]) -> Any:
-    """Convert a value to the first member of a union that accepts it.
+    """Convert a value to the first type in a union that accepts it.
 
     Args:
         value: The TOML or JSON value to convert.
         members: The types in the union, except None, because TOML has no null.
 
     Raises:
-        RefusedValueError: No member accepts the value.
+        RefusedValueError: None of the types accepts the value.
         InputError: Keys inside the value are invalid.
     """
     expectations = []

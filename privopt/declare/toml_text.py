@@ -147,7 +147,7 @@ def find_line(text: str, key: str) -> int | None:
 
     Args:
         text: A valid TOML text.
-        key: The key, preceded by the tables that contain it, separated by dots.
+        key: The key, preceded by the names of the tables that contain it, all separated by dots.
     """
     table = ""
     lines_by_key: dict[str, list[int]] = {}

@@ -3,7 +3,7 @@
 Each round solves the master, then every block at a query point, and adds one cut per block (the multi-cut variant). An
 infeasible block yields a feasibility cut from its dual ray (multipliers that prove its infeasibility). In-out steps
 stabilise the method: query points lie between the best known point and the master's point (Ben-Ameur and Neto 2007).
-Cuts are moved towards a core point (Magnanti and Wong 1981), which is here the best known point.
+Cuts are moved towards a core point (Magnanti and Wong 1981). Here, the core point is the best known point.
 
 Every lower bound is computed from the whole form, using the combined multipliers of the master and the cuts, so it is
 valid regardless of the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole
@@ -52,8 +52,8 @@ Far from the optimum, rounding errors alone can produce cuts.
 """
 
 Hook = Callable[[Floats | None, Floats | None], Start | None]
-"""A function that suggests a point and multipliers, given the multipliers that prove the best bound, and the best
-point.
+"""A function of two arguments (the multipliers that prove the best bound, and the best point) that suggests a point and
+multipliers.
 
 Either argument may be None. Both are in terms of the user's form. The function returns None if it has no suggestion.
 """
@@ -149,7 +149,7 @@ class _Run:
         blocks: The blocks, each with its worker.
         start_time: The clock reading when the run started or was resumed.
         stalled_rounds: The number of rounds since the bound or the point last improved.
-        max_growth: The largest growth in memory use in one round so far, in bytes.
+        max_growth: The largest increase in memory use during any round so far, in bytes.
         is_memory_full: Whether the run ended because too little memory was left for another round.
         last_save_time: The clock reading at the last checkpoint.
     """
@@ -497,7 +497,7 @@ class _Run:
     def save_checkpoint(self, *, always: bool = False) -> None:
         """Write a checkpoint if the context has a folder for it and a new checkpoint is due.
 
-        A checkpoint is due if the last one is old enough, or if ``always`` is set.
+        A checkpoint is due if the previous one is old enough, or if ``always`` is set.
         """
         folder = self.context.checkpoint
         if folder is None or (not always and time.monotonic() - self.last_save_time < self.options.checkpoint_every):

@@ -20,8 +20,8 @@ from privopt.execution import worker_state
 from privopt.execution.clock import clock
 
 CORE_POINT_STEP = 1e-4
-"""The distance from the query to the point where the second multipliers are computed, as a fraction of the way to the
-core point."""
+"""The fraction of the way from the query to the core point at which a block is solved a second time, for another
+cut."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -90,9 +90,10 @@ def solve_block(
         piece: The block's rows and columns.
         solver: The solver's name.
         z: (|Y|,) The values of the complicating columns.
-        core: (|Y|,) A feasible point. The cut is computed at a point moved slightly from ``z`` towards this one
-            (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). If the core is in the interior of the
-            feasible region, no other cut dominates this cut. If None, the cut is computed at ``z`` itself.
+        core: (|Y|,) A feasible point, or None. If it is given and time is left, a second cut is computed at a point
+            moved slightly from ``z`` towards it (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). If
+            the core is in the interior of the feasible region, no other cut dominates the second one. The first cut,
+            which is computed at ``z``, is then only kept if it is higher at ``z`` than the second one.
         basis: The basis to start from. If None, the solve starts from the session's last basis.
 
     Raises:

@@ -64,8 +64,8 @@ class Blocks:
         """Return a constant cut for every block that has one.
 
         A constant cut is a lower bound on the block's cost. It is derived from those rows of the block that contain no
-        complicating columns. There is no cut if these rows do not bound the block's cost, or if its solve was stopped.
-        The solve times are added to ``state``.
+        complicating columns. There is no cut if these rows do not bound the block's cost, or if the solve of the block
+        was stopped. The solve times are added to ``state``.
 
         Raises:
             InfeasibleError: A block has no solution, whatever the values of the complicating columns.
@@ -84,8 +84,8 @@ class Blocks:
         Args:
             state: The state of the run.
             z: (|Y|,) The values of the complicating columns.
-            core: A feasible point as an array of shape (|Y|,), or None. If it is given, cuts are computed at points
-                moved slightly from ``z`` towards it. Otherwise, all cuts are computed at ``z``.
+            core: (|Y|,) A feasible point, or None. If it is given, cuts are also computed at points moved slightly from
+                ``z`` towards it. Otherwise, all cuts are computed at ``z``.
 
         Returns:
             The answers, in the order of the blocks.

@@ -1,4 +1,4 @@
-"""Checkpoints of a Benders run. A file with the cuts, the bases and the best point is written atomically."""
+"""Checkpoints of a Benders run: files with the cuts, the bases and the best point, which are written atomically."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The Benders master problem, with complicating columns ``z``, one column ``w`` per block, valid rows and cuts.
 
-The complicating columns are the |Y| columns that join the blocks. ``w`` is a lower estimate of the cost of each block.
+The complicating columns are the |Y| columns that join the blocks. Each ``w`` is a lower estimate of its block's cost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ It is relative to 1 plus the size of the right-hand side, and allows for roundin
 
 @frozen(eq=False, kw_only=True)
 class ValidRows:
-    """Constraints ``matrix z <= upper`` on the complicating columns z that are implied by the whole form.
+    """Constraints ``matrix z <= upper`` that the whole form implies for its complicating columns z.
 
     The whole form is the complete problem in standard form. Its complicating columns are the |Y| columns that join its
     blocks.
@@ -106,7 +106,7 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
 
     The bound excludes the objective's constant c0, and is -inf if nothing is proved. Privacy rows z_i <= exp(L) z_j
     whose exponent L is beyond the solver's range are tightened before a solve. Their multipliers are therefore inexact
-    for the original form, and are omitted if that gives a better bound.
+    for the original form, and are omitted if omitting them gives a better bound.
 
     Args:
         split: The whole form, whose costs are scaled and minimised.
@@ -165,7 +165,7 @@ class Master:
         solver: The name of the solver.
         rows: The appended rows, in the solver's order.
         idle: For each appended row, the number of solves since its multiplier was last nonzero.
-        basis: The basis of the last optimum. None before the first one.
+        basis: The basis of the last optimum, or None before the first optimum.
         box: The largest absolute value allowed for complicating columns. Initially infinite.
         blocks: The number of blocks.
         _has_cut: (blocks,) Whether each block has an optimality cut.
@@ -242,7 +242,7 @@ class Master:
         )
 
     def add_valid(self, valid: ValidRows) -> None:
-        """Append rows over the complicating columns that are implied by the whole form, with their proofs."""
+        """Append rows over the complicating columns, each with the proof that the whole form implies it."""
         matrix, proof = valid.matrix.tocsr(), valid.proof.tocsr()
         rows = []
         for r in range(len(valid)):

@@ -52,8 +52,8 @@ class Piece:
         rows: (m_l,) The indices of the block's rows in the whole form.
         form: The form restricted to the block's rows and columns, with the row bounds for z = 0.
         coupling: The coefficients of the complicating columns z in the block's rows, a CSR matrix of shape (m_l, |Y|).
-        lower, upper: (n_l,) The bounds on the block's columns implied by the whole form.
-        outer_lower, outer_upper: (|Y|,) The bounds on the complicating columns implied by the whole form.
+        lower, upper: (n_l,) The bounds that the whole form implies for the block's columns.
+        outer_lower, outer_upper: (|Y|,) The bounds that the whole form implies for the complicating columns.
     """
 
     number: int
@@ -86,7 +86,7 @@ class Split:
         outer_rows: The indices of the rows that contain only complicating columns.
         outer_form: The form restricted to these rows and columns.
         pieces: The blocks.
-        lower, upper: (n,) The bounds on all columns implied by the form.
+        lower, upper: (n,) The bounds that the form implies for all columns.
     """
 
     form: StandardForm
@@ -295,7 +295,7 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
 
 
 def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | None:
-    """Return the cut that multipliers of a block's rows prove by weak duality, or None if there is no usable cut.
+    """Return the cut that follows, by weak duality, from multipliers of a block's rows, or None if it is not usable.
 
     A cut is a lower bound on the block's cost that is linear in the complicating columns. Any multipliers, even inexact
     ones, give a valid cut, because the bounds of the block's columns compensate for nonzero reduced costs. Multipliers
@@ -348,7 +348,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
     old one anywhere within the bounds.
 
     Args:
-        slope: The coefficients of the complicating columns, shape (|Y|,), which are modified in place.
+        slope: (|Y|,) The coefficients of the complicating columns, modified in place.
         small: The positions of the coefficients to remove.
         steeper: The absolute value to use for coefficients that cannot be removed, large enough that solvers keep it.
         lower, upper: (|Y|,) The bounds of the complicating columns.
@@ -376,7 +376,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
 
 
 def row_scale(largest: float) -> float:
-    """Return the power of two that scales a row's largest coefficient to at most ``STEEP``, or 1 if it is small enough.
+    """Return the power of two that scales a row's largest coefficient to ``STEEP`` or less, or 1 if none is needed.
 
     >>> row_scale(8.0), row_scale(2.0**41)
     (1.0, 0.5)

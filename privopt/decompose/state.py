@@ -26,14 +26,15 @@ class State:
     Attributes:
         lower: The proved lower bound on the optimum.
         upper: The cost of the best point.
-        x: (n,) The best point. None before the first one.
-        duals: (m,) The multipliers of the form's rows that prove the lower bound. None before the first bound.
-        centre: (|Y|,) The values of the complicating columns in a feasible point. None before the first such point.
+        x: (n,) The best point, or None if no feasible point is known yet.
+        duals: (m,) The multipliers of the form's rows that prove the lower bound, or None if no bound is known yet.
+        centre: (|Y|,) The values of the complicating columns at a feasible point, or None if no such point is known
+            yet.
         share: The position of the query (the point at which the blocks are solved) on the line from the centre to the
             master's point, from 0 at the centre to 1 at the master's point.
         rounds: The number of rounds so far.
         bases: The basis from which each block's next solve starts, or None before its first solve.
-        trajectory: A tuple (seconds, lower, upper) for each time the progress was logged, in the user's units.
+        trajectory: A tuple (seconds, lower, upper) for each time progress was logged, in the user's units.
         seconds: The time spent before the run was resumed, in seconds, or 0 for a run that was not resumed.
         master_times: The time spent in the master in each round, in seconds.
         block_times: (blocks,) The total time spent in each block, in seconds.

@@ -38,8 +38,9 @@ class CompiledParts:
         coefficients: The NumPy functions to which the model's symbolic coefficients were converted.
         form: The last compiled form, or None before the first compilation.
         objective: The terms of the compiled objective.
-        keys: The compiled families with the cache keys for their rows, keyed by the family's name. A cache key depends
-            on all inputs to the rows except variable bounds, and is None if the rows must be compiled every time.
+        keys: A mapping from each family's name to the compiled family and the cache key for its rows. A cache key
+            depends on all inputs to the rows except variable bounds, and is None if the rows must be compiled every
+            time.
     """
 
     coefficients: Coefficients = field(factory=Coefficients)

@@ -1,4 +1,4 @@
-"""Scale a model's rows for a solver, without ever loosening a privacy row, and bound the cost of tightening any.
+"""Scale a model's rows for a solver without ever loosening a privacy row, and bound the cost of any tightening.
 
 A privacy row ``z_i <= exp(L) z_j`` relates two columns of a model, where z_j is at least 0. Its coefficients are
 computed here from the exponent L. A smaller factor exp(L) is stricter, so the factor is rounded down, and an L beyond
@@ -142,7 +142,7 @@ class ScaledForm:
         return scaled / self.cost_scale
 
     def objective(self, point: Floats) -> float:
-        """Return the objective value at a point in the form's own sense and units."""
+        """Return the objective value at a point, using the form's own sense (minimise or maximise) and units."""
         return self.form.objective_at(point)
 
     def bound(self, scaled: float) -> float:
@@ -271,7 +271,7 @@ def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any
     """Return a matrix in which the privacy rows have coefficients computed from their exponents.
 
     Args:
-        matrix: The CSR matrix (m, n), in which all other rows are already scaled.
+        matrix: (m, n) The CSR matrix, in which all other rows are already scaled.
         is_privacy_entry: (nnz,) A mask of the stored entries that belong to a privacy row.
         parts: One tuple per privacy family. It contains the indices of the family's rows, the left and right column of
             each row, and the coefficients a and b in the rows ``a x[left] - b x[right] <= 0``.
@@ -303,13 +303,13 @@ def _scale_general_rows(
         form: The form, whose column bounds determine which entries can matter.
         bearing: The range of coefficients that the solver can work with.
         data: (nnz,) The matrix entries. Dropped entries are set to 0 in place.
-        scale: The factor for each row, shape (m,), which is set in place.
+        scale: (m,) The factor for each row, set in place.
         is_privacy: (m,) A mask of the privacy rows. These rows are not changed.
         row_of: (nnz,) The row index of each entry.
 
     Returns:
-        A mask of the rows whose coefficients differ by a factor of more than 1e7, shape (m,). It is False everywhere
-        for a linear program whose rows need no scaling.
+        A mask of shape (m,) that marks the rows whose coefficients differ by a factor of more than 1e7. It is False
+        everywhere for a linear program whose rows need no scaling.
     """
     size = np.abs(data)
     is_live = (size > 0) & ~is_privacy[row_of]
@@ -349,7 +349,7 @@ def _drop_harmless_entries(
         form: The form, which provides column bounds and the names used in messages.
         bearing: The range of coefficients that the solver can work with. The solver drops scaled coefficients with an
             absolute value of at most ``bearing.smallest``.
-        data: The matrix entries before scaling, shape (nnz,), which are modified in place.
+        data: (nnz,) The matrix entries before scaling, modified in place.
         scale: (m,) The factor for each row.
         is_live: (nnz,) A mask of the entries to examine.
         row_of: (nnz,) The row index of each entry.

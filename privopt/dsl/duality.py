@@ -84,7 +84,7 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
 
 
 def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, tolerance: float) -> float:
-    """Return the bound on a linear program's optimum proved by a solver's multipliers, apart from rounding errors.
+    """Return the bound on a linear program's optimum proved by a solver's multipliers, up to rounding errors.
 
     Unlike :func:`dual_bound`, this function allows columns without a bound to have small reduced costs, within rounding
     and the solver's tolerance. It assumes that such a column x satisfies ``abs(x) <= 10 * max(1, abs(v))``, where v is

@@ -75,8 +75,8 @@ class FamilyBlock:
         positions: For each index, the positions (from 0) of its values in its set, one for each row. Each array has
             shape (stop - start,).
         kind: The kind of row: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
-        log_ratio: For privacy rows, the exponent of each row (such as eps d), shape (stop - start,). This array
-            contains the original exponents, whereas large exponents are capped in the matrix's exponentials.
+        log_ratio: (stop - start,) For privacy rows, the exponent of each row, such as eps d. These are the original
+            exponents. In the matrix, exponentials are computed from exponents that are capped.
         left, right: (stop - start,) For privacy rows, the column indices of z_i and z_j.
     """
 
@@ -239,11 +239,11 @@ class StandardForm:
             ``MAX_LOG_RATIO`` to keep the matrix finite, which makes rows stricter, never looser.
         row_lower, row_upper: (m,) The bounds of the rows. They are infinite where a row is unbounded on that side.
         col_lower, col_upper: (n,) The bounds of the columns. They are infinite where there is no bound.
-        integrality: The kind of each column, shape (n,), uint8: 1 for columns that take only integer values, 2 for
+        integrality: (n,) The kind of each column, as uint8: 1 for columns that take only integer values, 2 for
             semicontinuous columns (0 or within their bounds), and 0 for all others.
         families: The row families, in the order of their rows.
         variables: The variables, in the order of their columns.
-        Q: The symmetric CSR matrix (n, n) of the objective's quadratic part, or None for a linear objective.
+        Q: (n, n) The symmetric CSR matrix of the objective's quadratic part, or None for a linear objective.
     """
 
     c: Floats = field(converter=_float_vector)

@@ -50,7 +50,7 @@ def as_double_matrix(matrix: Any) -> Any:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise a ModelError, prefixed with ``name``, if ``values`` is a masked array.
+    """Raise a ModelError whose message begins with ``name`` if ``values`` is a masked array.
 
     Masked arrays are rejected because their masked entries have no value.
     """

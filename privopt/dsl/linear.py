@@ -145,7 +145,7 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
             if m is 1); or a pair ``(indices, tuples)`` that names the restricted indices.
 
     Returns:
-        The restricted indices, and for each of them an array of positions in its set, shape (P,).
+        The restricted indices, and for each of them an array of shape (P,) with positions in its set.
 
     Raises:
         ModelError: The tuples have the wrong form or length, or a label or position is not in its set.
@@ -243,7 +243,7 @@ class SummedIndices:
 
     Attributes:
         over: The indices summed over.
-        restriction: The tuples of index values that the sum is restricted to, or None if it runs over all of them.
+        restriction: The tuples of index values that the sum is restricted to, or None if the sum runs over all tuples.
     """
 
     over: tuple[Index, ...]
@@ -292,7 +292,7 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
 
     Raises:
         ModelError: The expression contains a nonlinear product or function of variables, a sum inside a function, a
-            variable without its indices, or an index of a sum that is also used outside it.
+            variable without its indices, or the index of a sum that is also used outside that sum.
     """
     # A scalar variable appears on its own, any other variable only with its indices.
     if isinstance(expression, Access | Variable):
@@ -412,8 +412,8 @@ class Coefficient:
         where: The part of the model to name in error messages.
         _accesses: The parameters in the expression, with their indices. They are the function's first arguments.
         _numbers: The numbers in the expression that are not integers. They are the function's last arguments.
-        _constant: The coefficient's value if it contains no parameters or indices and no numbers other than integers,
-            or None otherwise.
+        _constant: The coefficient's value if the expression contains no parameters, indices or non-integer numbers, or
+            None otherwise.
         _function: The NumPy function, or None if ``_constant`` is set.
     """
 
@@ -462,7 +462,7 @@ class Coefficient:
         """Return the coefficient's value for each index tuple as an array of shape (size,).
 
         Args:
-            places: For each index, the positions of its values in its set, shape (size,).
+            places: For each index, an array of shape (size,) with the positions of its values in its set.
             size: The number of index tuples.
         """
         if self._constant is not None or self._function is None:
@@ -508,7 +508,7 @@ def param_values(access: Param | Access, places: Places, size: int, where: str) 
 
     Args:
         access: The parameter with its index expressions, or a scalar parameter.
-        places: For each index, the positions of its values, shape (size,).
+        places: For each index, an array of shape (size,) with the positions of its values.
         size: The number of index tuples.
         where: The part of the model to name in error messages: a family of rows or "objective".
 
@@ -533,7 +533,7 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
     Args:
         expression: The index expression.
         index_set: The set that the positions must lie in.
-        places: For each index, the positions of its values, shape (size,).
+        places: For each index, an array of shape (size,) with the positions of its values.
         size: The number of index tuples.
         where: The part of the model to name in error messages.
 
@@ -569,5 +569,5 @@ def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 
 
 def free_indices(terms: Iterable[Term]) -> set[Index]:
-    """Return the free indices of the terms: those that occur in at least one term and are not summed over there."""
+    """Return the free indices of the terms: those that occur in at least one term without being summed over in it."""
     return set().union(*(t.free_indices() for t in terms))

@@ -1,4 +1,4 @@
-"""Import the modelling language, with sympy and SciPy, without slow garbage collections during import and at exit."""
+"""Import the modelling language, with sympy and SciPy, without slow garbage collections during import or at exit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load_language() -> None:
     Python also collects garbage at exit. With these objects, that takes about 0.1 s of CPU time, mostly to free memory
     that the operating system would reclaim anyway. All objects that exist at exit, including the program's own, are
     therefore exempted from the final collections (``gc.freeze``). As a result, finalizers of objects in reference
-    cycles may not run at exit, which Python does not guarantee anyway.
+    cycles may not run at exit. (Python does not guarantee that they do.)
     """
     if "sympy" in sys.modules:
         return

@@ -123,7 +123,7 @@ class Family:
         operator: "<=", ">=" or "==".
         forall: The indices that the rows run over.
         restricted: The indices in ``forall`` whose values are restricted to given tuples.
-        tuples: The positions of each restricted index's values, shape (number of tuples,).
+        tuples: For each restricted index, an array of shape (number of tuples,) with the positions of its values.
         kind: The kind of row: "rows", "indicator" (big-M rows with a binary) or "piecewise".
         privacy: Whether the rows must (True) or must not (False) be treated as privacy rows ``z_i <= exp(...) z_j``. If
             None, this depends on the form of the relation.
@@ -160,8 +160,7 @@ class Block:
     Attributes:
         name: The name of the block of rows.
         matrix: (rows, number of ``columns``) A CSR matrix.
-        lower, upper: The lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that
-            side.
+        lower, upper: (rows,) The lower and upper bounds of the rows, infinite where a row is unbounded on that side.
         columns: The model's column index for each column of ``matrix``.
         kind: Always "block".
     """
@@ -261,7 +260,7 @@ def build_family(
         where: The index tuples to create rows for, in any form that ``read_tuples`` accepts, or None for all.
         privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``. If None, this is determined by the form
             of the relation.
-        kind: The kind of row. For an implication it is replaced by "indicator".
+        kind: The kind of row. For an implication, it is replaced by "indicator".
 
     Raises:
         ModelError: An argument is invalid. The message names the family.
@@ -408,7 +407,7 @@ def variable_block(variable: Variable) -> VariableBlock:
 
 
 def _read_numbers(subject: str, values: ArrayLike) -> Floats:
-    """Convert values to an array of doubles. Raise a ModelError, prefixed with ``subject``, if they are not numbers."""
+    """Convert values to an array of doubles. If they are not numbers, raise a ModelError about ``subject``."""
     try:
         return as_doubles(values)
     except (TypeError, ValueError):
@@ -416,7 +415,7 @@ def _read_numbers(subject: str, values: ArrayLike) -> Floats:
 
 
 def _broadcast_numbers(subject: str, values: Floats, shape: tuple[int, ...]) -> Floats:
-    """Broadcast values to a shape. Raise a ModelError, prefixed with ``subject``, if they do not fit the shape."""
+    """Broadcast values to a shape. If they do not fit, raise a ModelError about ``subject``."""
     try:
         return np.broadcast_to(values, shape)
     except ValueError:
@@ -431,8 +430,8 @@ def piecewise_lines(
     Args:
         name: The name of the piecewise term, used in messages.
         shape: The sizes of the sets that the term is indexed by, or () for a single function.
-        breakpoints: Two or more increasing numbers, either shared by all functions, shape (B,), or separate for each
-            function, shape (*shape, B).
+        breakpoints: Two or more increasing numbers, either an array of shape (B,) shared by all functions, or an array
+            of shape (*shape, B) with separate breakpoints for each function.
         values: The functions' values at the breakpoints, in a shape that broadcasts to (*shape, B).
 
     Returns:

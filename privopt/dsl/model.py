@@ -191,7 +191,7 @@ class Model:
         self._variables.append(variable)
 
     def _check_owner(self, where: str, variables: Iterable[Variable | None]) -> None:
-        """Raise a ModelError, prefixed with ``where``, if a variable belongs to another model."""
+        """Raise a ModelError whose message begins with ``where`` if a variable belongs to another model."""
         # The column indices of another model's variable would refer to other variables in this one.
         for variable in variables:
             if variable is not None and variable.owner is not self:
@@ -367,8 +367,8 @@ class Model:
         Args:
             name: The name of the variable; its rows are called ``<name> lines``.
             expression: The linear expression that the function is applied to.
-            breakpoints: Two or more increasing numbers, shape (B,); or separate breakpoints for each index tuple, with
-                one axis for each index in ``forall`` followed by an axis of length B.
+            breakpoints: Two or more increasing numbers, as an array of shape (B,); or separate breakpoints for each
+                index tuple, with one axis for each index in ``forall`` followed by an axis of length B.
             values: The function's values at the breakpoints. The first and last pieces extend beyond the breakpoints.
             forall: The term's indices. There is one function for each tuple of their values.
             where: The index tuples to create rows for, as positions of shape (P, m) or as tuples of labels, or None for

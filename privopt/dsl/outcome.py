@@ -134,7 +134,7 @@ class Result:
 
     Attributes:
         outcome: The status of the solve. If it is optimal or feasible, x, objective and violation are set.
-        x: The point, shape (n,), exactly within its bounds, and exactly integer in integer columns.
+        x: (n,) The point, whose values are exactly within the column bounds and are exact integers in integer columns.
         objective: The value of the form's objective at x.
         bound: A bound on the optimum of the original form, before privacy rows ``z_i <= exp(...) z_j`` were tightened,
             or None if unknown.

@@ -25,7 +25,8 @@ from privopt.errors import ModelError
 MAX_BLOCK = 2000
 """The maximum number of variables in a block whose convexity is checked by computing eigenvalues."""
 CURVATURE_ROUNDING = 1e-10
-"""The amount by which rounding may push an eigenvalue below 0, as a fraction of the largest one in the same block."""
+"""The amount by which rounding may push an eigenvalue below 0, as a fraction of the largest eigenvalue in the same
+block."""
 
 
 @frozen(eq=False)
@@ -76,8 +77,8 @@ def quadratic_terms(expression: sympy.Expr, where: str) -> tuple[list[Term], lis
     ``where`` is the part of the model to name in error messages.
 
     Raises:
-        ModelError: A term is neither linear nor quadratic, a product of variables is multiplied by a sum, or an index
-            of a sum is also used outside it. The message names the term.
+        ModelError: A term is neither linear nor quadratic, a product of variables is multiplied by a sum, or the index
+            of a sum is also used outside that sum. The message names the term.
     """
     if degree(expression) <= 1:
         return linear_terms(expression, where), []

@@ -23,8 +23,7 @@ class Rows:
 
     Attributes:
         matrix: (rows, n) A CSR matrix over all columns of the model.
-        lower, upper: The lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that
-            side.
+        lower, upper: (rows,) The lower and upper bounds of the rows, infinite where a row is unbounded on that side.
         block: The name and labels of the rows. Its ``start`` and ``stop`` are counted from this family's first row.
     """
 
@@ -57,7 +56,7 @@ def build_privacy_rows(
     Args:
         family: The family, which provides the rows' operator, name and ``privacy`` flag.
         pair: The family's two terms: one in ``z_i``, and one in ``z_j``.
-        places: For each index, the position of its value in every row, shape (size,).
+        places: For each index, an array of shape (size,) with the position of its value in each row.
         size: The number of rows.
         n: The number of columns in the model.
         col_lower: (n,) The lower bounds of the columns.
@@ -124,8 +123,7 @@ def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, 
 def activity_bounds(matrix: sparse.csr_matrix, col_lower: Floats, col_upper: Floats) -> tuple[Floats, Floats]:
     """Return the smallest and largest value of each row of ``matrix @ x`` over all x within the column bounds.
 
-    ``col_lower`` and ``col_upper``, shape (n,), are infinite where a column has no bound. Both results have shape
-    (rows,).
+    The column bounds have shape (n,) and are infinite where a column has no bound. Both results have shape (rows,).
     """
     positive, negative_part = matrix.maximum(0), matrix.minimum(0)
     positive.eliminate_zeros()
@@ -164,7 +162,7 @@ def build_indicator_rows(
     Args:
         family: The family. Its ``switch`` contains the terms of the binary ``h`` or its complement ``1 - h``.
         rows: The rows without the switch.
-        places: For each index, the position of its value in every row, shape (size,).
+        places: For each index, an array of shape (size,) with the position of its value in each row.
         n: The number of columns in the model.
         col_lower, col_upper: (n,) The column bounds.
         coefficients: The cache of compiled coefficients. Missing ones are added.
@@ -230,7 +228,8 @@ def _switch_columns(
     """Find the binary column of each row's switch, which must be a binary ``h`` or its complement ``1 - h``.
 
     Args:
-        switch, offset: The switch as a linear expression: a CSR matrix (rows, n) and the constants (rows,).
+        switch, offset: The switch as a linear expression: a CSR matrix of shape (rows, n), and an array of shape
+            (rows,) with the constants.
         family: The family, which provides the switch's variables and the text for messages.
         col_lower, col_upper: (n,) The column bounds. A binary must lie between 0 and 1.
 

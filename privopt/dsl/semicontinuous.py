@@ -1,7 +1,8 @@
 """Reformulate semicontinuous columns with binary columns, so that solvers only need to support integer columns.
 
-HiGHS supports semicontinuous columns and reformulates them in the same way. Here, they are reformulated for all
-solvers, which then receive the same model, and answers can be checked like those of any other integer program.
+HiGHS supports semicontinuous columns and reformulates them in the same way. Here, they are reformulated before the
+model reaches a solver. All solvers therefore receive the same model, and their answers can be checked in the same way
+as for any other integer program.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ ROWS_NAME = "0 or within bounds"
 def expand_semicontinuous(form: StandardForm) -> StandardForm:
     """Return a form in which each semicontinuous column is replaced by a continuous column and a binary.
 
-    A column x with bounds l and u and its binary h satisfy ``l h <= x <= u h``, so x is 0 if h is 0. The new binaries
-    come after the form's columns, and the new rows come after the form's rows. A form without semicontinuous columns is
-    returned unchanged.
+    A column x with bounds l and u is linked to its binary h by ``l h <= x <= u h``, so x is 0 if h is 0. The new
+    binaries come after the form's columns, and the new rows come after the form's rows. A form without semicontinuous
+    columns is returned unchanged.
     """
     columns = form.semicontinuous_columns
     if not len(columns):
@@ -70,7 +71,7 @@ def expand_start(form: StandardForm, start: Floats) -> Floats:
 
     Args:
         form: The form before the expansion.
-        start: The value of each of the form's columns, shape (n,), with NaN for missing values.
+        start: (n,) The value of each of the form's columns, or NaN if it is missing.
     """
     values = start[form.semicontinuous_columns]
     return np.concatenate([start, np.where(np.isnan(values), np.nan, values != 0)])

@@ -65,7 +65,7 @@ class IndexSet:
     def __attrs_post_init__(self) -> None:
         """Compute the positions of the labels, and reject repeated labels.
 
-        A range needs neither, because its labels are distinct and equal to their positions.
+        A range needs neither step, because its labels are distinct and equal to their positions.
         """
         if isinstance(self.labels, range):
             return

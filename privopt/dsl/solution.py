@@ -94,13 +94,13 @@ class Solution:
         x: (n,) The values of the columns.
         objective: The value of the model's objective at x.
         bound: A lower bound on the optimum (an upper bound if the objective is maximised), or None if unknown.
-        duals: The change in the objective per unit change in each row's bound, shape (m,), or None if the solver
-            returned none, as is the case if the model has integer columns or the search ended early.
-        reduced: The reduced costs of the columns, shape (n,), or None under the same conditions as ``duals``.
+        duals: (m,) The change in the objective per unit change in each row's bound, or None if the solver returned
+            none, as is the case if the model has integer columns or the search ended early.
+        reduced: (n,) The reduced costs of the columns, or None under the same conditions as ``duals``.
         seconds: The time taken by the solver, in seconds.
         iterations: The number of simplex and interior-point iterations.
         solver: The name and version of the solver.
-        violation: The largest amount by which x violates a row, as scaled for the solver.
+        violation: The largest amount by which x violates any of the rows as scaled for the solver.
         tightening: The privacy rows ``z_i <= exp(...) z_j`` that were tightened, and the cost of tightening them, or
             None if there were none.
         basis: The solver's basis, from which a changed model can be solved faster, or None if the model has integer
@@ -248,7 +248,7 @@ class Solution:
         )
 
     def ranging(self, name: str) -> DataFrame:
-        """Return how far each cost of a variable, or each row bound of a family, can change while all others are fixed.
+        """Return ranges within which a variable's costs, or a family's row bounds, can change one at a time.
 
         For a variable, the table has columns for its labels, followed by ``cost``, ``lower`` and ``upper``. The point
         remains optimal while the cost is between ``lower`` and ``upper``. For a family, the table has columns for its
@@ -450,7 +450,7 @@ def complete_extremum(
 
     Args:
         form: The compiled model.
-        start: The starting point, shape (n,), modified in place.
+        start: (n,) The starting point, modified in place.
         columns: The columns of the function's variable.
         lines: The names of the families that contain the function's lines.
         is_convex: Whether the columns lie above their lines.

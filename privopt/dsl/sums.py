@@ -79,7 +79,8 @@ class Restriction(sympy.Dummy):  # type: ignore[misc]
 
     Attributes:
         indices: The restricted indices.
-        positions: For each restricted index, the positions of its values in the P tuples, shape (P,).
+        positions: For each restricted index, an array of shape (P,) with the positions in its set of the values that it
+            takes in the P tuples.
     """
 
     __slots__ = ("indices", "positions")

@@ -106,7 +106,7 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         return VectorExpression(indices, Access(self, *indices))
 
     def axes(self, count: int) -> tuple[IndexSet, ...]:
-        """Return the index set of each axis, when the variable or parameter is used with ``count`` indices."""
+        """Return the index set of each axis of a variable or parameter that is used with ``count`` indices."""
         return self.sets
 
     @property
@@ -492,7 +492,7 @@ class _SparseLookup:
 
 
 def _fits(a: IndexSet, b: IndexSet) -> bool:
-    """Return whether two sets are the same, or are of the same size with at least one of them being an unnamed axis."""
+    """Return whether two sets are the same, or have the same size and at least one is an unnamed axis."""
     return a.same_as(b) or (len(a) == len(b) and (isinstance(a, Axis) or isinstance(b, Axis)))
 
 

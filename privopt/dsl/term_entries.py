@@ -70,7 +70,7 @@ def location_text(places: Places, entry: int) -> str:
     The suffix is empty if the entry has no indices.
 
     Args:
-        places: For each index, the positions of its values, shape (entries,).
+        places: For each index, an array of shape (entries,) with the positions of its values.
         entry: The position of the entry.
     """
     location = ", ".join(f"{i} = {i.index_set.labels[int(p[entry])]!r}" for i, p in places.items())
@@ -90,7 +90,7 @@ def term_entries(
 
     Args:
         term: ``coefficient * variable[indices]``, with the sums that enclose it.
-        places: For each of the rows' indices, the positions of its values, shape (size,).
+        places: For each of the rows' indices, an array of shape (size,) with the positions of its values.
         size: The number of rows.
         where: The part of the model to name in error messages: a family of rows or "objective".
         coefficients: The cache of compiled coefficients. A missing one is added.
@@ -123,7 +123,7 @@ def term_columns(term: Term, places: Places, size: int, where: str) -> Ints:
 
     Args:
         term: The term, which must contain a variable.
-        places: For each index, the positions of its values, shape (size,).
+        places: For each index, an array of shape (size,) with the positions of its values.
         size: The number of index tuples.
         where: The part of the model to name in error messages: a family of rows or "objective".
     """
@@ -155,7 +155,7 @@ def terms_matrix(
 
     Args:
         terms: The terms.
-        places: For each index, the position of its value in every row, shape (size,).
+        places: For each index, an array of shape (size,) with the position of its value in each row.
         size, n: The number of rows, and the number of columns in the model.
         where: The part of the model to name in error messages: a family of rows or "objective".
         coefficients: The cache of compiled coefficients. Missing ones are added.
@@ -182,7 +182,7 @@ def terms_matrix(
 def _sum_duplicates(values: Any, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
     """Return a CSR matrix in which entries with the same row and column are added up.
 
-    If such entries cancel out apart from rounding errors, their sum becomes exactly 0.
+    If such entries cancel out up to rounding errors, their sum becomes exactly 0.
 
     Args:
         values, rows, columns: (entries,) The value, row and column of each entry, in any order.

@@ -83,7 +83,7 @@ class Variable(Indexable):
         self._upper = read_only(np.minimum(bounds, 1.0) if self.kind == "binary" else bounds)
 
     def _broadcast_bound(self, bound_name: str, value: ArrayLike) -> Floats:
-        """Broadcast bounds to one number for each column, shape (size,). Error messages mention ``bound_name``.
+        """Broadcast bounds to an array of shape (size,), one number per column. Error messages mention ``bound_name``.
 
         Raises:
             ModelError: The value is not numeric, has the wrong shape, or contains a NaN.

@@ -26,7 +26,7 @@ from privopt.interfaces import Channel, NoisyCounts
 
 @define
 class Counter:
-    """A counter of one release's reports in a table that is read batch by batch.
+    """A counter of one release's reports in a table read in batches.
 
     Attributes:
         channel: The channel whose outputs are counted.
@@ -34,7 +34,7 @@ class Counter:
         column: The column that contains the reports.
         subject: The column that names each report's subject. Only a subject's first report counts, because several
             reports about one subject are not independent. In traces, the first report is the earliest in time, because
-            earlier reports determine whether a later one is drawn anew.
+            earlier reports determine whether a later one is redrawn.
         counted_subjects: The subjects who already have a counted report. The counters of several releases share this
             set, because reports about one subject from two releases are not independent either.
         report_counts: The counts so far.

@@ -56,7 +56,7 @@ class TripCounts:
         return int(self.counts.sum())
 
     def margin(self, end: int) -> Ints:
-        """Return how often each output was reported for one end of a trip, as an array of shape (outputs,).
+        """Return how often each output was reported for starts or for ends of trips, as an array of shape (outputs,).
 
         Args:
             end: 0 for the starts of trips, 1 for their ends.
@@ -67,7 +67,7 @@ class TripCounts:
 
 @define
 class _TripCounter:
-    """A counter of the trips in a table that is read batch by batch.
+    """A counter of the trips in a table read in batches.
 
     Attributes:
         start, end: The counters that check and number the reports of starts and of ends.

@@ -60,8 +60,8 @@ def _estimate_opened(
     Args:
         opened: The release, which must have been verified.
         reports: The table of the release's reports. It is not read if the release publishes noisy counts.
-        read_noisy_counts: A function that takes the channel and returns the noisy counts, shape (N,), in the order of
-            the channel's inputs.
+        read_noisy_counts: A function that takes the channel and returns the noisy counts as an array of shape (N,), in
+            the order of the channel's inputs.
         options: The options for the estimate.
         groups: The indices of each group's records, to estimate the groups' shares, or None to estimate the records'
             shares.
@@ -110,8 +110,7 @@ def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chos
         estimate: The estimate.
         repeated: The number of reports that were omitted because their subject already had a counted report.
         chosen: Whether the resolution was chosen automatically rather than by the user.
-        several: Whether several releases may have reports about the same people, while no column identifies these
-            people.
+        several: Whether several releases may contain reports about the same people, with no column to identify them.
     """
     lines = []
     if repeated:

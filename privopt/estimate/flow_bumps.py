@@ -21,8 +21,8 @@ from privopt.estimate.smooth_shares import FINER, Rows, make_bumps
 class Bumps:
     """A set of M bumps at one resolution. Bumps are smooth distributions over the records.
 
-    See :func:`.smooth_shares.make_bumps`. The records themselves are not stored, only the probabilities of cells and
-    groups.
+    See :func:`.smooth_shares.make_bumps`. Only the probabilities of cells and groups are stored, not the records
+    themselves.
 
     Attributes:
         columns: (M, L) The probability of each cell given each bump. A cell is a set of similar outputs

@@ -1,7 +1,7 @@
 """Initial weights for a fit of flows: the most likely mixture of several links between starts and ends.
 
 If the channel is very noisy, expectation maximisation converges slowly, and its early rounds stay near the initial
-weights. If starts and ends were independent in the initial weights, the estimated flows would be too even. Therefore
+weights. If starts and ends were independent in the initial weights, the estimated flows would be too uniform. Therefore
 the initial weights are fitted to the reports, as the most likely mixture of a few links. A link is a distribution over
 pairs of bumps (smooth distributions over records), one for the start of a trip and one for its end, and is stored as an
 array of shape (M, M).
@@ -33,7 +33,8 @@ INDEPENDENT_PART: Final = 1e-3
 """The fraction of the independent link that is added to each power of the kernel, so that the power can be scaled."""
 
 SCALINGS: Final = 20
-"""The number of times that a link's rows and columns are scaled, which makes their sums accurate enough for a start."""
+"""The number of times that a link's rows and columns are scaled, which makes their sums accurate enough for initial
+weights."""
 
 MIXTURE_GAP: Final = 1e-7
 """The gap, per trip, at which maximisation of the mixture's log-likelihood stops."""
@@ -42,7 +43,7 @@ LIKELY: Final = 3.0
 """The amount by which a mixture's log-likelihood may be below the maximum for the mixture to count as plausible.
 
 This is more than 1.92, which is half of the 0.95 quantile of chi squared with one degree of freedom, because two
-extremes are judged.
+extremes are tested.
 """
 
 SAME: Final = 0.02
@@ -68,8 +69,8 @@ def find_links(
 
     Returns:
         A list of arrays of shape (M, M). The first is the most likely mixture. If ``extremes`` is True, up to two
-        extreme mixtures follow: one as near to the identity (each trip ends where it began) as the likelihood allows,
-        and one as near to independence of starts and ends as it allows.
+        extreme mixtures follow: one that is as near to the identity (each trip ends where it began) as the likelihood
+        allows, and one that is as near to the independence of starts and ends as the likelihood allows.
     """
     uniform = UNIFORM_PART / len(columns)
     starts, ends = ((1.0 - UNIFORM_PART) * shares + uniform for shares in (start_shares, end_shares))

@@ -1,4 +1,4 @@
-"""Maximum likelihood estimation from counts of reports, a convex problem that is solved to a proved duality gap.
+"""Maximum likelihood estimation from counts of reports. This convex problem is solved to a proved duality gap.
 
 Let pi be the shares of the records, and z_ik the probability of output k given record i. Output k then has probability
 m_k = sum_i pi_i z_ik. If output k was reported n_k times among n reports, the log-likelihood is sum_k n_k ln m_k, which
