@@ -1,4 +1,4 @@
-"""Simultaneous confidence intervals for groups' shares, from linear estimators, fast even for thousands of records.
+"""Simultaneous confidence intervals for groups' shares, from linear estimators that are fast for thousands of records.
 
 Let pi be the true shares of the records, and Z the channel: Z_ik is the probability of output k given record i. Let g
 be the vector with a 1 for each record in a group and 0 elsewhere, so that g . pi is the group's share.
@@ -6,8 +6,8 @@ be the vector with a 1 for each record in a group and 0 elsewhere, so that g . p
 The share is estimated by averaging weights. Each output k has a weight h_k, which is fixed before the reports are seen.
 The mean weight of the reports from n people has expectation pi . (Z h). Its bias is the expectation minus g . pi, and
 lies between min_i (Z h - g)_i and max_i (Z h - g)_i for every pi. The remaining error is that of a mean of n
-independent bounded values. It is bounded using the empirical Bernstein inequality for any n, or a normal quantile for
-large n. Therefore any weights give valid intervals, and good weights give narrow ones.
+independent bounded values. It is bounded using the empirical Bernstein inequality, which holds for any n, or a normal
+quantile, which requires a large n. Therefore any weights give valid intervals, and good weights give narrow ones.
 
 The weights come from ridge regressions of g on the columns of Z. A larger ridge penalty on h gives more bias and less
 variance. For each group, several penalties are tried, and the regression with the narrowest predicted interval is used.
@@ -44,8 +44,8 @@ RIDGES: Final = tuple(10.0 ** (power / 3) for power in range(-24, 7))
 MUCH: Final = 2 * 10**9
 """The product of the numbers of groups, records and outputs above which only every fifth ridge penalty is tried.
 
-For 700 single records, this made intervals 0.2 % wider on average, with the same median width. For 2,032 records, the
-computation took 10.5 s on one core instead of 36 s.
+For 700 individual records, this made intervals 0.2 % wider on average, with the same median width. For 2,032 records,
+the computation took 10.5 s on one core instead of 36 s.
 """
 
 BLOCK: Final = 1 << 24
@@ -89,8 +89,8 @@ def linear_intervals(
         bounds.
 
     Notes:
-        The eigendecomposition is of order min(N, K), and takes 5 s on one core for order 2,032. Each ridge penalty then
-        takes about 10 N K G multiplications.
+        The matrix to decompose has order min(N, K). Its eigendecomposition takes 5 s on one core for order 2,032. Each
+        ridge penalty then takes about 10 N K G multiplications.
     """
     releases = [(channel, count) for channel, count in zip(channels, counts, strict=True) if count.any()]
     split_counts = [
@@ -137,7 +137,7 @@ class _Means:
         """Prepare the regressions.
 
         Args:
-            releases: The channel, shape (N, K), and the counts, shape (K,), of each release.
+            releases: For each release, the (N, K) channel and the (K,) counts.
             parts: For each release, two arrays of counts of shape (K,): one for the reports used to choose the weights,
                 and one for the reports used to compute the bounds.
             half_width: The function that returns the half widths around the means, as described under
@@ -207,7 +207,7 @@ class _Means:
 
 
 def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Ints]:
-    """Split reports at random into two parts, and return the counts of each part, shape (K,).
+    """Split reports at random into two parts, and return a (K,) array of counts for each part.
 
     The first part is used to choose the weights, and the second part to compute the bounds. If there are three or more
     reports, the first part has at least one, and the second part has at least two.
@@ -297,8 +297,8 @@ class _Ridges:
     penalty.
 
     Attributes:
-        _matrix: The matrix A, shape (N, K).
-        _by_outputs: Whether A'A was decomposed rather than AA', because it is the smaller matrix.
+        _matrix: (N, K) The matrix A.
+        _by_outputs: Whether A'A was decomposed rather than AA'. The smaller of the two is decomposed.
         _values, _vectors: The eigenvalues of the decomposed matrix, and its eigenvectors as columns.
     """
 

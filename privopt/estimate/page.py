@@ -25,7 +25,7 @@ from privopt.report.theme import MARK, add_legend, use_theme
 from privopt.run.verify import OpenedFolder
 
 MAX_DRAWN_INTERVALS: Final = 40
-"""The maximum number of intervals to draw. If there are more, only those of the largest shares are drawn."""
+"""The maximum number of intervals to draw. If there are more, only those for the largest shares are drawn."""
 MAX_TABLE_ROWS: Final = 10_000
 """The maximum number of rows in the page's table. The CSV file has all rows."""
 INTERVAL_LEAD: Final = "The largest first. Low and high are the ends of the interval of each share."

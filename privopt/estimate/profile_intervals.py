@@ -3,18 +3,18 @@
 Let pi be the shares of the records, and h the vector with a 1 for each record in a group and 0 elsewhere, so that
 h . pi is the group's share. The profile at a value v is the greatest log-likelihood, per report, of shares with
 h . pi = v. The interval consists of the values v at which the profile is at most chi-squared / 2n below its maximum,
-where n is the number of reports and chi-squared is the quantile for the confidence.
+where n is the number of reports and chi-squared is the chi-squared quantile for the confidence level.
 
 The profile is found without imposing this constraint. Let c be a number such that all entries of the vector T = 1 + c h
-are positive. Let v be the value of h . pi for the shares that maximise the log-likelihood minus ln(T . pi). These are
-the best of all shares with h . pi = v. With T_i pi_i as the unknowns, finding them is an ordinary maximum likelihood
-problem with the probabilities z_ik / T_i, where z_ik is the probability of output k given record i. As c grows from -1
-to infinity, v falls from its largest value to 0.
+are positive. Let v be the value of h . pi for the shares that maximise the log-likelihood minus ln(T . pi). These
+shares have the greatest log-likelihood of all shares with h . pi = v. With T_i pi_i as the unknowns, finding them is an
+ordinary maximum likelihood problem with the probabilities z_ik / T_i, where z_ik is the probability of output k given
+record i. As c grows from -1 to infinity, v falls from its largest value to 0.
 
 Each such fit also bounds the profile at every other value v': the profile is at most the sum of the fit's objective,
 the fit's gap and ln(1 + c v'). If this bound is low enough at v', then v' is a valid end for the interval: it never
-lies inside the true end, however inaccurate the fit is. This also holds if v jumps as c grows, as it does with few
-reports. The tightest of all ends found is used.
+lies inside the exact interval, however inaccurate the fit is. This also holds if v jumps as c grows, as it does with
+few reports. The tightest of all ends found is used.
 """
 
 from __future__ import annotations

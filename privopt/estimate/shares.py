@@ -179,7 +179,10 @@ class Estimate:
 
     @property
     def gaps(self) -> str:
-        """A phrase stating the gap and, for smooth shares, the gap over all distributions, or "" for noisy counts."""
+        """A phrase stating the gap and, for smooth shares, the gap relative to all distributions.
+
+        It is "" for noisy counts.
+        """
         if self.method == NOISY_COUNTS:
             return ""
         whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
@@ -242,7 +245,7 @@ def estimate(
         progress: A function to call with the current step, or None.
 
     Raises:
-        UsageError: There are no reports, releases have different records, a report cannot come from any record, or
+        UsageError: There are no reports, the releases have different records, a report cannot come from any record, or
             smooth intervals are requested for records without distances.
     """
     if options.intervals == "smooth" and rows is None:
@@ -361,7 +364,7 @@ def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
     """Return the channels of several releases as one (N, K) array, and their counts of outputs as one (K,) array.
 
     Raises:
-        UsageError: Releases have different records, there are no reports, or a report cannot come from any record.
+        UsageError: The releases have different records, there are no reports, or a report cannot come from any record.
     """
     ids = list(observed[0].channel.inputs)
     if any(list(release.channel.inputs) != ids for release in observed[1:]):
@@ -440,7 +443,7 @@ def _find_intervals(
         observed: The counts for each release.
         columns: (N, K) The probability of each output from all releases given each record.
         reported_columns: The columns of the outputs that were reported.
-        parts: The fraction of all reports made up by each of these outputs.
+        parts: Each of these outputs' fraction of all reports.
         n: The number of reports.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         options: The options, which set the intervals' confidence level and kind.

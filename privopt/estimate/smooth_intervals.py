@@ -7,16 +7,17 @@ PILOT_REFINEMENT times finer.
 
 The most likely shares at this finer resolution are called the pilot. The bootstrap repeats two steps: it draws as many
 reports from the pilot as were observed, and then estimates shares from them at the resolution of the original estimate.
-The errors of these estimates include both the variance of the reports and the bias from smoothing shares as rough as
+The errors of these estimates reflect both the variance of the reports and the bias from smoothing shares as rough as
 the pilot.
 
 The half width for a share is a multiple of the share's root mean square error. The multiple is the same for all shares,
 and is chosen so that the intervals hold simultaneously. It is a quantile of the largest relative error among all shares
-under a multivariate t distribution with the same mean and covariance as the drawn errors.
+under a multivariate t distribution with the same mean and covariance as the bootstrap errors.
 
 Source:
     Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 6 and 12; Haerdle, Marron, "Bootstrap
-    simultaneous error bars for nonparametric regression", Annals of Statistics 1991, for a pilot at another resolution.
+    simultaneous error bars for nonparametric regression", Annals of Statistics 1991, for the use of a pilot at a
+    different resolution.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from privopt.interfaces import Progress
 PILOT_REFINEMENT: Final = 4.0
 """The ratio of the width of the estimate's bumps to the width of the pilot's: four steps in the resolution search.
 
-With a pilot at the estimate's own resolution, the intervals would not account for the bias from smoothing. With bumps
-half as wide, they held simultaneously in 0 of 4 runs of tests/bench/bench_smooth.py in Chiang Mai, where the density of
-places is uneven.
+With a pilot at the estimate's own resolution, the intervals would not account for the bias from smoothing. With a pilot
+whose bumps were half as wide as the estimate's, they held simultaneously in 0 of 4 runs of tests/bench/bench_smooth.py
+in Chiang Mai, where the density of places is uneven.
 """
 
 REPLICATES: Final = 60

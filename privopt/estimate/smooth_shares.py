@@ -7,8 +7,8 @@ streets a person is in. Smooth shares avoid this.
 A bump at resolution r is proportional to exp(-(d / r)^2 / 2) at distance d from its centre. Mixtures of bumps whose
 centres are about r apart form a convex family, so the maximum likelihood over these mixtures is also found to within a
 proved gap. (This is a sieve; compare the smoothed EM algorithm of Silverman et al. 1990.) Resolutions are tried from
-coarse to fine. The best resolution is the one with the greatest maximum log-likelihood minus number of bumps (Akaike's
-criterion). If the finest resolution is the best, shares that are not smooth are also tried.
+coarse to fine. The best resolution is the one for which the maximum log-likelihood minus the number of bumps is
+greatest (Akaike's criterion). If the finest resolution is the best, shares that are not smooth are also tried.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_BUMP_ENTRIES: Final = 100_000_000
 Resolutions that need a larger array are not tried.
 """
 MIN_BUMP_SHARE: Final = 1e-5
-"""The share above which a bump counts as in use."""
+"""The share above which a bump is counted as being in use."""
 
 Rows = Callable[[Ints], Floats]
 """A function that takes a (B,) array of record indices and returns their distances to all records as a (B, N) array."""
@@ -156,7 +156,7 @@ def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
 def fit_bumps(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None = None
 ) -> tuple[Fit, int] | None:
-    """Fit a mixture of bumps of one width by maximum likelihood.
+    """Fit a mixture of bumps of a given width by maximum likelihood.
 
     Args:
         columns: (N, K) The probability of each reported output given each record.

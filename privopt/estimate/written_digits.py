@@ -45,7 +45,7 @@ def round_shares(share: Floats, low: Floats, high: Floats) -> tuple[Floats, Floa
 
 
 def _round_down(values: Floats, decimals: int) -> Floats:
-    """Round values down to a given number of decimal places, as exactly as doubles permit."""
+    """Round values down to a given number of decimal places, within the precision of doubles."""
     rounded = np.round(values, decimals)
     lower = np.where(rounded > values, np.round(rounded - 10.0**-decimals, decimals), rounded)
     return np.asarray(lower + 0.0, dtype=np.float64)  # no negative zeros

@@ -1,4 +1,4 @@
-"""Executors, which run tasks in the caller's thread, in threads, in worker processes or on a Dask cluster.
+"""Executors, which run tasks in the caller's thread, in other threads, in worker processes or on a Dask cluster.
 
 ``Executor.submit(key, function, *arguments)`` queues a task and returns a :class:`concurrent.futures.Future`. Tasks
 with the same key run one after another on the same worker, so that the worker can cache data for the key

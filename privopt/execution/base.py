@@ -80,7 +80,7 @@ class Executor(ABC):
         """Call a function in parallel, like :func:`map`, and return an iterator over the results in order.
 
         The n-th call receives the n-th element of each of ``columns``, which must all have the same length. The calls
-        are distributed over ``jobs`` different keys in turn, and all are submitted immediately.
+        cycle through ``jobs`` different keys, and all are submitted immediately.
         """
         futures = [
             self.submit(("map", n % self.jobs), function, *row) for n, row in enumerate(zip(*columns, strict=True))

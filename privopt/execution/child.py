@@ -133,7 +133,7 @@ def send_progress(value: object) -> None:
 def _send(answer: tuple[bool | None, Any]) -> None:
     """Send a message from a worker to its owner: (True, result), (False, error) or (None, progress).
 
-    If a result cannot be pickled, the resulting error is sent instead.
+    If a result cannot be pickled, the error raised by pickling is sent instead.
     """
     try:
         parts = pickle_parts(answer)

@@ -47,7 +47,7 @@ T = TypeVar("T")
 SLICE_SECONDS: Final = 0.1
 """The target duration of each span of :func:`slices`, in seconds.
 
-Compiled code notices after about this long that its deadline has passed.
+Compiled code takes about this long to notice that its deadline has passed.
 """
 
 UNWRITTEN: Final = "the time limit was reached before a release was found; nothing written"
@@ -185,7 +185,7 @@ class Clock:
         """Make any code that waits for this scope or an enclosing one keep waiting until the block ends.
 
         Such code checks :attr:`hold_count` before it stops waiting. The deadlines do not change. If the block contains
-        several :meth:`hold` blocks, callers also wait during the code between them.
+        several :meth:`hold` blocks, the waiting code also keeps waiting between them.
         """
         scopes: list[Clock] = []
         scope: Clock | None = self
@@ -344,7 +344,7 @@ class DaemonCall(Generic[T]):
         within: The time scope in which the function runs, or None for the caller's scope.
 
     Attributes:
-        thread: The thread. If the caller stops waiting for the thread, it ends when the function first checks its clock
+        thread: The thread. If the caller stops waiting, the thread ends when the function first checks its clock
             after the deadline, or at the latest when the process ends.
         error: The error raised by the function, or None if it has not raised one so far.
     """
@@ -449,7 +449,7 @@ def asked_to_end() -> bool:
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Turn the signals in :data:`END_SIGNALS` into KeyboardInterrupt in the block, and yield a list of those received.
+    """Turn :data:`END_SIGNALS` into KeyboardInterrupt in the block, and yield a list of the signals received.
 
     Code in the block may catch the interrupt and finish with its current result. The list then still shows that there
     was a signal, and :func:`asked_to_end` returns True in all threads until the outermost of these blocks ends.

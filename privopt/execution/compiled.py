@@ -25,7 +25,7 @@ _THREAD_STATE = threading.local()
 MAX_INTERPRETED_CALLS = 250
 """The largest number of calls to a function that are interpreted.
 
-It is limited because many short calls add up to a long time.
+The number is limited because many short calls add up to a long time.
 """
 MAX_INTERPRETED_COSTS = 700
 """The largest number of costs (records times outputs) for which a solve and its proof are interpreted.

@@ -1,4 +1,4 @@
-"""Executors on this machine, which run tasks in the caller's thread, in threads, or in worker processes.
+"""Executors on this machine, which run tasks in the caller's thread, in other threads, or in worker processes.
 
 :func:`from_url` selects one according to ``--executor`` and ``--jobs``. Worker processes are implemented in
 :mod:`privopt.execution.worker`.

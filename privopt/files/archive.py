@@ -383,8 +383,8 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
 def expect(needed: float, subject: str) -> None:
     """Announce that ``needed`` bytes are about to be allocated for ``subject``, a plural noun.
 
-    Within a :func:`loading` block, this calls the block's ``need`` function, which may raise an error, unless
-    ``needed`` is less than :data:`MIN_CHECKED_BYTES`. Elsewhere, it has no effect.
+    Within a :func:`loading` block, this calls the block's ``need`` function if ``needed`` is at least
+    :data:`MIN_CHECKED_BYTES`. That function may raise an error. Outside such a block, nothing happens.
     """
     need = _NEED.get()
     if need is not None and needed >= MIN_CHECKED_BYTES:

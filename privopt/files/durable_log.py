@@ -16,7 +16,7 @@ SCHEMA: Final = ("CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NO
 
 
 class DurableLog(LogFile):
-    """An append-only file of strings that only its owner can read.
+    """An append-only file of strings, readable only by its owner.
 
     Strings are added in an :meth:`adding` block. When the block ends, its strings are either all on disk or all
     discarded. Only one process at a time can be inside such a block. To ensure that a string is generated only once,

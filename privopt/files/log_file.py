@@ -367,7 +367,10 @@ def _status_of(path: Path) -> os.stat_result | None:
 
 
 NAME_LOOKS: Final = 3
-"""The number of times to count a file's names before rejecting it, because names can vanish between counts."""
+"""The number of times that a file's names are counted before the file is rejected.
+
+The count is repeated because names can vanish between counts.
+"""
 
 
 def _check_names(path: Path, status: os.stat_result) -> None:

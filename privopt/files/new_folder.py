@@ -51,7 +51,7 @@ FOLDER_NAME_BYTES: Final = 255
 """The maximum length of a name on common file systems, in bytes."""
 
 TARGET_NAME_BYTES: Final = FOLDER_NAME_BYTES - len(f"..12345678{OURS}.replaced")
-"""The maximum length of a target's name, in bytes. The names of hidden folders next to the target contain it."""
+"""The maximum length of a target's name, in bytes. The names of hidden folders next to the target include its name."""
 
 PATH_BYTES: Final = 4096 - 2 * (FOLDER_NAME_BYTES + 1)
 """The maximum length of a target's path, in bytes.
@@ -205,7 +205,7 @@ def _check_writable(folders: Sequence[Path], subject: str) -> None:
 
 
 def is_same_file(a: Path, b: Path) -> bool:
-    """Return whether two paths refer to the same file or folder, even if they differ in their links or letter case."""
+    """Return whether two paths refer to the same file or folder, even if the paths differ in links or letter case."""
     if _resolve(a) == _resolve(b):
         return True
     try:
@@ -327,7 +327,8 @@ def _remove_leftovers(target: Path) -> None:
 
     Folders with unfinished work are removed even if they belong to another target. They may contain drawn reports, and
     there may never be another run that writes to that target. A folder that was being replaced by a killed run is
-    removed only if it belongs to this target. If it belongs to another target, it may be its owner's only copy.
+    removed only if it belongs to this target. A replaced folder that belongs to another target may be its owner's only
+    copy.
     """
     # The names that _lock_folder creates, in which mkdtemp adds eight random characters between prefix and suffix.
     random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)

@@ -161,7 +161,7 @@ def open_private(path: Path) -> Iterator[BinaryIO]:
 
 
 def flush(path: Path) -> None:
-    """Flush a file, or a folder's directory entries, to disk, to make sure that they survive a power failure."""
+    """Flush a file, or a folder's directory entries, to disk so that the changes survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -45,7 +45,10 @@ PROBLEM: Final = "problem"
 PROOF: Final = "proof.npz"
 PRIVATE: Final = "private"
 REPORT: Final = "report.html"
-"""The name of the report in a release folder or its private/. Not in SHA256SUMS, as it may be written later."""
+"""The name of the report in a release folder or its ``private/`` subfolder.
+
+SHA256SUMS does not list the report, because it may be written later.
+"""
 
 SIGNATURE: Final = "SHA256SUMS.sig"
 """The name of the file that signs a release folder's SHA256SUMS, and therefore cannot be listed in SHA256SUMS."""
@@ -177,7 +180,7 @@ def expect_release(folder: Path, name: str = RESULT) -> None:
 
 
 def check_sums(folder: Path) -> list[str]:
-    """Compare the files in a release folder with its checksums, including those of ``private/`` if it exists.
+    """Compare the files in a release folder, and in its ``private/`` subfolder if there is one, with the checksums.
 
     Returns:
         One line for each file that was changed, removed or added. If :func:`files_in` reports faults, such as links,

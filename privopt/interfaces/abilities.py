@@ -101,7 +101,7 @@ class NeedsMemory(Protocol[P]):
         """Estimate how many more bytes the process will need for a given method and all later steps.
 
         The estimate uses only public sizes, and should err on the high side. If the method can fall back on less
-        memory-intensive ways of solving the problem, the estimate should be for the least demanding one.
+        memory-intensive ways of solving the problem, the estimate should be for the least memory-intensive one.
 
         Returns:
             The number of bytes, or None if no estimate is possible.
@@ -292,7 +292,7 @@ class SolvesProgram(Protocol):
     """
 
     programs: ClassVar[bool]
-    """Whether ``details.lp`` contains the program's value and bound. If so, ``--gap`` and the status refer to those."""
+    """Whether ``details.lp`` contains the program's value and bound. If so, ``--gap`` and the status refer to these."""
 
 
 @runtime_checkable
@@ -389,7 +389,7 @@ class AuditsOverTime(Protocol[P, R]):
 
 @runtime_checkable
 class HasChannel(Protocol[P, R]):
-    """The ability of a mechanism to compute the release's channel from the problem's public data.
+    """The ability of a mechanism to compute a release's channel from the problem's public data.
 
     The channel, which contains the probabilities of reports given secrets, is used by ``estimate`` and ``audit``.
     Without this ability, they use :meth:`Release.channel`.
@@ -440,7 +440,7 @@ class Drafts(Protocol):
             force: Whether to replace an existing file.
             count: The column with the number of individuals in each row, or None if every row stands for one
                 individual.
-            persons: Whether to treat every row as one individual even if a column looks like counts.
+            persons: Whether to treat every row as one individual even if a column appears to contain counts.
             totals: The totals to omit, as ``COLUMN=VALUE``. Rows with this value in this column are skipped.
             keep_totals: Whether to treat values that look like totals as ordinary categories.
 

@@ -43,9 +43,9 @@ class NoiseCall:
     """One addition of noise to one or more numbers, as recorded in a release.
 
     Attributes:
-        scale: The exact scale at which the noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`), or for
+        scale: The exact scale at which the noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`), or, for
             Gaussian noise, the variance.
-        sensitivity: The L1 sensitivity of the numbers between neighbouring inputs, or for Gaussian noise, the squared
+        sensitivity: The L1 sensitivity of the numbers between neighbouring inputs, or, for Gaussian noise, the squared
             L2 sensitivity.
         law: The distribution of the noise: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
         budget_share: The part of the budget that this call may spend, or None if only the sum over all calls is
@@ -83,13 +83,13 @@ def certify_noise(
         guarantee: The claim. Its kind is ``pure-dp``, ``local-dp``, ``zcdp`` (with the exact ``rho_text`` in ``extra``)
             or ``approx-dp`` (with ``delta_text``).
         calls: The noise calls of the release.
-        failures: One line for each other claim that failed. If there are any, the certificate does not hold.
+        failures: One line for each additional claim that failed. If there are any, the certificate does not hold.
         notes: Fields to add to the certificate's notes, which already contain ``sensitivities`` and ``scales``. The
             ``scales`` field is named ``variances`` if all calls are Gaussian, or ``scales_or_variances`` if only some
             of them are.
         checked: The number of values to which noise was added. The default is the number of calls.
-        rests_on: A description of the assumption that cannot be checked from the release. By default, this is that the
-            noise was freshly drawn at the given scales.
+        rests_on: A description of the assumption that cannot be checked from the release. The default is the assumption
+            that the noise was freshly drawn at the given scales.
 
     Raises:
         UsageError: A call's noise is neither Laplace nor Gaussian, so the mechanism must certify it itself.

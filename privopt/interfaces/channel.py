@@ -26,14 +26,14 @@ class Channel:
         outputs: (K,) ids of the reports.
         probabilities: (N, K) probabilities, with rows summing to 1.
         prior: (N,) probabilities of the secrets in the problem, or None if it has no prior.
-        distances: A function that takes (M,) indices of inputs and returns their (M, N) distances to all inputs. None
-            if the problem has no distances.
+        distances: A function that takes (M,) indices of inputs and returns their (M, N) distances to all inputs. It is
+            None if the problem has no distances.
         unit: The unit of ``distances``.
-        coordinates: (N, 2) positions of the secrets on a map, as (latitude, longitude) or (x, y). None if they have no
-            positions.
+        coordinates: (N, 2) positions of the secrets on a map, as (latitude, longitude) or (x, y), or None if they
+            have no positions.
         coordinate_unit: The unit of x and y.
         geographic: Whether the coordinates are degrees.
-        streets: (E, 2) indices of the two inputs joined by each street, for maps. None if there are no streets.
+        streets: (E, 2) indices of the two inputs joined by each street, for maps, or None if there are no streets.
     """
 
     inputs: Sequence[str]
@@ -66,7 +66,7 @@ class Channel:
     def pair_with(self, other: Channel) -> Channel:
         """Return the channel of two independent reports, one from each of two channels.
 
-        The combined channel's outputs are named ``(first, second)``. It has no prior, distances or map.
+        The outputs of the combined channel are named ``(first, second)``. This channel has no prior, distances or map.
 
         Args:
             other: A channel over the same inputs. Its outputs vary fastest in the combined channel.
@@ -91,8 +91,8 @@ class NoisyCounts:
 
     Attributes:
         inputs: (N,) ids of the places where people are counted.
-        reach: A function that takes a probability a in (0, 1) and returns the half-width of a confidence interval at
-            level 1 - a. The absolute value of the noise in a single count exceeds the half-width with probability at
+        reach: A function that takes a probability a in (0, 1) and returns the half width of a confidence interval at
+            level 1 - a. The absolute value of the noise in a single count exceeds the half width with probability at
             most a.
     """
 

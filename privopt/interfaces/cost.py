@@ -41,7 +41,7 @@ EXAMPLE_KM: Final = Fraction(1, 2)
 """The distance in kilometres between the two places in the example used to explain a limit."""
 
 EXAMPLE_REPORTS: Final = 6
-"""The number of reports in the example used to explain a limit on a report page."""
+"""The number of reports in the example that a report page uses to explain a limit."""
 
 EPSILON, RHO, PAIR = "epsilon", "rho", "(epsilon, delta)"
 """The names of a subject's accounts."""
@@ -89,7 +89,7 @@ def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
         zero: Whether the amount may be 0.
 
     Raises:
-        UsageError: The value has a different type or form, is negative, or is 0 while ``zero`` is False.
+        UsageError: The value has a different type or form, is negative, or is 0 although ``zero`` is False.
     """
     amount: Fraction | None = None
     if isinstance(value, str) and _AMOUNT.fullmatch(value.strip()):
@@ -173,7 +173,7 @@ class Cost:
         return tuple(self._numbers.values())
 
     def times(self, count: int) -> Cost:
-        """Return the total cost, by sequential composition, of ``count`` reports with this cost each."""
+        """Return the total cost, by sequential composition, of ``count`` reports that each have this cost."""
         numbers: dict[str, Any] = {name: count * value for name, value in self._numbers.items()}
         return evolve(self, **numbers)
 

@@ -18,7 +18,7 @@ from privopt.interfaces.solving import SolveContext
 
 @frozen(kw_only=True, eq=False)
 class Decomposed:
-    """The result of a decomposition, with the same sense (min or max) and units as the model's compiled form.
+    """The result of a decomposition, using the same sense (min or max) and units as the model's compiled form.
 
     Attributes:
         status: "optimal" (the requested gap was reached), "feasible" (the search ended without reaching it) or

@@ -46,7 +46,10 @@ class Mechanism(ABC, Generic[P, R]):
     """Text for ``describe`` saying which inputs the guarantee covers and against which attackers it holds."""
 
     reporting: ClassVar[str] = ""
-    """The :class:`Reporting` that presents the releases, as ``"package.module:Class"``. Imported when first needed."""
+    """The :class:`Reporting` that presents the releases, as ``"package.module:Class"``.
+
+    The class is imported when first needed.
+    """
 
     kit: ClassVar[str] = ""
     """The mechanism's :class:`privopt.testing.Profile`, as ``"package.module:PROFILE"``.

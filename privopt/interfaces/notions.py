@@ -225,7 +225,7 @@ CURATOR: Final = (
 """The sentence about who must be trusted, for notions whose noise is added by the publisher."""
 
 NO_GUARANTEE: Final = "No privacy guarantee: "
-"""The start of a statement of kind ``"none"``, which is followed by the reason."""
+"""The opening words of the statement in a guarantee of kind ``"none"``. The reason follows them."""
 
 
 @frozen(kw_only=True)

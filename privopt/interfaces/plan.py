@@ -36,8 +36,8 @@ class Plan:
         parts: The names of the parts of the release for which errors are predicted.
         errors: The errors of all parts, keyed by budget.
         shares: The fraction of the budget allotted to each part in the problem, or () if the budget is not divided.
-        best: The best way found to split the budget, given by the shares and errors of all parts, or None if there was
-            no search. The search minimises the weighted sum of errors at the problem's budget.
+        best: The best split of the budget found, as the shares and errors of all parts, or None if there was no search.
+            The search minimises the weighted sum of errors at the problem's budget.
         weights: The weight of each part's error in the weighted sum, or () for equal weights.
         baselines: The errors of simpler methods at the same budgets, by name. A method with larger errors than these is
             not worth using.

@@ -80,7 +80,7 @@ class Shift:
 
     Attributes:
         law: The distribution of the noise: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
-        scale: The exact scale of the noise, or for Gaussian noise, the variance.
+        scale: The exact scale of the noise, or, for Gaussian noise, the variance.
         change: The L1 norm of the change in the numbers to which noise is added.
         square: The squared L2 norm of this change.
     """
@@ -159,7 +159,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def warnings(cls, result: Result) -> Sequence[str]:
-        """Return clauses warning readers of a guarantee that is valid but offers little protection."""
+        """Return clauses that warn readers if the guarantee is valid but offers little protection."""
         return ()
 
     @classmethod
@@ -169,7 +169,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence about who must be trusted, for the verdict in a report, or "" if this is unknown."""
+        """Return a sentence about who must be trusted, for use in a report's verdict, or "" if this is unknown."""
         return ""
 
     @classmethod

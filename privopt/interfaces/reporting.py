@@ -110,7 +110,7 @@ class Reporting(Generic[P, R]):
         return ()
 
     def in_readers_unit(self, problem: P, result: Result, value: float) -> str:
-        """Return a value or bound as text in the unit defined for readers by the problem, or "" if there is none."""
+        """Return a value or bound as text in the unit that the problem defines for readers, or "" if there is none."""
         return ""
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:

@@ -17,7 +17,7 @@ from privopt.declare.toml_text import exact_text
 from privopt.errors import number_of
 
 AGAIN: Final = "A second release of the same secret: it spends epsilon again."
-"""A line for reports about a limitation shared by all notions."""
+"""A line, shown in reports, about a limitation shared by all notions."""
 
 SEEDED: Final = "seeded, not private"
 """The label for releases whose noise was drawn with a seed."""
@@ -165,7 +165,7 @@ class Objective(Bounds):
 
     @property
     def measured_quantity(self) -> str:
-        """The measured quantity: a loss, a cost, a count of protected, deleted or published items, or a fit."""
+        """The quantity measured: a loss, a cost, a count of protected, deleted or published items, or a fit."""
         if self.unit.endswith(SQUARED):  # a bound on a sum of squares does not bound single errors
             return "fit to the noisy values"
         return "cost" if self.unit == "cost" else COUNTED.get(self.unit, "loss")

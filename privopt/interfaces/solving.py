@@ -122,10 +122,10 @@ class SolveContext:
         return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM_BYTES))
 
     def require_memory(self, byte_count: float, consumer: str) -> None:
-        """Reject work that does not fit in memory before it begins.
+        """Reject work that does not fit in memory, before the work begins.
 
         Args:
-            byte_count: The number of bytes allocated by the work.
+            byte_count: The number of bytes that the work will allocate.
             consumer: A plural noun phrase describing the work, for the error message.
 
         Raises:

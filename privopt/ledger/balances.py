@@ -289,7 +289,7 @@ class LedgerTransaction:
     def _find_charge(self, account: int, where: str, *values: int) -> Entry | None:
         """Return an account's first entry that meets an SQL condition, or None if there is none.
 
-        The ``where`` and ``values`` arguments are those of :meth:`_find_entry`.
+        The ``where`` and ``values`` arguments are the same as for :meth:`_find_entry`.
         """
         entry = self._find_entry(f"account = ? {where}", account, *values)
         # SQLite finds the row through the index but reads it from the table, so a changed index can lead to another
@@ -441,8 +441,8 @@ class LedgerTransaction:
     def charges_for(self, purpose: str) -> dict[AccountKey, list[tuple[int, Fraction]]]:
         """Return the time and amount (epsilon or rho) of each charge for a purpose, grouped by account, oldest first.
 
-        Removed entries are not detected here. If an entry was removed, the charges add up to too little, and callers
-        will charge the difference again.
+        Removed entries are not detected here. If an entry was removed, the total is too low, and callers will charge
+        the difference again.
 
         Raises:
             DoesNotHoldError: One of these entries was changed.

@@ -167,7 +167,7 @@ class Batch:
         target: The file to which the batch's table is written.
         folder: The folder containing the batch's key and record.
         _lock: The descriptor of the lock file, or -1 before :meth:`open_folder`.
-        _fresh: Whether this object created the key. If so, the key is deleted again if the batch does not begin.
+        _fresh: Whether this object created the key, in which case the key is deleted again unless the batch begins.
     """
 
     ledger: Path
@@ -309,8 +309,8 @@ class Batch:
             charged: All purposes in the ledger.
 
         Raises:
-            UsageError: The ledger has charges for a batch with this name but a different key. That key is gone, so its
-                reports cannot be redrawn.
+            UsageError: The ledger has charges for a batch with this name but a different key. That key is gone, so the
+                reports drawn with it cannot be redrawn.
         """
         prefix = f"batch {self.name} "
         purpose = prefix + self.fingerprint()

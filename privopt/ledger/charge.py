@@ -182,7 +182,8 @@ class Charge:
         Args:
             privacy: The privacy constraint, which provides the release's guarantee and neighbouring relation.
             declared: The problem, which names its secret files.
-            release: The class of the release. Classes whose reports are drawn later, such as matrices, are rejected.
+            release: The class of the release. Classes of releases whose reports are drawn later, such as matrices, are
+                rejected.
             seeded: Whether the noise is drawn with a seed, in which case it cannot be charged.
             mechanism: The SHA-256 of the problem file, which is public.
             purpose: The purpose of the charge, in words.

@@ -114,7 +114,7 @@ def check_ledger(
     Args:
         transaction: The ledger, open for reading.
         form: The log-file format of ledgers.
-        head: A head ``N:HASH`` of the open period or a closed one that was stored elsewhere. If given, all entries are
+        head: A head ``N:HASH``, stored elsewhere, of the open period or a closed one. If given, all entries are
             checked.
         full: Whether to check all entries. If False and there is a checkpoint, only the entries after it are checked.
         progress: A function to call with the number of entries checked so far.

@@ -22,8 +22,8 @@ class Erasure:
         label: The subject's name in the ledger, which is a hash if the ledger has a key.
         kept_reports: The number of stored reports that were removed.
         charges: The number of charges that remain in the ledger.
-        archived_charges: The number of charges that remain in its archived periods. Both counts include charges that
-            were copied individually by a rotation.
+        archived_charges: The number of charges that remain in the ledger's archived periods. Both counts include
+            charges that were copied individually by a rotation.
         erased: Sentences describing the removed data.
         remaining: Sentences describing the remaining data and explaining why it cannot be removed.
     """
@@ -49,10 +49,10 @@ class Erasure:
 
 
 def erase_subject(ledger: Ledger, subject: str) -> Erasure:
-    """Remove the data of a subject that can be removed, i.e. the reports stored by ``apply --sticky``.
+    """Remove as much of a subject's data as possible, i.e. the reports stored by ``apply --sticky``.
 
     Charges cannot be removed. Each entry contains the hash of the previous one, so the ledger would no longer verify.
-    Removing the charges would also restore the same person's full budget.
+    Removing the charges would also restore the person's full budget.
 
     Args:
         ledger: The open ledger.

@@ -341,11 +341,11 @@ class Ledger(LogFile):
             delta: The delta that each subject may additionally spend, if the unit is epsilon with delta.
             unit: One of :data:`privopt.interfaces.cost.UNITS`. By default, it is epsilon with delta if a delta is
                 given, and otherwise the ledger's only unit.
-            hours: The length of a sliding window. The amount may be spent in every window of this length, and the total
-                across all windows is not limited. None if the limit applies to all time or to calendar periods.
-            per: ``"day"``, ``"week"`` or ``"month"`` if the amount may be spent in each calendar period of this kind. A
-                report counts towards the period that contains its time. None if the limit does not apply to calendar
-                periods.
+            hours: The length of a sliding window, or None if the limit applies to all time or to calendar periods. The
+                amount may be spent in every window of this length, and the total across all windows is not limited.
+            per: ``"day"``, ``"week"`` or ``"month"`` if the amount may be spent in each calendar period of this kind,
+                or None if the limit does not apply to calendar periods. A report counts towards the period that
+                contains its time.
             zone: The calendar's time zone, such as Europe/Rome.
 
         Raises:
@@ -415,7 +415,10 @@ class Ledger(LogFile):
             return [transaction.account(key, key.subject, micros, limit) for key in transaction.accounts(unit)]
 
     def periods(self, subject: str, unit: str) -> list[str]:
-        """Return, in order, the calendar periods in which a subject was charged in a unit. Empty without a calendar."""
+        """Return the calendar periods in which a subject was charged in a unit, in chronological order.
+
+        The list is empty if the subject was never charged for a calendar period.
+        """
         with self._open_for_reading() as transaction:
             return transaction.periods(self._names.of(subject), unit)
 
@@ -519,7 +522,7 @@ class Ledger(LogFile):
 
     @property
     def archive(self) -> Path | None:
-        """The file of the archived period continued by this ledger, or None if it was never rotated."""
+        """The file of the archived period continued by this ledger, or None if the ledger was never rotated."""
         with self._open_for_reading() as transaction:
             predecessor = predecessor_of(transaction)
             return None if predecessor is None else predecessor.path
@@ -539,7 +542,8 @@ class Ledger(LogFile):
 
         Args:
             head: An earlier :attr:`head`. Without it, the removal of entries at the end cannot be detected.
-            full: Whether to check all entries rather than only those added since the last check. Implied by ``head``.
+            full: Whether to check all entries rather than only those added since the last check. If ``head`` is given,
+                all entries are checked.
             progress: A function to call with the number of entries checked so far.
 
         Returns:

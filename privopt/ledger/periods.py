@@ -39,7 +39,7 @@ PERIODS: Final[dict[str, Callable[[date], str]]] = {
 
 
 _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
-"""The suffix that turns the name of a period into the ISO 8601 date of its first day."""
+"""The suffix that turns a period's name into the ISO 8601 date of its first day, for each kind of period."""
 
 
 def _check_period(instance: object, attribute: object, value: Any) -> None:

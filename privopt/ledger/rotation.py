@@ -10,7 +10,7 @@ To make sure that nobody's spent budget is forgotten, the following charges are 
 - Without a calendar, the sum of the charges for each account and notion, as a single charge with the time of the newest
   one. Charges in the limit's sliding window are carried over individually, with their original times.
 - With a calendar, the accounts for the previous period and all later ones. Earlier periods are closed: this is recorded
-  in an entry, and nothing can be charged to them any more.
+  in an entry, and nothing more can be charged to them.
 
 A single rename replaces the old file with the new one, so if the process is killed at any point, either the old ledger
 or the new one is left under the ledger's name. The old ledger is locked while the new file is being written. Processes

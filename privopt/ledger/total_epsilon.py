@@ -1,4 +1,4 @@
-"""Conversion of a subject's accounts in several units to one (epsilon, delta) bound that covers all mechanisms."""
+"""Conversion of a subject's accounts in several units to a single (epsilon, delta) bound that covers all mechanisms."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
     under one input but unlikely under the other. The event is either a half-line or the set of all observed values
     above some likelihood ratio. The other half of the draws is used to bound the event's probability with
     Clopper-Pearson bounds, from below under the first of these inputs and from above under the second. The error
-    probability, 1 - ``confidence``, is divided among the two bounds for each of the two directions, so the mechanism's
+    probability, 1 - ``confidence``, is divided among the four bounds (two for each direction), so the mechanism's
     privacy loss is at least the returned value with probability at least ``confidence``.
 
     Args:
-        draws_a: (n,) outputs under one input, which are integers or reals.
+        draws_a: (n,) outputs under one input, as integers or reals.
         draws_b: (m,) outputs under the other input.
         confidence: The probability, in (0, 1), with which the bound holds.
         delta: The delta of (epsilon, delta)-DP, which is subtracted from the lower bound on the event's probability.

@@ -78,8 +78,8 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 def directions(degrees: Floats) -> Floats:
     """Convert (N, 2) latitudes and longitudes in degrees to (N, 3) points on the unit sphere.
 
-    Sorting pairs of points by straight-line distance between them gives the same order as sorting by great-circle
-    distance.
+    Sorting pairs of points by the straight-line distance between them gives the same order as sorting by the
+    great-circle distance.
     """
     lat, lon = np.radians(degrees).T
     radius = np.cos(lat)  # of the circle of latitude
@@ -237,7 +237,7 @@ def distances_of_block(
 ) -> None:  # pragma: no cover
     """Compute the distances from each of the points ``start`` to ``stop - 1`` to all later points.
 
-    The distances are bit-for-bit identical to those of :func:`distances_of_pairs`.
+    The distances are bit-for-bit identical to the results of :func:`distances_of_pairs`.
 
     Args:
         points: (N, dim) coordinates.
@@ -406,7 +406,7 @@ def distance_words(unit: str, way: str) -> str:
 
     Args:
         unit: The unit, in the singular.
-        way: The words for the kind of route along which the distance is measured, such as "by road". May be empty.
+        way: The words for the kind of route along which the distance is measured, such as "by road", or "" for none.
     """
     return "" if unit == "unit of distance" else f" in {plural_unit(unit)}{f' {way}' if way else ''}"
 

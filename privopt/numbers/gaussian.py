@@ -149,7 +149,7 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 @lru_cache(maxsize=64)
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return a rho for which rho-zCDP provably implies (epsilon, delta)-DP, and which is close to the largest such rho.
+    """Return a rho, close to the largest possible one, for which rho-zCDP provably implies (epsilon, delta)-DP.
 
     The implication is proved in ball arithmetic by :func:`delta_of`. The result is kept a few millionths below the
     largest possible rho, so that machines with slightly different floating-point results can still confirm it.

@@ -65,7 +65,7 @@ def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
     Returns:
         The arrays ``start``, of shape (nodes + 1,), and ``neighbours`` and ``pair``, both of shape (2 P,). The slice
         ``start[i] : start[i + 1]`` of ``neighbours`` lists node i's neighbours, and the same slice of ``pair`` gives
-        the row of ``pairs`` from which each of them comes.
+        the corresponding row indices in ``pairs``.
     """
     source, target = np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
     # Sorted by source node, then by neighbour.

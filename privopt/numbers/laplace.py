@@ -30,7 +30,7 @@ from privopt.numbers.sampling import Source
 #: The largest numerator or denominator with which every product fits into 64 bits.
 LARGEST_TERM = 1 << 40
 FEW_DRAWS = 1_000
-"""The largest number of draws for which the samplers are interpreted. This takes up to 12 ms.
+"""The largest number of draws for which the samplers are interpreted. Interpreting that many takes up to 12 ms.
 
 Loading their compiled code takes half a second and 85 MiB."""
 # The largest number of words to read from the source at a time.

@@ -2,7 +2,7 @@
 
 * Discrete Laplace noise is drawn with the sampler of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for
   Differential Privacy", Algorithms 1 and 2) and the operating system's entropy. The sampler uses only integers and
-  rejection, and no floating point.
+  rejection, never floating point.
 * Laplace noise for doubles comes from the same sampler, on the multiples of 2**-1074, which include all doubles. The
   sum is then rounded once to a double, which is post-processing.
 * Discrete Gaussian noise is drawn with Algorithm 3 of the same paper, which is just as exact.
@@ -54,7 +54,7 @@ Law = Literal["discrete-laplace", "laplace", "discrete-gaussian"]
 _DOUBLE_GRID: Final = 1 << 1074
 """The number of grid steps per unit. Every double is an integer multiple of one grid step."""
 _LARGEST_COUNT = 1 << 62
-"""The strict upper bound on counts' absolute values, so that the sum of a count and its noise fits in 64 bits."""
+"""The exclusive upper bound on the absolute values of counts, so that a count plus its noise fits in 64 bits."""
 _LARGEST_SCALE = 1 << 55
 """The largest scale of discrete Laplace noise.
 
@@ -65,7 +65,7 @@ exp(-128)."""
 _RATIONAL: Final = re.compile(r"[1-9][0-9]{0,999}(/[1-9][0-9]{0,999})?")
 """Matches an integer or a ratio of two integers, of up to 1,000 digits each."""
 _MAX_SCALE: Final = 1 << 128
-"""The strict upper bound on scales."""
+"""The exclusive upper bound on scales."""
 _MIN_SCALE: Final = Fraction(1, 1 << 1000)
 """The smallest scale allowed. Down to this scale, the scale and its epsilon can also be represented as doubles."""
 
