@@ -97,7 +97,7 @@ class MethodSpec:
     Attributes:
         name: The method's name, as used with ``--method``.
         summary: A one-line description for ``privopt list`` and ``describe``.
-        guarantee: The name of the method's notion of privacy if it differs from the mechanism's, or ``"none"`` if the
+        guarantee: The name of the method's privacy notion if it differs from the mechanism's, or ``"none"`` if the
             method gives no guarantee.
         consent: Whether the method needs ``--allow-unsafe`` if its guarantee is ``"none"``. It should be False only if
             no user could mistake the method's effect for a privacy guarantee.
@@ -123,7 +123,7 @@ class MechanismSpec:
     Attributes:
         name: The mechanism's name on the command line.
         target: The :class:`privopt.interfaces.Mechanism` as ``"package.module:Class"``.
-        guarantee: The name of a registered notion of privacy, or ``"none"``.
+        guarantee: The name of a registered privacy notion, or ``"none"``.
         summary: A one-line description for ``privopt list``.
         source: The paper that describes the mechanism.
         methods: One or more methods for solving the mechanism's problems. The first is the default.
@@ -153,7 +153,7 @@ class MechanismSpec:
         return self.methods[0]
 
     def kind_of(self, method: MethodSpec) -> str:
-        """Return the name of the notion of privacy claimed by a method: its own, if any, otherwise the mechanism's."""
+        """Return the name of the privacy notion claimed by a method: its own, if any, and otherwise the mechanism's."""
         return method.guarantee or self.guarantee
 
     def promises(self, method: MethodSpec) -> bool:
@@ -167,7 +167,7 @@ class MechanismSpec:
 
 @frozen(kw_only=True)
 class KindSpec:
-    """The spec of a kind, which is an implementation of a role such as distance, loss, notion of privacy or solver.
+    """The spec of a kind, which is an implementation of a role such as distance, loss, privacy notion or solver.
 
     >>> KindSpec(role="loss", name="squared", target="acme.losses:Squared", summary="the squared distance").name
     'squared'
@@ -193,7 +193,7 @@ class KindSpec:
 
 @frozen(kw_only=True)
 class RoleSpec:
-    """The spec of a role that kinds can fill, such as distance, loss, notion of privacy, solver or decomposer.
+    """The spec of a role that kinds can fill, such as distance, loss, privacy notion, solver or decomposer.
 
     >>> RoleSpec(name="sketch", base="acme.sketches:Sketch", summary="a sketch of a stream").name
     'sketch'
@@ -311,7 +311,7 @@ class TemplateSpec:
             to each file name.
         files: The names of the files, without the appended ``.txt``. Those that end in ``.py`` go into the project's
             package, and all others into its top folder.
-        notion: The notion of privacy claimed by the template's mechanism.
+        notion: The privacy notion claimed by the template's mechanism.
         method: The name of the mechanism's only method.
         does: A description of the method in a few words.
         needs: The packages that the project requires in addition to privopt.
@@ -342,7 +342,7 @@ class Hooks:
     @staticmethod
     @hookspec(historic=True)
     def privopt_kinds() -> Sequence[KindSpec]:  # type: ignore[empty-body]
-        """Return the kinds (distances, losses, notions of privacy, solvers, ...) registered by this plugin."""
+        """Return the kinds (distances, losses, privacy notions, solvers, ...) registered by this plugin."""
 
     @staticmethod
     @hookspec(historic=True)

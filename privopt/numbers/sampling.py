@@ -1,8 +1,8 @@
 """Exact draws from rows of integer weights, using the operating system's entropy.
 
 Draws from integer weights use neither floating point nor a modulo operation, so each output has exactly the certified
-probability. :func:`choose`, which draws with rational probabilities, uses doubles, but only where they provably
-determine the result.
+probability. :func:`choose`, which draws with rational probabilities, uses doubles only where they provably determine
+the result.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class CumulatedRows:
     Attributes:
         _weights: (N, K) integer weights.
         _sums: (N, K) running sums of each row. Undefined for rows that have not been drawn from.
-        _is_summed: (N,) whether a row's running sums have been computed.
+        _is_summed: (N,) Whether each row's running sums have been computed.
     """
 
     def __init__(self, weights: NDArray[np.uint64]) -> None:
@@ -156,7 +156,7 @@ class CumulatedRows:
 
         Args:
             rows: (B,) row indices from 0 to N - 1, in any order.
-            source: The source of random bytes, which supplies 8 bytes for each entry in order. The default is the
+            source: The source of random bytes, which supplies 8 bytes for each entry, in order. The default is the
                 operating system's entropy.
 
         Returns:
@@ -205,9 +205,9 @@ class CumulatedRows:
             self._is_summed[part] = True
 
     def _look_up(self, rows: NDArray[np.int64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """For each row, return the number of running sums that do not exceed the given integer.
+        """Return, for each row, the number of running sums that do not exceed the corresponding integer.
 
-        A binary search is run on all rows at once, which is possible because it takes the same number of steps for
+        All rows are searched at once, which is possible because a binary search takes the same number of steps for
         every row. Each step halves the range of possible indices. No search can run past the end of its row, because a
         row's last running sum, 2**63, is larger than any of the integers.
 
@@ -228,7 +228,7 @@ class CumulatedRows:
 
 
 def _look_up_in_row(sums: NDArray[np.uint64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """For each integer, count the running sums of a row that do not exceed it.
+    """Return, for each integer, the number of a row's running sums that do not exceed it.
 
     Integers with the same leading bits form an interval. If all integers in an interval map to the same index, no
     search is needed for them.
@@ -264,14 +264,14 @@ def choose(
     """Draw one of m + 1 alternatives for each row, with exact rational probabilities.
 
     A uniform number with infinitely many bits is compared with the cumulative probabilities (cuts). Its first 64 bits
-    are nearly always enough. If they lie close to a cut, further bits are drawn as needed and compared with exact
-    rationals.
+    are nearly always enough. If they lie too close to a cut, further bits are drawn as needed and the comparison is
+    made with exact rationals.
 
     Args:
         cuts: (B, m) cumulative probabilities of the first 1, ..., m alternatives, each with an error below
             :data:`MAX_CUT_ERROR`.
         exact: A function that takes a row index and returns the row's m cuts as rationals.
-        source: The source of random bytes, which supplies 8 bytes for each row in order. The default is the operating
+        source: The source of random bytes, which supplies 8 bytes for each row, in order. The default is the operating
             system's entropy. With :class:`RowStreams`, any further bytes come from the row's stream.
 
     Returns:

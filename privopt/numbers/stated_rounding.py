@@ -17,7 +17,7 @@ from privopt.numbers.exp_log_bounds import float_down
 FINEST: Final = 2.0**-48
 """The smallest unit, as a fraction of the number."""
 COARSEST: Final = 2.0**-30
-"""The largest unit for a published loss. It is absolute if the loss is below 1, and otherwise relative to the loss."""
+"""The largest unit for a published loss: absolute if the loss is below 1, and otherwise relative to the loss."""
 HALF: Final = Fraction(1, 2)
 
 
@@ -26,7 +26,7 @@ def choose_unit(lower: float, upper: float, maximum: float = math.inf) -> float:
 
     Args:
         lower, upper: The finite bounds of the interval.
-        maximum: An upper limit on the numbers, such as 1 for probabilities. There is none by default.
+        maximum: An upper limit on the numbers, such as 1 for probabilities. By default, there is no limit.
     """
     # Widen the interval by a quarter of its width on both sides, for programs with other rounding errors. The constant
     # 2^-1000 keeps the width above 0, and the factor 1 + 2^-40 covers the rounding errors of this function.

@@ -195,7 +195,7 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
 
     An entry is invalid if an earlier entry has the same category and name, if it is a kind with an unregistered role,
     or if it is a mechanism that claims an unregistered notion. If two mechanisms have the same name, both are left out,
-    because it would be unclear which one the user means.
+    because it is unclear which one a user would mean.
 
     Args:
         entries: All entries, in order of precedence.

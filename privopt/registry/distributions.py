@@ -25,7 +25,7 @@ _FOLDER: Final = re.compile(r"(?P<name>[^-]+)(-.*)?\.(dist|egg)-info")
 ADVICE: Final = "install the distribution again or delete that folder"
 """The advice given in error messages about damaged metadata."""
 UNKNOWN: Final = "unknown"
-"""The version shown for a distribution whose metadata does not provide one."""
+"""The version shown for a distribution whose metadata does not give one."""
 
 
 class DamagedMetadataError(Exception):

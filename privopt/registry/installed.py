@@ -37,7 +37,7 @@ def _import_target(target: str) -> Any:
     """Import the object given as ``"package.module:name"``.
 
     Raises:
-        RegistryError: The object cannot be imported, regardless of which error its module raises.
+        RegistryError: The object cannot be imported, whatever error its module raises.
     """
     module, _, name = target.partition(":")
     try:
@@ -131,7 +131,7 @@ class Entry(Generic[S]):
         """Return a record stating that this entry was left out of the registry.
 
         Args:
-            reason: The mistake by the plugin's author, in one line.
+            reason: The mistake made by the plugin's author, in one line.
             clash: The category and name claimed by two packages, or None if the mistake is different.
         """
         return Broken(plugin=self.plugin, version=self.version, reason=reason, fatal=True, clash=clash)
@@ -193,7 +193,7 @@ class Registered(Entry[MechanismSpec]):
             )
 
     def method(self, name: str | None) -> MethodSpec:
-        """Return the mechanism's method called ``name``. If ``name`` is None, return the default method.
+        """Return the mechanism's method called ``name``, or its default method if ``name`` is None.
 
         Raises:
             UnknownNameError: The mechanism has no such method.
@@ -274,7 +274,7 @@ class Registry:
         Raises:
             UnknownNameError: There is no such entry. The message suggests similar or known names.
             UsageError: There is no such entry, and some plugins are broken or some packages of the project are not
-                installed. The message names these as well, because one of them may be the reason.
+                installed. The message names these as well, because one of them may be the cause.
             RegistryError: Two packages claim the name.
         """
         # Check this first, because the first package's entry may still be registered under the name in question.
@@ -325,7 +325,7 @@ class Registry:
 
         Args:
             release: The certified release. Its folder has been verified and is in its final place.
-            problem: The problem solved by the release.
+            problem: The problem for which the release was made.
         """
         complaints = []
         # pluggy would stop at the first error, so the observers are called directly.

@@ -28,7 +28,7 @@ def project_distributions() -> tuple[str, ...]:
 
 
 def describe_missing_library(error: ModuleNotFoundError) -> str | None:
-    """Return a sentence with the command that installs a missing library.
+    """Return a sentence that gives the command for installing a missing library.
 
     Returns None if the library is not an optional requirement of the core.
 
@@ -52,7 +52,7 @@ def _optional_requirements() -> tuple[tuple[str, str], ...]:
 
 
 def describe_missing_distributions() -> list[str]:
-    """Return a list with one sentence that names the project's missing packages.
+    """Return a list containing one sentence that names the project's missing packages.
 
     The list is empty if no packages are missing.
     """

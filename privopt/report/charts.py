@@ -1,7 +1,7 @@
 """The drawings used in reports: labelled bars, maps that show places and values, and logarithmic axes.
 
-Only this module and :mod:`privopt.report.theme` import matplotlib. Mechanisms draw using the functions in these two
-modules.
+Only this module and :mod:`privopt.report.theme` import matplotlib. Mechanisms draw their figures with the functions in
+these two modules.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def set_up_map(
 
     Args:
         axes: The axes.
-        labels: The names and units of the x and y axes, or empty strings if the directions have no meaning.
+        labels: The names and units of the x and y axes, or empty strings if the axes have no meaning.
         lines: Streets or connections, each given by the positions of its two endpoints.
         latitude: The mean latitude in degrees if the positions are in degrees, or None if they are in units of length.
         margin: The space around the places, as a fraction of the map's size, so that dots at the edge are not cut off.
@@ -147,9 +147,9 @@ def draw_maps(
 
     Args:
         values_by_title: The values of each map at the places, as an array of shape (N,), keyed by the map's title.
-            Places whose value is NaN are left uncoloured.
+            Places with a value of NaN are left uncoloured.
         places: (N, 2) The positions, as (x, y) or (longitude, latitude).
-        labels: The names and units of the two axes, or empty strings if the directions have no meaning.
+        labels: The names and units of the two axes, or empty strings if the axes have no meaning.
         label: The name and unit of the values, shown below the colour bar.
         upper: The upper end of the shared colour scale, which starts at 0. It defaults to the largest value. Use "each"
             to give every map its own scale, for example if the maps show different quantities.

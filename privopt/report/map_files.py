@@ -2,7 +2,7 @@
 
 Geographic coordinates are in WGS 84 degrees, as the format requires. Planar coordinates are not tied to a location on
 Earth, and programs must not mistake kilometres for degrees. A file with planar coordinates therefore has an engineering
-coordinate system as its ``crs``, which GDAL (and so QGIS) can read. With a ``crs`` of ``null``, GDAL would assume
+coordinate system as its ``crs``, which GDAL (and hence QGIS) can read. With a ``crs`` of ``null``, GDAL would assume
 degrees.
 """
 
@@ -27,7 +27,7 @@ DEGREE_DECIMALS: Final = 7
 PLANAR_DIGITS: Final = 9
 """The precision of planar coordinates, in significant digits of the layer's extent.
 
-The number of decimals is not fixed, because the unit can be anything."""
+The number of decimals is not fixed, because the coordinates can be in any unit."""
 PROPERTY_DIGITS: Final = 10
 """The number of significant digits in properties that are not integers."""
 

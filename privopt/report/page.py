@@ -115,9 +115,9 @@ def table(
 ) -> Markup:
     """Return a table's markup, which shows all rows if there are at most 100, and otherwise the first 50.
 
-    If some rows are not shown, the table says so and offers a search box and a CSV download, embedded in the page, for
-    all of ``rows``. On narrow screens, the rows of a wide table become lists. Non-integers below 1,000 are shown with
-    three significant digits, and larger ones without decimals.
+    If some rows are not shown, the table says so and offers a search box and a CSV download for all of ``rows``, which
+    are embedded in the page. On narrow screens, the rows of a wide table become lists. Non-integers below 1,000 are
+    shown with three significant digits, and larger ones without decimals.
 
     Args:
         title: The table's name for screen readers.
@@ -179,7 +179,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _judge(result: Result) -> tuple[str, str]:
-    """Return the text and CSS class of the badge that says to what extent the guarantee is proved."""
+    """Return the text and CSS class of the badge that says how far the guarantee has been proved."""
     # The mark takes precedence, because noise from a seed is not private, whatever was proved.
     if result.mark:
         return result.mark, "bad"
@@ -263,7 +263,7 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
 
     Args:
         result: The parsed result.json.
-        in_readers_unit: A function that formats a loss in the unit defined by the problem for its readers, such as
+        in_readers_unit: A function that formats a loss in the unit that the problem defines for readers, such as
             minutes, or returns an empty string if there is no such unit. The formatted loss is shown first.
     """
     objective, guarantee = result.objective, result.guarantee
@@ -271,8 +271,8 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
     def format_loss(value: float) -> tuple[str, str]:
         """Return a loss and its unit as two strings.
 
-        If the problem defines a unit for its readers, the first string is the loss in that unit, and the second is the
-        loss in the original unit.
+        If the problem defines a unit for readers, the first string is the loss in that unit, and the second is the loss
+        in the original unit.
         """
         unit = objective.unit_after(value)
         text, reader_text = format_digits(value), in_readers_unit(value)
@@ -401,8 +401,8 @@ def page(
         truth: Whether any sections compare the release with the secrets. If so, the page says to keep it private.
         absent: The names of secret files that are missing from the release folder.
         warnings: Sentences that every user of the release should read.
-        in_readers_unit: A function that formats a loss in the unit defined by the problem for its readers, or returns
-            an empty string if there is no such unit.
+        in_readers_unit: A function that formats a loss in the unit that the problem defines for readers, or returns an
+            empty string if there is no such unit.
     """
     # The mechanism and the file serve as the heading if the problem has no title. Otherwise, they are shown below it.
     made_by = f"{result.mechanism}, from {result.problem.file}"

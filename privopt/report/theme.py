@@ -95,7 +95,7 @@ MIN_LABEL_GAP: Final = 0.25
 """The smallest gap between labels, relative to a label's width. Browsers may use a wider font than matplotlib."""
 
 FLATTEST_MAP: Final = 0.2
-"""The smallest ratio between the shorter and the longer side of a map."""
+"""The smallest ratio of a map's shorter side to its longer side."""
 
 MAX_VECTOR_MARKS: Final = 1_000
 """The maximum number of marks stored in a figure as vectors rather than as a bitmap.
@@ -144,7 +144,8 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
 
     Args:
         figure: The figure.
-        handles: The drawn objects to list. The default is all labelled objects in the axes, listing each label once.
+        handles: The drawn objects to list. The default is all labelled objects in the axes, with each label listed
+            once.
         labels: The text for each handle.
 
     Returns:
@@ -334,7 +335,7 @@ def _thin_ticks(figure: Figure) -> None:
 
 
 def _widen_flat_maps(figure: Figure) -> None:
-    """Widen the limits of maps whose places nearly all lie on a line.
+    """Widen the limits of maps whose places lie nearly on a horizontal or vertical line.
 
     Otherwise, a map with equal scales would be too flat or too narrow to be drawn.
     """

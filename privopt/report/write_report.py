@@ -103,8 +103,8 @@ def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tupl
 def _budget_of(opened: OpenedFolder) -> list[Section]:
     """Return a list with a section about the privacy budget spent by a noisy release.
 
-    The list is empty if reports can be drawn from the release, because then each report spends budget and the release
-    itself does not. It is also empty if a ledger cannot count the release's kind of guarantee.
+    The list is empty if reports can be drawn from the release, because each report then spends budget and the release
+    itself does not. It is also empty if ledgers do not support the release's kind of guarantee.
     """
     result, release = opened.result, opened.release
     relation = opened.mechanism.privacy(opened.problem, result.method).relation

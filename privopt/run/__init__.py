@@ -1,1 +1,1 @@
-"""The steps between a problem file and a certified release folder: solve, verify and audit."""
+"""Code that solves a problem to make a certified release folder, and that verifies and audits such folders."""

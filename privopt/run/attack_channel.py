@@ -1,8 +1,8 @@
 """Attacks on releases with a public channel: measured epsilon, Bayes error, entropy, and an attack on samples.
 
-A channel is the matrix with the probability of each report given each secret. Epsilon is the largest log ratio between
-the probabilities of the same report for two secrets, per unit of distance between the secrets. The Bayes error is the
-probability that the best guess, the most likely secret, is wrong. The attack on samples derives a lower bound on
+A channel is a matrix that gives the probability of each report for each secret. Epsilon is the largest log ratio
+between the probabilities of the same report for two secrets, per unit of distance between the secrets. The Bayes error
+is the probability that the best guess, the most likely secret, is wrong. The attack on samples derives a lower bound on
 epsilon from reports drawn for the two secrets with the largest ratio.
 """
 
@@ -29,7 +29,7 @@ reports, the comparisons took 0.12 s.
 """
 
 BLOCK: Final = 1 << 22
-"""The number of probabilities compared at once, which limits the memory used."""
+"""The number of probabilities compared at once, which limits memory use."""
 
 ATTACK_CONFIDENCE: Final = 0.999
 """The confidence level of the lower bound on epsilon in the attack on samples."""

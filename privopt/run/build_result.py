@@ -319,7 +319,7 @@ def _is_close(claimed_value: object, expected_value: object, tolerance: float) -
     of the same type.
 
     Args:
-        claimed_value, expected_value: The two values, which must not both be mappings or lists of equal length.
+        claimed_value, expected_value: The two values, which must not be two mappings or two lists of equal length.
         tolerance: The largest difference, relative to the larger absolute value.
     """
     if type(claimed_value) is type(expected_value) and claimed_value == expected_value:

@@ -69,7 +69,7 @@ def measure_release(
     Args:
         registered: The mechanism as registered by its plugin.
         mechanism: The mechanism itself.
-        problem: The problem solved by the release.
+        problem: The problem for which the release was made.
         release: The release.
         method: The name of the method that computed the release.
         value_unit: The unit to which the loss is rounded, as recorded in an existing result. If None, a unit is chosen.
@@ -77,7 +77,7 @@ def measure_release(
     Raises:
         RegistryError: The mechanism returned an object of the wrong type.
         StoppedError: The time limit was reached.
-        PrivoptError: The privacy cannot be measured.
+        PrivoptError: The release's privacy cannot be measured.
     """
     # The utility comes first, because the distances computed for its costs are reused for the privacy constraint.
     utility = mechanism.utility(problem, method)

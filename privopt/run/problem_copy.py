@@ -52,7 +52,7 @@ class ProblemCopy:
         contents: The contents of the copied problem file.
         files: The files named in the problem file.
         public: The public contents that replace some secret files in ``problem/``.
-        renamed: The new names of those replacements that are stored under a different name than the original file.
+        renamed: The new names of those replacements whose names differ from the original files' names.
     """
 
     name: str

@@ -82,7 +82,8 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
             release folder at ``out``.
 
     Raises:
-        UsageError: ``target`` contains anything else, is not a folder, lies in DIR, or cannot be created.
+        UsageError: ``target`` contains files that may not be replaced, is not a folder, lies in DIR, or cannot be
+            created.
         StoppedError: ``target`` could not be written.
     """
     if target is None:
@@ -110,7 +111,7 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
 
 
 def _hash_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in a folder, by path. Links get an empty string, which matches no hash."""
+    """Return the SHA-256 hash of each file in a folder, by path. Links get an empty string, which matches no hash."""
     paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return {
         path.relative_to(folder).as_posix(): "" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
@@ -119,7 +120,7 @@ def _hash_files(folder: Path) -> dict[str, str]:
 
 
 def _listed_hashes(folder: Path) -> dict[str, str] | None:
-    """Return the SHA-256 of each copy listed in a release folder, by path, or None if the folder lists no copies."""
+    """Return the SHA-256 hash of each copy listed in a release folder, by path, or None if no copies are listed."""
     try:
         hashes = json.loads((folder / RESULT).read_text("utf-8"))["details"]["copies"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -22,8 +22,7 @@ from privopt.interfaces import Progress
 from privopt.run.verify import Verdict, open_verified
 
 NAMESPACE: Final = "privopt-release"
-"""The namespace of the signatures, which prevents signatures for other purposes, such as commits, from being
-accepted."""
+"""The signatures' namespace. Signatures made for other purposes, such as signing commits, are not accepted."""
 
 PROGRAM: Final = "ssh-keygen"
 """The OpenSSH program that creates and checks signatures."""

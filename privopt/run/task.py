@@ -75,7 +75,7 @@ class Options:
         resume: Whether to continue an earlier run from its checkpoint in ``DIR.partial/``.
         copy_to: The folder to create for clean copies of the released files, or None. Not every mechanism can make
             copies.
-        progress: A function to call during long work, or None.
+        progress: A function to call during long computations, or None.
         charged: The charge to make to a ledger before noise is drawn, or None.
 
     Raises:
@@ -158,7 +158,7 @@ def read_task(name: str, source: File, out: Path, options: Options, context: Sol
     Raises:
         InputError: The problem contains errors, or the mechanism cannot solve it. The exception lists all of the
             errors.
-        StoppedError: The problem needs more memory than is free.
+        StoppedError: The problem needs more memory than is available.
         UsageError: An option is not valid for the mechanism, or ``out`` overlaps with the problem's files or folders.
     """
     registered, method = select_method(name, options)
@@ -252,7 +252,7 @@ def read_problem(
         source: The problem file, on disk or in memory.
         public: Whether the problem is a published copy, which may lack secret files and must not name files outside its
             own folder.
-        closed: Whether secret files must not be opened, even if they exist.
+        closed: Whether to leave secret files unopened, even if they exist.
 
     Raises:
         InputError: The file contains errors. For an unknown key, the message says where it is accepted, if anywhere.

@@ -466,7 +466,7 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
 
 
 def _find_bound_over(opened: OpenedFolder) -> str | None:
-    """Return which outputs are covered by the lower bound (:attr:`Objective.bound_over`).
+    """Return a word that says which outputs the lower bound covers (:attr:`Objective.bound_over`).
 
     This is ``"all"`` or ``"chosen"``, or None if the mechanism did not choose outputs for this problem.
     """

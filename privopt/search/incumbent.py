@@ -5,8 +5,8 @@ certified release, and multipliers into a proof of a bound. An :class:`Incumbent
 best certified release and the best proved bound. A wrong offer can waste time, but cannot make the result wrong.
 
 A promised value or bound is one that has been reported by a solver but not checked yet. An offer is firm if its
-candidate keeps its value when it is repaired. A candidate from a relaxation is not firm, because repairing it raises
-its value.
+candidate keeps its value when repaired. A candidate from a relaxation is not firm, because repairing it raises its
+value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ P_contra = TypeVar("P_contra", contravariant=True)
 CLOSING_TIME_FACTOR: Final = 1.5
 """The time reserved by a search for certifying, proving and writing, as a multiple of their expected duration.
 
-The expectation is based on the longest duration of each step so far (:attr:`Incumbent.closing_seconds`).
+The expected duration is based on the longest duration of each step so far (:attr:`Incumbent.closing_seconds`).
 """
 STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
 """The text shown by the progress display during each closing step, i.e. while certifying or proving."""
@@ -243,7 +243,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     @property
     def promised_value(self) -> float:
-        """The lowest value that has been certified, or that a solver promises for a firm offer.
+        """The lowest value that has been certified or is promised by a solver for a firm offer.
 
         An offer is firm if repairing its candidate does not change the value.
         """
@@ -253,7 +253,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     @property
     def promised_bound(self) -> float:
-        """The highest lower bound that has been proved, or that a solver promises."""
+        """The highest lower bound that has been proved or is promised by a solver."""
         with self._lock:
             return max([self.best_proved.bound, *(bound for bound, _ in self._best_bounds.values())])
 
@@ -261,7 +261,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def has_reached_gap(self) -> bool:
         """Whether the best value and the best bound are within the gap.
 
-        Values and bounds that solvers have reported count, even if they have not been certified or proved yet.
+        Values and bounds reported by solvers count even if they have not been certified or proved yet.
         """
         return is_within_gap(self.promised_value, self.promised_bound, self.gap, self.noise)
 
@@ -328,7 +328,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """
 
         def work_or_failure() -> T:
-            """Run the step, or return ``failure`` if the offer is faulty. OutOfTime is passed on."""
+            """Run the step, or return ``failure`` if the offer is faulty. OutOfTime is not caught."""
             try:
                 return work()
             except OutOfTime:
@@ -507,7 +507,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     @property
     def closing_seconds(self) -> float:
-        """The number of seconds to reserve for certifying, proving and writing, based on how long they took so far.
+        """The number of seconds to reserve for certifying, proving and writing, based on their durations so far.
 
         Writing includes reading the release back, and certifying and proving it again. It is therefore expected to take
         as long as both steps together.

@@ -1,4 +1,4 @@
-"""A solver's view of a search, through which it offers candidates and bounds, possibly for part of a larger problem.
+"""A solver's view of a search, possibly for part of a larger problem, through which it offers candidates and bounds.
 
 A promised value or bound is one that a solver has reported and that the search checks later.
 """
@@ -48,7 +48,7 @@ def is_within_gap(value: float, bound: float, gap: float, noise: float = 0.0) ->
     Args:
         value: The value of a candidate, or infinity if there is none.
         bound: A lower bound, or minus infinity if there is none.
-        gap: The largest difference, relative to the value.
+        gap: The largest permitted difference, relative to the value.
         noise: The largest absolute difference that is attributed to rounding and therefore counts as within the gap.
     """
     # Unknown values and bounds are infinite. Their difference could be NaN, or satisfy the condition by accident.
@@ -65,7 +65,7 @@ class Offer(Generic[C, P]):
         value: The candidate's promised value.
         bound: The promised lower bound, or None if only a candidate is offered.
         proof: The proof of the bound, such as multipliers, or a :class:`Later` that computes it.
-        firm: Whether the candidate keeps its promised value when it is repaired.
+        firm: Whether the candidate keeps its promised value when repaired.
     """
 
     origin: str
@@ -79,7 +79,7 @@ class Offer(Generic[C, P]):
     def firm_part(self) -> Offer[C, P]:
         """This offer if it is firm, and otherwise this offer without its candidate.
 
-        An offer is firm if its candidate keeps its promised value when it is repaired."""
+        An offer is firm if its candidate keeps its promised value when repaired."""
         return self if self.firm else evolve(self, candidate=None)
 
 
@@ -156,9 +156,8 @@ class Offers(Generic[C, P]):
                 a firm offer, counts towards the gap, but it is never reported as the value of a release.
             bound: The bound according to the method. It is not reported before ``proof`` has been evaluated.
             proof: The proof of the bound, or a :class:`Later` that computes it.
-            firm: Whether the candidate keeps its value when it is repaired. Candidates from relaxations do not. An
-                offer that is not firm does not count towards the gap, and is replaced by any firm offer from the same
-                origin.
+            firm: Whether the candidate keeps its value when repaired. Candidates from relaxations do not. An offer that
+                is not firm does not count towards the gap, and is replaced by any firm offer from the same origin.
 
         Raises:
             OutOfTime: The time is up. The offer was stored anyway.

@@ -21,7 +21,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 SECONDS_PER_POLL: Final = 0.05
-"""The number of seconds between two checks of a search that has a time limit."""
+"""The number of seconds between successive checks on a search that has a time limit."""
 MAX_HELD_FACTOR: Final = 2.0
 """The limit on the process's CPU time since the start of a search, as a multiple of the granted time.
 
@@ -31,7 +31,7 @@ up.
 HELD_PROOF_FACTOR: Final = 5.0
 """The time limit for the last proof, as a multiple of the granted time, if the search began with held work."""
 MAX_CERTIFY_SHARE: Final = 0.1
-"""The largest fraction of the time to spend on certifying and proving during the search."""
+"""The largest fraction of a search's time to spend on certifying and proving while it runs."""
 MIN_CLOSING_SECONDS: Final = 2.0
 """The number of seconds that proofs and further candidates may take after the search, even if its time is up."""
 MIN_GAP_GAIN: Final = 0.1

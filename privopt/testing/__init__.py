@@ -1,4 +1,4 @@
-"""The conformance kit and its strategies, for testing privopt itself and mechanisms by other authors.
+"""The conformance kit and its Hypothesis strategies, for testing privopt itself and other authors' mechanisms.
 
 A mechanism's test file contains::
 

@@ -43,7 +43,7 @@ def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
 
     Args:
         draw: Hypothesis's draw function.
-        integers: Whether any of the columns may be required to be integer.
+        integers: Whether any columns may be required to be integer.
     """
     # At most four rows, of any kind, and at most four columns. Every coefficient may differ from 0.
     return draw_feasible_program(
@@ -61,7 +61,7 @@ def draw_feasible_program(
         may_be_nonzero: (rows, columns) Whether each coefficient may differ from 0.
         kinds: The permitted kinds of rows, as a string of letters: L (at most), G (at least), E (equation) and R
             (range).
-        integers: Whether any of the columns may be required to be integer.
+        integers: Whether any columns may be required to be integer.
     """
     # The point is integer, so the program is feasible even if columns must be integer. The box contains the point and
     # makes the program bounded.

@@ -31,7 +31,7 @@ def changes(
     through_files: bool = False,
     compared_pairs: dict[tuple[int, int], Any] | None = None,
 ) -> Iterator[str]:
-    """Yield a sentence for each place where two objects differ, in attrs fields, mappings, sequences or arrays.
+    """Yield a sentence for each difference between two objects, searching attrs fields, mappings, sequences and arrays.
 
     A list and a tuple with equal elements count as equal. Attributes and keys that exist in only one object are not
     reported. Nor are values that were None in the first object, because they may have been cached in the meantime.

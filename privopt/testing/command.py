@@ -53,8 +53,8 @@ def check(
 
     Raises:
         UnknownNameError: The mechanism, method or effort does not exist.
-        UsageError: A check does not exist (the message also names plugins that are not installed), or ``method`` is
-            None and none of the mechanism's methods has a guarantee.
+        UsageError: A check does not exist, or ``method`` is None and none of the mechanism's methods has a guarantee.
+            For an unknown check, the message also names plugins that are not installed.
     """
     # Look up all names here, so that unknown ones raise errors before any worker starts.
     chosen_effort = effort(how)

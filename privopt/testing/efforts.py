@@ -20,7 +20,7 @@ from privopt.errors import UnknownNameError
 
 @frozen(kw_only=True)
 class Effort:
-    """Limits on how long the kit searches for faults.
+    """Limits on how thoroughly the kit searches for faults.
 
     Attributes:
         name: quick, ci or full.
@@ -29,7 +29,7 @@ class Effort:
             check's first example. The time is divided equally among the checks. A check that has used up its share
             stops as soon as it has drawn its minimum number of problems.
         shrinking: The time limit, in seconds, for finding a smaller example of a failure.
-        draws: The number of samples for statistical checks. Some checks use a multiple of it.
+        draws: The number of samples for statistical checks. Some checks use a multiple of this number.
     """
 
     name: str

@@ -53,10 +53,10 @@ class Statement:
     values: Mapping[str, str]
 
     def __attrs_post_init__(self) -> None:
-        """Check the claim.
+        """Check that the claim is explained in the catalogue.
 
         Raises:
-            ModelError: The claim is not one of those explained in the catalogue.
+            ModelError: The claim is not in the catalogue.
         """
         if self.claim not in CLAIMS:
             raise ModelError(f"claim must be one of {', '.join(CLAIMS)}, got {self.claim!r}")
@@ -167,7 +167,7 @@ def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
 def _state_strength(opened: OpenedFolder, trust_key: str, *, private: bool) -> Iterator[KeyedValues]:
     """Yield statements about the kind of guarantee, its epsilon, its unit and its neighbouring inputs.
 
-    For a release without privacy, these are replaced by statements that claim no privacy.
+    For a release without privacy, these are replaced by statements that say there is no privacy.
 
     Args:
         opened: The verified folder.
@@ -304,9 +304,9 @@ def _state_limits(opened: OpenedFolder) -> Iterator[KeyedValues]:
 
 
 def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]:
-    """Yield statements about a ledger: its limits, its charges in total, and its charges for this release.
+    """Yield statements about a ledger: its limits, its total charges, and its charges for this release.
 
-    They include the largest amount spent by a subject, but name no subjects.
+    The statements include the largest amount spent by any one subject, but name no subjects.
 
     Args:
         opened: The verified folder.
@@ -355,8 +355,8 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
 def _state_reports(attack: Mapping[str, Any]) -> Iterator[KeyedValues]:
     """Yield statements about an attacker who observes one or more reports about the same place (``audit --over-time``).
 
-    In the "fresh" attack, every report is drawn anew. In the "sticky" attack, which the audit may leave out, the first
-    report is repeated.
+    In the "fresh" attack, a new report is drawn each time. In the "sticky" attack, which the audit may leave out, the
+    first report is repeated.
     """
     unit, counts = attack["unit"], [f"{count:,}" for count in attack["reports"]]
     medians = {name: [f"{median:.3g}" for median in errors["median"]] for name, errors in attack["likelihood"].items()}

@@ -50,8 +50,8 @@ def write_disclosure(
         DoesNotHoldError: A claim in DIR does not hold, or an entry in the ledger was changed. No file is written.
         InputError: DIR, the ledger or the facts cannot be read, or an answer does not conform to the schema of the
             deployment registry.
-        UsageError: A file to be written already exists and ``force`` is False, is also an input, or lies in the release
-            folder.
+        UsageError: A file to be written is also an input, lies in the release folder, or already exists and ``force``
+            is False.
     """
     # Check paths and answers first, because verifying and attacking a large release takes minutes.
     read = [path for path in (facts, ledger) if path is not None]

@@ -46,7 +46,7 @@ INDIVIDUALS: Final = csv_bytes(["level_1", "age"], [["north", "34"], ["south", "
 """A table of individuals, on which ``draft`` is tried in addition to the tables of the drawn problem."""
 
 REPORTS_OVER_TIME: Final = 2
-"""The number of reports passed to ``over_time``, the smallest number above one."""
+"""The number of reports passed to ``over_time``: the smallest number above one."""
 
 
 @check("abilities", needs=default_method_only, share=0.04, min_examples=1)
@@ -107,7 +107,7 @@ def _ignore(value: object) -> None:
 
 
 def _expect_text(value: object) -> str | None:
-    """Return a complaint if a value is not a string or is blank, or None otherwise."""
+    """Return a complaint if a value is not a string or is blank, and None otherwise."""
     is_text = isinstance(value, str) and bool(value.strip())
     return None if is_text else f"expected a few words, got {value!r}"
 

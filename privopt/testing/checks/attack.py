@@ -29,7 +29,7 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, missing_traits
 
 MAX_PAIRS: Final = 12
-"""The maximum number of pairs of inputs from which the attack chooses. It is twice this if results are doubles."""
+"""The maximum number of pairs of inputs from which the attack chooses. It is twice as high if results are doubles."""
 
 MAX_PROBLEMS: Final = 3
 """The number of problems from which the attack chooses if every draw requires a solve or results are doubles."""
@@ -41,7 +41,7 @@ At effort ci, this is enough to find faults that show up in an event with probab
 """
 
 PILOT_DIVISOR: Final = 10
-"""The ratio of the effort's draws to the number of draws used for the first ranking of pairs, across all pairs."""
+"""The ratio of the effort's draws to the total number of draws used for the first ranking of pairs."""
 
 FINE_PILOT_FACTOR: Final = 4
 """The factor by which the number of draws for choosing a pair is multiplied if results are doubles.
@@ -82,7 +82,7 @@ Efforts with fewer draws get proportionally less time.
 """
 
 FRESH_DRAWS: Final = 100
-"""The number of draws requested twice, to check that the two series differ."""
+"""The number of draws in each of two series that are compared to check that they differ."""
 MAX_REPEAT_CHANCE: Final = 1e-9
 """Two equal series of draws count as a fault if independent series would be equal with a probability below this."""
 
@@ -102,8 +102,8 @@ NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 def _can_attack(subject: Subject) -> str | None:
     """Return the reason why the attack cannot run on the method under test (``subject``), or None if it can.
 
-    The attack requires a notion that bounds odds, possibly except with probability delta. It also requires draws, which
-    are either samples from a matrix or sampler, or releases for neighbouring problems.
+    The attack requires a privacy notion that bounds odds, except possibly with probability delta. It also requires
+    draws, which are either samples from a matrix or sampler, or releases for neighbouring problems.
     """
     if not subject.traits & {"odds", "tails"}:
         return Elsewhere(missing_traits()["odds"])
@@ -134,7 +134,7 @@ def epsilon_attack(trial: Trial) -> None:
 
 
 def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
-    """Draw reports for all secrets, and fail if those for two secrets differ by more than the claim allows.
+    """Draw reports for all secrets, and fail if the reports for two secrets differ by more than the claim allows.
 
     Each secret is compared with those secrets for which a difference is easiest to detect
     (:func:`_most_telling_pairs`).
@@ -192,9 +192,9 @@ def _most_telling_pairs(
 ) -> dict[tuple[int, int], float]:
     """Choose the most informative pairs that together cover all secrets, and return them with their distances.
 
-    Pairs are chosen greedily. A pair is more informative the closer the product of epsilon and its distance is to 1. A
-    secret without a partner at a finite distance is not covered. If pairs are ordered, a secret that occurs in both
-    positions is covered in both.
+    Pairs are chosen greedily. The closer the product of epsilon and a pair's distance is to 1, the more informative the
+    pair. A secret without a partner at a finite distance is not covered. If pairs are ordered, a secret that occurs in
+    both positions is covered in both.
 
     Args:
         pairs: (P, 2) The indices of the two secrets in each pair.
@@ -232,7 +232,7 @@ def _attach_numbers(output: str) -> tuple[object, ...]:
 
 
 def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
-    """Draw releases for a problem and for a neighbour, and fail if they differ by more than the claim allows.
+    """Draw releases for two neighbouring problems, and fail if the two samples differ by more than the claim allows.
 
     The most promising pair of neighbours is chosen from a few draws. A first test on that pair never fails the check.
     If its result is suspicious, a second test with many more draws decides.
@@ -328,8 +328,8 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
     """Return how far a problem's results are from 0, relative to the scale of their noise.
 
-    The median of a few draws is used to estimate each number in a result, and their interquartile range to estimate the
-    scale of its noise. The smallest ratio of a number's magnitude to its scale is returned.
+    Each number in a result is estimated by the median of a few draws, and the scale of its noise by their interquartile
+    range. The smallest ratio of a number's magnitude to its scale is returned.
 
     Args:
         trial: A single run of the check.

@@ -93,7 +93,7 @@ class Check:
     function: Callable[[Trial], None] = field(default=lambda _: None, kw_only=True)
 
     def __call__(self, function: Callable[[Trial], None]) -> Callable[[Trial], None]:
-        """Register a function as this check, and return the function.
+        """Register a function as the implementation of this check, and return the function.
 
         Raises:
             RegistryError: Another module has registered a check with the same name.

@@ -145,7 +145,7 @@ def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str,
     """Yield corruptions of a file as triples: a description, the new contents, and whether they must be rejected.
 
     Some corrupted contents can be valid, such as an empty ``.txt`` file. A secret table without rows need not be
-    rejected, because that would reveal that the table is empty.
+    rejected, because a rejection would reveal that the table is empty.
 
     Args:
         name: The name of the file.

@@ -98,7 +98,7 @@ def loss_tolerance(subject: Subject, *values: float) -> float:
 
 
 def _has_stricter(subject: Subject) -> str | None:
-    """Return the reason why the loss cannot be compared with that of a stricter problem, or None if it can be."""
+    """Return the reason why the loss cannot be compared with a stricter problem's loss, or None if it can be."""
     if subject.noisy:
         return Elsewhere("the loss depends on the noise drawn")
     return require_field("stricter")(subject)
@@ -189,7 +189,7 @@ def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, 
 
 
 def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
-    """Register a check that compares a problem's objective with that of one of its variants.
+    """Register a check that compares a problem's objective with the objective of one of its variants.
 
     A variant is an equivalent problem made by the profile. The objectives must agree after the variant's factor is
     applied.

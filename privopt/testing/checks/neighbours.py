@@ -1,8 +1,8 @@
 """Checks that compare neighbours: the sensitivity, the noise scale, and exact outcome distributions.
 
 A noise call is a call to :mod:`privopt.numbers.noise` that adds noise to an array of values. Its privacy loss follows
-from the noise scale and from how much the noiseless values differ between a problem and its neighbour. It is computed
-in exact arithmetic. The losses of all calls in a run add up, even if a call depends on earlier ones (adaptive
+from the noise scale and the difference between the noiseless values for a problem and for its neighbour. The loss is
+computed in exact arithmetic. The losses of all calls in a run add up, even if a call depends on earlier ones (adaptive
 composition).
 """
 
@@ -468,5 +468,5 @@ def excess(
 
 
 def _log_ratio(p: float, q: float) -> float:
-    """Return the absolute log ratio between two probabilities, which is infinite if only one of them is 0."""
+    """Return the absolute value of the log ratio of two probabilities, which is infinite if only one of them is 0."""
     return 0.0 if p == q else math.inf if not (p and q) else abs(math.log(p) - math.log(q))

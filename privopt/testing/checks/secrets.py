@@ -52,7 +52,7 @@ After that, the comparison is repeated each time another third of this number of
 """
 
 MIN_EQUAL_RELEASES: Final = 16
-"""The number of runs with the same release that each of two inputs needs before a difference counts as a fault.
+"""The number of runs with the same release required for each of two inputs before a difference counts as a fault.
 
 With this number, a public part that is a fair coin toss would be reported with a probability of about one in two
 billion.
@@ -358,7 +358,7 @@ def fresh_noise(trial: Trial) -> None:
 MAX_NEIGHBOUR_STEPS: Final = 60
 """The exclusive upper limit on the number of steps to a distant input.
 
-Such an input is so far away that rounded values differ as well."""
+Such an input is far enough away that even rounded values differ."""
 
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
@@ -423,8 +423,8 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
     """Fail if the public results for two inputs differ even though every noise call returned the same values for both.
 
     Each input is run a second time, to detect any other source of randomness. A difference counts only if it persists
-    across :data:`CONSTANT_RUNS` runs, because a random difference would not. Runs on the two inputs alternate, so that
-    a dependence on the clock affects both equally.
+    across :data:`CONSTANT_RUNS` runs, which a random difference would not. Runs on the two inputs alternate, so that a
+    dependence on the clock affects both equally.
 
     Args:
         trial: A single run of the check, used to draw problems, run the mechanism and report findings.

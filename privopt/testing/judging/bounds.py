@@ -17,8 +17,7 @@ from privopt.arrays import Floats
 from privopt.numbers.binomial import binomial_quantile, clopper_pearson
 
 MIN_POWER: Final = 0.9
-"""The power for which a test's detectable factor is computed, i.e. the probability of detecting a breach of that
-size."""
+"""The power for which a test's detectable factor is computed: the probability of detecting a violation that large."""
 MAX_CLAIM_FACTOR: Final = 100.0
 """The largest multiple of the claimed epsilon to consider when computing a test's power."""
 

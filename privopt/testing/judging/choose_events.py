@@ -1,8 +1,8 @@
 """Functions that choose, from draws for two inputs, the events most likely to refute a claim on fresh draws.
 
 An event consists of the histogram cells with the greatest likelihood ratios, as in the Neyman-Pearson lemma. The
-histogram can also be one of a classifier's scores. DP-Auditorium's testers likewise choose a function on some samples
-and evaluate it on others (Kong, Munoz Medina, Ribero, Syed 2023).
+histogram may also be of a classifier's scores. DP-Auditorium's testers likewise choose a function on some samples and
+evaluate it on others (Kong, Munoz Medina, Ribero, Syed 2023).
 """
 
 from __future__ import annotations

@@ -177,12 +177,12 @@ def judge(
             event must be at most exp(epsilon) times as likely for the input as for each neighbour.
         notion: The name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them up to
             a delta (:attr:`PrivacyConstraint.tails`).
-        epsilon: The claimed epsilon, above 0. If the notion depends on distances, it is per unit of distance.
+        epsilon: The claimed epsilon, above 0. If the notion depends on distances, epsilon is per unit of distance.
         delta: The claimed delta, at least 0 and below 1.
         distance: A function that returns the distance between two inputs, for notions that depend on distances. The
             default is a distance of 1.
         many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that can draw many outputs
-            faster in one call than individually.
+            faster in one call than one by one.
         confidence: The joint confidence level of all conclusions, at least 0.5 and below 1.
         draws: The largest number of outputs to draw, at least 4,000. Unless the test ends early, nearly all of these
             are used.

@@ -25,7 +25,7 @@ from privopt.arrays import Floats, Ints
 CELLS_PER_VIEW: Final = 64
 """The approximate number of cells in a view."""
 MAX_ATOMS: Final = 64
-"""The maximum number of distinct values that all get their own cells. If there are more, only frequent values do."""
+"""The maximum number of distinct values at which each has its own cell. If there are more, only frequent ones do."""
 MAX_KINDS: Final = 256
 """The maximum number of outputs that get their own cells in a view by equality. The most frequent ones are chosen."""
 ODD_CELLS: Final = 3

@@ -23,9 +23,9 @@ class Verdict:
             bound.
         confidence: The confidence level of that bound, across all tests.
         violated: Whether the bound exceeds the claim.
-        pair: The representations of the two inputs that show the bound, starting with the one under which the event is
-            more likely, or None if there is no positive bound.
-        event: A description of the event (a set of outputs) that shows the bound.
+        pair: The representations of the two inputs that demonstrate the bound, starting with the input under which the
+            event is more likely, or None if there is no positive bound.
+        event: A description of the event (a set of outputs) that demonstrates the bound.
         counts: For each input of the pair, the number of draws in the event and the total number of draws, or None if
             there is no positive bound.
         power: The smallest multiple of the claimed epsilon that would have been detected with probability 0.9, for the
