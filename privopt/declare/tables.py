@@ -414,12 +414,12 @@ def read_array(
 ) -> NDArray[np.float64]:
     """Read a matrix of numbers from an ``.npy`` file as doubles.
 
-    Integers that cannot be represented exactly as doubles are faults.
+    Integers that cannot be represented exactly as doubles are reported as faults.
 
     Args:
         file: The file, as named in the problem.
         shape: The required shape, with None for an axis of any length.
-        what: The name of the array in faults (``"distances (km)"``).
+        what: The name of the array for error messages, such as ``"distances (km)"``.
         minimum: The smallest value allowed.
         maximum: The largest absolute value allowed for a finite entry.
         infinite: A function that returns a mask of the infinite entries that are allowed. By default, no infinite entry

@@ -271,9 +271,9 @@ def _bernstein_half_width(error: float) -> HalfWidth:
 
 
 def _normal_half_width(error: float) -> HalfWidth:
-    """Return a function that computes half widths around means, valid for a large number of values.
+    """Return a function that computes the half-widths of confidence intervals around means of many values.
 
-    Asymptotically, an interval with this half width misses the expectation with probability ``error``. Each half width
+    Asymptotically, an interval with this half-width misses the expectation with probability ``error``. Each half-width
     is the standard error times a quantile of the normal distribution.
     """
     from scipy.stats import norm

@@ -514,7 +514,7 @@ class LedgerTransaction:
         Args:
             terms: The terms of the entry.
             key, account: The key and id of the charged account, or None for an entry that charges nobody.
-            total: The total charged to the account, including this entry, as exact text.
+            total: The total charged to the account, including this entry, as a string that represents it exactly.
             count: The number of charges to the account, including this entry.
         """
         number, previous_hash = (1, BEGINNING) if self.head is None else (self.head.number + 1, self.head.hash)

@@ -154,7 +154,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether all checksums and claims in the folder hold. This can be True even if no guarantee is claimed."""
+        """Whether all checksums in the folder match and all its claims hold, even if no guarantee is claimed."""
         return self.verdict is not None
 
     def __repr__(self) -> str:

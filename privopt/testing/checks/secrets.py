@@ -363,12 +363,12 @@ Such an input is far enough away that even rounded values differ."""
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
 def non_interference(trial: Trial) -> None:
-    """Check that two inputs with equal releases have equal public files, except for times.
+    """Check that two inputs with equal releases produce equal public files, apart from times.
 
     If the files differ, something other than the noisy release depends on the secret. To make the releases equal, every
     noise call returns the same noisy values for both inputs. This has no effect on a mechanism that draws its noise
-    elsewhere. For such a mechanism, the check compares parts that are constant for each input, and runs whose releases
-    happen to be equal.
+    elsewhere. For such a mechanism, the check compares only the parts of the files that do not vary between runs on the
+    same input, and whole files of runs whose releases happen to be equal.
 
     The second input is either a neighbour of the first or the end of a chain of neighbours. If the files differ between
     the ends of the chain, they also differ between two successive inputs in it.

@@ -80,7 +80,7 @@ class RowReports:
         Args:
             opened: The verified release.
             purpose: A description of what the charges are for, which is recorded in the ledger.
-            ledger: The ledger to which each row is charged, whatever its position. If None, nothing is charged. A
+            ledger: The ledger to charge for each row, regardless of the row's position. If None, nothing is charged. A
                 ledger that is already open is opened a second time, in the new thread.
 
         Raises:

@@ -218,15 +218,15 @@ def solve_exactly(
     cumulative: bool = False,
     backend: str = "cbc",
 ) -> Fit:
-    """Solve Model 1 or Model 2 to proved optimality.
+    """Solve Model 1 or Model 2 to proven optimality.
 
     The size of the problem is not checked here, so call :func:`refuse` first.
 
     Args:
         tree: The region tree.
         noisy: For each level, a (regions, sizes) array with the noisy values.
-        start: For each level, a (regions, sizes) array with an initial guess. The piecewise-linear costs of the program
-            are at first most accurate around this guess.
+        start: For each level, a (regions, sizes) array with an initial guess. The program's piecewise-linear costs
+            are initially most accurate near this guess.
         total: The total number G of groups.
         totals: For each level, a (regions,) array with the published totals, or None if they are not published.
         weights: The weight of each level, as a scalar or a (sizes,) array. By default, all weights are 1.

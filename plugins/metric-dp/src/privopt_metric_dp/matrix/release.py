@@ -73,7 +73,7 @@ class PositionRelease(Release):
         Args:
             latitudes, longitudes: (n,) The positions in degrees. Latitudes range from -90 to 90, and longitudes from
                 -180 to 180.
-            source: A source of random bytes, which is the operating system by default.
+            source: The source of random bytes. Defaults to the operating system's.
 
         Returns:
             The ids of the n reports, and an array of shape (n, 2) with their latitudes and longitudes in degrees.

@@ -172,7 +172,7 @@ class Proof(ABC):
         Args:
             file: The name of the file, for error messages.
             parts: The arrays in the file, keyed by name.
-            shape: The problem's numbers of records and outputs, (N, K).
+            shape: The number of records N and the number of outputs K of the problem.
 
         Raises:
             InputError: An array is missing or malformed.

@@ -98,7 +98,7 @@ def _gauss_rules() -> Floats:
 
 
 def project(points: npt.ArrayLike) -> Floats:
-    """Map places to a plane in km by the azimuthal equidistant projection around their centre.
+    """Project places onto a plane, in km, using the azimuthal equidistant projection centred on their centre.
 
     Distances from the centre are exact. Other distances are subject to the error given in `planar_laplace`.
 

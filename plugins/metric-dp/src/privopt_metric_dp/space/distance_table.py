@@ -70,7 +70,7 @@ class MatrixMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """A description, for use in reports, of the exact distances: the numbers in the table."""
+        """A phrase for reports that says what the exact distances are, namely the numbers in the table."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:

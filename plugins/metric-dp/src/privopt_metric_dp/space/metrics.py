@@ -452,7 +452,7 @@ class EuclideanMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """A description, for use in reports, of the exact distances: square roots of rational numbers."""
+        """A phrase for reports that says what the exact distances are, namely square roots of rational numbers."""
         return "exact distances: square roots of rational numbers"
 
     def _square_table(self) -> Floats:
@@ -567,7 +567,7 @@ class HaversineMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """A description, for use in reports, of the exact distances: intervals enclosing great-circle distances."""
+        """A phrase for reports that says what the exact distances are, namely intervals around great-circle ones."""
         return "distances enclosed as closely as it takes: great circles"
 
     def upper_distances(self, distances: Floats) -> Floats:

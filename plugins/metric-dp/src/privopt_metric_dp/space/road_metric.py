@@ -136,7 +136,7 @@ class RoadMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """A description, for use in reports, of the exact distances: sums of decimals or, if unknown, intervals."""
+        """A phrase for reports that says what the exact distances are: sums of decimals or, if unknown, intervals."""
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
