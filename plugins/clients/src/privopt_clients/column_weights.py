@@ -36,7 +36,7 @@ When opening an artefact, clients compute T up to the length of the longest path
 EPSILON_SLACK: Final = 1e-6
 """The share of epsilon reserved for rounding T and X in the first attempt. Later attempts reserve more."""
 MAX_HALVINGS: Final = 6
-"""The number of bisection steps used to find a usable share of epsilon above one half."""
+"""The number of bisection steps in the search for the largest usable share of epsilon above one half."""
 MISS_BITS: Final = 64
 """The negative binary logarithm of the maximum probability that a draw rejects all of its blocks.
 

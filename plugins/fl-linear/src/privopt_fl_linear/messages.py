@@ -175,7 +175,8 @@ def repeat_or_draw(
             a new message is written before it is returned. A missing file is created. A missing folder is an error,
             because a misspelt path would otherwise cause a second message to be drawn.
         location: The location's id, which is public.
-        clients: The location's number of clients, which is secret. It is not used if a message was already sent.
+        clients: The location's number of clients, which is secret. It is not used if this round's message was already
+            sent.
         epsilon: The privacy budget for one client in this round.
         round_: The name of the round.
         noise: The kind of Laplace noise. Its scale is 1 / epsilon.

@@ -49,7 +49,7 @@ ROOT_ROUNDS, NODE_ROUNDS, BATCH_ROUNDS = 1500, 150, 100
 PAIRS_PER_BATCH: Final = 200_000_000
 """The number of pairs to process between two checks of the clock."""
 IMPROVED_WITHIN: Final = 0.01
-"""The relative amount by which a set opened by the relaxation may cost more than the incumbent and be improved.
+"""The largest relative excess over the incumbent's cost at which a set opened by the relaxation is still improved.
 
 Such a set is improved by interchange, which means adding, dropping or swapping one facility at a time.
 """

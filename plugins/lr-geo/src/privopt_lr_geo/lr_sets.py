@@ -76,7 +76,7 @@ class PathDistances:
 
 
 def _is_table(data: MetricData) -> bool:
-    """Return whether distances are read from a table in the user's files and may violate the triangle inequality."""
+    """Return whether distances come from a table supplied by the user, which may violate the triangle inequality."""
     from privopt_metric_dp.space.distance_table import MatrixMetric
 
     return isinstance(data.metric, MatrixMetric)

@@ -21,7 +21,7 @@ from privopt_metric_dp.checkers.metric import Metric
 __all__ = ["Piece", "Streets"]
 
 Piece = tuple[int, int, Fraction, Fraction]
-"""The row indices of a piece's ends, its length in km, and the factor 1 + a by which weights may differ."""
+"""The row indices of a piece's ends, its length in km, and the factor 1 + a by which weights at the ends may differ."""
 
 STEPS_PER_HALF = 8
 """The number of linear segments of the snapping probability in each half of a piece."""

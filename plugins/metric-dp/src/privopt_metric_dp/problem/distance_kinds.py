@@ -33,7 +33,7 @@ class Euclidean(DistanceKind):
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "mesh"})
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return the Euclidean metric in the same units as the coordinates, which are km by default for points."""
+        """Return the Euclidean metric in the same units as the coordinates (by default, km for points)."""
         return EuclideanMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:

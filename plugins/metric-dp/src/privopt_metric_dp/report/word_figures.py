@@ -84,7 +84,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
 
 
 def word_section(release: MatrixRelease, data: MetricData) -> Section:
-    """Return a section with quantiles of the statistics across all words and replacements for the most common words."""
+    """Return a section with quantiles of the statistics across all words, and replacements for the commonest words."""
     figures = word_figures(release, data)
     rows = [
         ("stays as it is", *_format_quantiles(100.0 * figures.stays, "\u00a0%")),

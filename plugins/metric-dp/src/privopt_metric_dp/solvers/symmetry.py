@@ -343,7 +343,7 @@ def _keeps_pairs(instance: Instance, records: Ints) -> bool:
 
 
 def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
-    """Return the permutations of the records that preserve pairs and costs, each with a permutation of the outputs.
+    """Return the permutations of the records and the outputs that together preserve pairs and costs.
 
     Args:
         instance: A connected instance.

@@ -123,7 +123,7 @@ def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Itera
 
 @contextmanager
 def readable(name: str, what: str = "read") -> Iterator[None]:
-    """Raise InputError in place of any exception raised while a photo is decoded in a ``with`` block.
+    """Raise InputError in place of exceptions raised while a photo is decoded in a ``with`` block.
 
     A PrivoptError is re-raised unchanged. The decoder's message is discarded, because it may quote bytes of the file.
 

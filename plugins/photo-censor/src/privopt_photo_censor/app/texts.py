@@ -249,7 +249,7 @@ def _trailing_texts(data: bytes) -> Iterator[_Field]:
 
 
 def _runs(name: str, data: bytes) -> Iterator[_Field]:
-    """Yield the runs of printable characters that look like text in binary data (see :data:`LETTERS`).
+    """Find the runs of printable characters in binary data, and yield those that look like text (see :data:`LETTERS`).
 
     Args:
         name: The name of the field that contains the data.
