@@ -407,7 +407,10 @@ def variable_block(variable: Variable) -> VariableBlock:
 
 
 def _read_numbers(subject: str, values: ArrayLike) -> Floats:
-    """Convert values to an array of doubles. If they are not numbers, raise a ModelError about ``subject``."""
+    """Convert values to an array of doubles.
+
+    If they are not numbers, raise a ModelError whose message begins with ``subject``.
+    """
     try:
         return as_doubles(values)
     except (TypeError, ValueError):
@@ -415,7 +418,7 @@ def _read_numbers(subject: str, values: ArrayLike) -> Floats:
 
 
 def _broadcast_numbers(subject: str, values: Floats, shape: tuple[int, ...]) -> Floats:
-    """Broadcast values to a shape. If they do not fit, raise a ModelError about ``subject``."""
+    """Broadcast values to a shape. If they do not fit, raise a ModelError whose message begins with ``subject``."""
     try:
         return np.broadcast_to(values, shape)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Simultaneous confidence intervals for groups' shares, from linear estimators that are fast for thousands of records.
+"""Simultaneous confidence intervals for groups' shares, from linear estimators that stay fast for thousands of records.
 
 Let pi be the true shares of the records, and Z the channel: Z_ik is the probability of output k given record i. Let g
 be the vector with a 1 for each record in a group and 0 elsewhere, so that g . pi is the group's share.

@@ -7,7 +7,7 @@ streets a person is in. Smooth shares avoid this.
 A bump at resolution r is proportional to exp(-(d / r)^2 / 2) at distance d from its centre. Mixtures of bumps whose
 centres are about r apart form a convex family, so the maximum likelihood over these mixtures is also found to within a
 proved gap. (This is a sieve; compare the smoothed EM algorithm of Silverman et al. 1990.) Resolutions are tried from
-coarse to fine. The best resolution is the one for which the maximum log-likelihood minus the number of bumps is
+coarse to fine. The best resolution is the one for which the maximum log-likelihood minus the number of bumps in use is
 greatest (Akaike's criterion). If the finest resolution is the best, shares that are not smooth are also tried.
 """
 

@@ -82,7 +82,7 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
             release folder at ``out``.
 
     Raises:
-        UsageError: ``target`` contains files that may not be replaced, is not a folder, lies in DIR, or cannot be
+        UsageError: ``target`` contains anything that may not be replaced, is not a folder, lies in DIR, or cannot be
             created.
         StoppedError: ``target`` could not be written.
     """

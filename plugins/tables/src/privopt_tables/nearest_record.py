@@ -51,8 +51,8 @@ REASONS: Final = (
     "no known word",
     "decimal comma in a position (a point is expected)",
 )
-"""The reasons why a row may not get a report. Arrays of reasons contain indices into this tuple, or -1 for rows with a
-report.
+"""The possible reasons why a row gets no report. Arrays of reasons contain indices into this tuple, or -1 for rows with
+a report.
 
 "No row of its own" means that the release has no matrix row for the nearest record, or for a vertex around the
 position. The reasons about budgets, subjects and times occur only with a ledger (:mod:`.charge_rows`) or for traces
