@@ -7,6 +7,7 @@ v2), as used by containers and batch systems. On other systems, only physical me
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import sys
@@ -34,8 +35,23 @@ cgroup v1 reports a huge number when there is no limit.
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
+def return_freed_memory() -> None:
+    """Return memory that has been freed, but that the C library still keeps for later use, to the operating system.
+
+    The GNU C library may keep hundreds of megabytes of freed arrays, which count as used by the process. With other C
+    libraries, nothing is done.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def resident() -> int:
-    """Return the number of bytes of physical memory currently used by this process (its resident set size)."""
+    """Return the number of bytes of physical memory currently used by this process (its resident set size).
+
+    Freed memory is returned to the operating system first, so that it does not count.
+    """
+    return_freed_memory()
     try:
         return int((_PROC / "self/statm").read_text().split()[1]) * PAGE
     except OSError:  # the system is not Linux; the peak so far is an upper bound

@@ -18,7 +18,7 @@ from privopt.declare import File
 from privopt.errors import StoppedError, UsageError, faults_in
 from privopt.execution import from_url
 from privopt.execution.clock import Clock, clock, interrupts, within
-from privopt.execution.resources import GB, available, limited_to, resident
+from privopt.execution.resources import GB, available, limited_to, resident, return_freed_memory
 from privopt.files.new_folder import check_target, open_workspace
 from privopt.interfaces import Outcome, SolveContext
 from privopt.registry import registry
@@ -51,6 +51,8 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         with faults_in(source.name):
             task = _read(name, source, run)
             outcome = _search(task, run)
+            # What the solvers have freed would otherwise be added to the memory for writing and verifying.
+            return_freed_memory()
             result = build_result(task, outcome, run.context, run.options)
             solved = publish_release(task, outcome, result, run)
     # Call the observers last, when the verified folder is in place and no error can undo the release, not even an
