@@ -13,6 +13,7 @@ import platform
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
@@ -363,6 +364,9 @@ class DaemonCall(Generic[T]):
             try:
                 self._value.append(context.run(function))
             except BaseException as error:  # also KeyboardInterrupt and SystemExit, for result() to raise
+                if isinstance(error, OutOfTime):
+                    # The traceback would keep the arrays of the work that was given up as long as the error exists.
+                    traceback.clear_frames(error.__traceback__)
                 self.error = error
 
         self.thread = threading.Thread(target=work, name="privopt-work", daemon=True)

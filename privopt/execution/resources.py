@@ -36,7 +36,7 @@ _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def return_freed_memory() -> None:
-    """Return memory that has been freed, but that the C library still keeps for later use, to the operating system.
+    """Give freed memory back to the operating system, including what the C library keeps for later use.
 
     The GNU C library may keep hundreds of megabytes of freed arrays, which count as used by the process. With other C
     libraries, nothing is done.

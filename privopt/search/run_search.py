@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from privopt.errors import StoppedError
 from privopt.execution.clock import Clock, DaemonCall, OutOfTime, clock
+from privopt.execution.resources import return_freed_memory
 from privopt.search.incumbent import Answer, Incumbent
 from privopt.search.offers import is_within_gap
 
@@ -77,6 +78,7 @@ def run_search(
     scope, has_limit = Clock(None, search_time), search_time.left < math.inf
     was_interrupted = is_complete = False
     error: BaseException | None = None
+    call: DaemonCall[bool] | None = None
     try:
         # These offers ensure that there is a release to publish even if the search finds nothing.
         for make_offer in first_offers:
@@ -95,6 +97,8 @@ def run_search(
         was_interrupted = True
     # The search may still be running in its thread, and ends when it next checks its clock.
     scope.cancel()
+    if call is not None and call.wait(SECONDS_PER_POLL):
+        return_freed_memory()  # the certifier needs memory of its own
     if isinstance(error, StoppedError | MemoryError) and not isinstance(error, OutOfTime):
         incumbent.note(str(error) or "out of memory")
     if was_interrupted or not (is_complete or incumbent.path):

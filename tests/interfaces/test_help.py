@@ -16,7 +16,7 @@ MAX_LINES = 10
 MAX_CHARACTERS = 800
 UNITS = {
     "ReleasedMatrix.apply": ("max_snap", "km"),
-    "ReleasedMatrix.estimate": ("resolution", "unit of distance"),
+    "ReleasedMatrix.estimate": ("resolution", "unit as distances"),
     "solve": ("time_limit", "seconds"),
     "grid": ("cell_km", "km"),
     "Ledger.set_limit": ("hours", "hours"),

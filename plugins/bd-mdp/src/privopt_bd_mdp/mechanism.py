@@ -10,7 +10,7 @@ from attrs import evolve
 from privopt.interfaces import SolveContext
 from privopt.search.incumbent import Answer
 from privopt_bd_mdp.problem import BDmDPProblem
-from privopt_metric_dp.mechanisms.certifier import CertifiedRelease, MatrixOffers, instance_view
+from privopt_metric_dp.mechanisms.certifier import CertifiedRelease, MatrixOffers, instance_view, reserve_memory
 from privopt_metric_dp.mechanisms.optimal_lp import Optimal
 from privopt_metric_dp.problem.data import MetricInstance
 
@@ -49,9 +49,10 @@ class BDmDP(Optimal[BDmDPProblem]):
         offers = instance_view(problem.data, incumbent)
         # The list of statistics is attached to the result before the search, which then appends to it. In this way the
         # statistics survive even if the run is stopped early.
-        parts = Parts(instance, options, evolve(context, gap=offers.gap))
+        solver_context = reserve_memory(evolve(context, gap=offers.gap), *problem.data.shape)
+        parts = Parts(instance, options, solver_context)
         incumbent.note("", partition=options.partition, parts=parts.figures)
-        search(instance, offers, lambda: context.free_memory, parts)
+        search(instance, offers, lambda: solver_context.free_memory, parts)
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the solver's summary and details, which are stored in result.json.

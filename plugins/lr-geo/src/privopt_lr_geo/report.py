@@ -206,7 +206,7 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
     for mask, colour, marker, name in (
         (is_near, MARK, "o", f"optimised freely: within {options.exponential_beyond:g} {data.unit}"),
         (~is_near & ~is_far, PALE, "o", "by the exponential form"),
-        (is_far, LINE, "X", f"all equal: beyond {options.obfuscation_radius:g} {data.unit}"),
+        (is_far, LINE, "X", f"without further decay: beyond {options.obfuscation_radius:g} {data.unit}"),
     ):
         is_raster = len(x) > MAX_VECTOR_MARKS
         axes.scatter(x[mask], y[mask], s=60, color=colour, marker=marker, label=name, rasterized=is_raster, **RIM)
@@ -301,7 +301,7 @@ def _range_section(problem: LRGeoInstance, figure: Figure) -> Section:
         f"One user, {user}. Its own matrix has a row for every place of the LR set, those within a path of "
         f"{options.radius:g} {unit}. In such a row the outputs within {options.exponential_beyond:g} {unit} are "
         f"optimised freely, those up to {options.obfuscation_radius:g} {unit} fall off by the exponential form, and "
-        "beyond that all are equal."
+        "beyond that they decay no further."
     )
     return figure_section("LR set and range", figure, lead)
 

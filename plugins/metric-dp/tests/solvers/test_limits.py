@@ -15,6 +15,7 @@ from privopt.run.solve import solve as solve_problem
 from privopt.run.task import Options
 from privopt.run.verify import verify
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
+from privopt_metric_dp.mechanisms.certifier import reserve_memory
 from privopt_metric_dp.mechanisms.optimal_lp import OptimalLP
 from privopt_metric_dp.problem import metric_data as data_module
 from privopt_metric_dp.problem.data import MetricInstance
@@ -240,3 +241,11 @@ def test_affordable_closed_form_is_reached_though_building_took_all_the_time(tmp
     assert not outcome.stopped
     assert outcome.solver["path"].startswith("star")
     assert outcome.lower_bound >= 0.6 * ExpectedLoss.of(problem.data).evaluate(outcome.release)
+
+
+@pytest.mark.parametrize("memory", [None, 1e9])
+def test_memory_is_reserved_only_if_certifying_runs_beside_the_solver(memory):
+    unlimited = SolveContext(method="auto", memory=memory)
+    assert reserve_memory(unlimited, 100, 10) is unlimited
+    limited = reserve_memory(SolveContext(method="auto", memory=memory, search_time=Clock(60.0)), 100, 10)
+    assert limited.memory is None if memory is None else limited.memory < memory

@@ -22,7 +22,7 @@ from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, add_rev
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import MetricMechanism
-from privopt_metric_dp.mechanisms.certifier import MatrixOffers, instance_view
+from privopt_metric_dp.mechanisms.certifier import MatrixOffers, instance_view, reserve_memory
 from privopt_metric_dp.problem.data import D, MetricData, MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import Proof
@@ -158,7 +158,8 @@ def search_structured(data: MetricData, offers: MatrixOffers, context: SolveCont
     # expired by now.
     with clock().without_deadline() if begins_with_star(*data.shape, method) else nullcontext():
         instance = Instance.of(data)
-    search(instance, instance_view(data, offers), lambda: context.free_memory, method)
+    solver_context = reserve_memory(context, *data.shape)
+    search(instance, instance_view(data, offers), lambda: solver_context.free_memory, method)
 
 
 PRICED_PER_OUTPUT: Final = 6

@@ -34,7 +34,7 @@ LONG_SPARE_SHARE: Final = 0.03
 It is a fraction of the remaining gap."""
 MANY_MULTIPLIERS: Final = 1_000_000
 """The number of multipliers above which a proof counts as long. A file with this many takes up about 10 MB."""
-BYTES_PER_MULTIPLIER: Final = 48
+BYTES_PER_MULTIPLIER: Final = 54
 """The number of bytes of memory needed per multiplier while a proof is made.
 
 This includes the original, the joined and the rounded values."""
