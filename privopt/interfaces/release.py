@@ -205,7 +205,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
 
 class UtilityLoss(ABC, Generic[R_contra]):
-    """A loss of utility, used as the objective in models and to evaluate releases.
+    """A measure of utility loss, used as the objective of models and for evaluating releases.
 
     Attributes:
         unit: The unit of the loss.

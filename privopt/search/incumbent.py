@@ -266,7 +266,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return is_within_gap(self.promised_value, self.promised_bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Record a step of the search in the answer's path, and named statistics in its details.
+        """Append a step of the search to the answer's path, and record named statistics in the answer's details.
 
         If ``step`` is an empty string, only the statistics are recorded.
         """

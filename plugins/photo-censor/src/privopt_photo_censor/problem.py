@@ -59,7 +59,7 @@ class Privacy:
 
 @frozen(kw_only=True)
 class PhotoProblem:
-    """A problem file for photo-censor: an album taken at one place, and the guarantee that a release must satisfy."""
+    """A problem file for photo-censor: an album of photos taken in one place, and the guarantee for a release."""
 
     photos: Photos = key(help="scores, the true location, what must stay")
     privacy: Privacy = key(factory=Privacy, help="a top-k or a deletion budget; none of a folder without a classifier")

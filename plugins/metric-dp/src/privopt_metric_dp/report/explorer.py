@@ -179,11 +179,11 @@ class ExplorerData:
         unit: The unit of each array in ``facts``, keyed by name.
         marked: The indices of the outputs to outline for each record. If None, no outputs are outlined.
         marking: The meaning of an outline.
-        streets: Array of shape (E, 2) with the pairs of records connected by a street or by a side of a triangle, or
-            None if there are none.
+        streets: Array of shape (E, 2) with the pairs of records connected by a street or by an edge of the
+            triangulation, or None if there are none.
         streets_join_outputs: Whether ``streets`` contains pairs of outputs rather than records. This is the case if
             only some of the records can be selected.
-        noun: The word for a record.
+        noun: The noun for a record, such as "place".
         descriptions: The name or position of each record. It is empty if ids suffice.
         output_descriptions: The name or position of each output. It is empty if ids suffice.
         cell: The width and height of the cell around each output, in the same units as the axes. If None, outputs are
@@ -191,7 +191,7 @@ class ExplorerData:
         prior: Array of shape (N,) with the prior of each record, used to show which records could be mistaken for each
             other. If None, this is not shown.
         hidden: A function that returns the counts from :func:`hidden_among` for the limits in :data:`ODDS`. It is only
-            called if the map fits in the page.
+            called if the map is small enough for the page.
     """
 
     rows: Sequence[str]

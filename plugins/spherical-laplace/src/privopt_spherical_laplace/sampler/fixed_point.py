@@ -46,7 +46,7 @@ def pi(bits: int) -> int:
 
 @lru_cache(maxsize=64)
 def log_two(bits: int) -> int:
-    """Return the natural logarithm of 2 in fixed point with an error of at most 1 ulp, as 2 artanh(1/3)."""
+    """Return the natural logarithm of 2 in fixed point, computed as 2 artanh(1/3), with an error of at most 1 ulp."""
     return 2 * _inverse_series(3, bits + _GUARD_BITS, 1) >> _GUARD_BITS
 
 

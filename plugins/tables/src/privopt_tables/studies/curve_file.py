@@ -186,7 +186,7 @@ class PointsFile:
             self._digest = None
 
     def append(self, point: Point) -> None:
-        """Durably append a point to the file. The first point replaces an old file unless it is being continued."""
+        """Durably append a point to the file. The first call replaces an existing file unless a run is resumed."""
         line = CurveTable.of([point])
         self.replace_old_file()
         with self.path.open("ab") as file:
