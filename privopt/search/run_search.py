@@ -97,14 +97,15 @@ def run_search(
         was_interrupted = True
     # The search may still be running in its thread, and ends when it next checks its clock.
     scope.cancel()
-    if call is not None and call.wait(SECONDS_PER_POLL):
-        return_freed_memory()  # the certifier needs memory of its own
     if isinstance(error, StoppedError | MemoryError) and not isinstance(error, OutOfTime):
         incumbent.note(str(error) or "out of memory")
     if was_interrupted or not (is_complete or incumbent.path):
         incumbent.note("interrupted" if was_interrupted else "the time limit was reached")
     while True:
         try:
+            # Certifying needs memory of its own, so a search that was just stopped is given a moment to free its memory.
+            if call is not None and call.wait(SECONDS_PER_POLL):
+                return_freed_memory()
             is_complete = _close(incumbent, search_time, begins_held=begins_held) and is_complete
             break
         except KeyboardInterrupt:
