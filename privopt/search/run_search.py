@@ -103,7 +103,7 @@ def run_search(
         incumbent.note("interrupted" if was_interrupted else "the time limit was reached")
     while True:
         try:
-            # Certifying needs memory of its own, so a search that was just stopped is given a moment to free its memory.
+            # Certifying needs memory of its own, so a search that was just stopped gets a moment to free its memory.
             if call is not None and call.wait(SECONDS_PER_POLL):
                 return_freed_memory()
             is_complete = _close(incumbent, search_time, begins_held=begins_held) and is_complete
