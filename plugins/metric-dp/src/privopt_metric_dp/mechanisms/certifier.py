@@ -36,7 +36,7 @@ CERTIFYING_MATRICES: Final = 11
 """The number of matrices of doubles, with one entry per record and output, that fit in the memory set aside for
 certifying.
 
-With a time limit, candidates are certified while a solver runs. For 2,000 records and outputs, this took 10.2 matrices.
+With a time limit, candidates are certified while a solver runs. For 2,000 records and outputs, this took 10.6 matrices.
 """
 
 Candidate = Floats | MatrixRelease

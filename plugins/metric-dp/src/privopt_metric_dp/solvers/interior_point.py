@@ -35,17 +35,18 @@ __all__ = ["InteriorPoint"]
 
 WEIGHTS = np.array([1.0, 0.75, 0.5, 0.3, 0.1])
 """The weights to try for a corrector. The one that allows the longest step is used."""
-CORRECTOR_STEPS, LARGE_CORRECTOR_STEPS = 2, 4
-"""The maximum number of centrality correctors in a step, the second if the matrix that couples the outputs is formed
-for at least `LARGE` records.
+MAX_CORRECTORS, MAX_CORRECTORS_IF_LARGE = 2, 4
+"""The maximum number of centrality correctors in a step. The second applies if the matrix that couples the outputs is
+formed for at least `LARGE_RECORDS` records.
 
-Gondzio's rule (1996) is to compute more correctors the more a factorisation costs compared with a corrector. To form
-the coupling costs as much as about N / 23 products with it, and a corrector as much as ten."""
-LARGE = 1_000
-"""The number of records from which `LARGE_CORRECTOR_STEPS` applies."""
-AHEAD = 0.8
+The more expensive a factorisation is compared with a corrector, the more correctors pay off (Gondzio 1996). For 2,032
+records and outputs, forming the coupling took as long as 73 products with it, and a corrector as long as about ten."""
+LARGE_RECORDS = 1_000
+"""The number of records from which `MAX_CORRECTORS_IF_LARGE` applies."""
+TRIAL_STEP_INCREASE = 0.8
 """The amount by which the trial steps for a centrality corrector exceed the steps that are possible without it. With
-0.3, 800 street nodes in Rome took 27 steps to a gap of 1 % instead of 23, and 900 cells 22 instead of 20."""
+0.3, reaching a gap of 1 % took 27 steps instead of 23 for 800 street nodes in Rome, and 22 instead of 20 for 900 cells.
+"""
 LAST_ITERATION = 150
 """The maximum number of steps before the solver gives up."""
 MAX_ROW_SUM_ERROR = 1e-7
@@ -239,13 +240,13 @@ def _find_direction(
     best = steps.argmax(axis=1)
     (wp, wd), (tp, td) = WEIGHTS[best], steps.max(axis=1)
     dy = dy + wd * change
-    is_large = state.formed and state.instance.records >= LARGE
-    for _ in range(LARGE_CORRECTOR_STEPS if is_large else CORRECTOR_STEPS):
+    is_large = state.formed and state.instance.records >= LARGE_RECORDS
+    for _ in range(MAX_CORRECTORS_IF_LARGE if is_large else MAX_CORRECTORS):
         # If both steps are nearly full, another corrector gains too little.
         if min(tp, td) > 0.95:
             break
         # Gondzio's corrector is evaluated at steps that are longer than those possible now.
-        ahead = min(1.0, tp + AHEAD), min(1.0, td + AHEAD)
+        ahead = min(1.0, tp + TRIAL_STEP_INCREASE), min(1.0, td + TRIAL_STEP_INCREASE)
         change, steps = _extend_direction(state, coupling, (float(wp), float(wd)), target, ahead)
         (wp, wd), (tp2, td2) = WEIGHTS[steps.argmax(axis=1)], steps.max(axis=1)
         # A corrector that lengthens neither step by 1 % is dropped, and no other is tried.
