@@ -2,8 +2,9 @@
 
 The uncapacitated problem is solved first (`opening`). Its lower bound remains valid with capacities, and its solution
 is kept if it respects them. Otherwise, one of privopt's solver backends solves a mixed-integer program. This program
-has a variable for every allowed pair if there are at most `MAX_PAIRS` of them. If there are more, it has variables only
-for the cheapest facilities of each location, and the lower bound comes from the uncapacitated problem alone.
+has a variable for every allowed pair if there are at most `MAX_PAIRS` (facility, location) pairs in all. If there are
+more, it has variables only for the cheapest facilities of each location, and the lower bound comes from the
+uncapacitated problem alone.
 """
 
 from __future__ import annotations

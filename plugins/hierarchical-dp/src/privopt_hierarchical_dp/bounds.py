@@ -226,7 +226,7 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
     The root's total is clipped to its bounds. Then, from the root down, the totals of each region's children are
     shifted by a common amount and clipped to their bounds, so that they add up to the region's new total. Any units
     left over from rounding go to the first children that can take them. For each set of siblings, no other integers
-    that meet these conditions have a smaller squared distance from the given totals.
+    within the bounds and with the same sum have a smaller squared distance from the given totals.
 
     Args:
         totals: For each level, a (regions,) array with the totals.

@@ -197,8 +197,8 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
     Args:
         node: The index of the node.
         price: The upper bound on the marginal cost.
-        tables: The arrays of the search. For each node, they contain its noisy value, range of children, level and last
-            half-price. The other arrays are the weight of each level, the ranked leaves and their prefix sums, and the
+        tables: The arrays of the search, in this order: the noisy value, range of children and level of each node, the
+            weight of each level, the ranked leaves and their prefix sums, the last half-price of each node, and the
             stack.
     """
     noisy, child, level, weight, ranked, prefix, guess, stack = tables
