@@ -41,8 +41,8 @@ def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
     """Return the regions whose names suggest that they are totals of their siblings.
 
     Args:
-        paths: A table with one row per leaf region, which contains its path from the root. Short paths are padded with
-            empty names.
+        paths: A table with one row per leaf region. The row contains the region's path from the root, padded with empty
+            names if it is short.
 
     Returns:
         The paths of these regions, sorted.
@@ -71,7 +71,7 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
     Such a region would cause individuals to be counted twice.
 
     Args:
-        paths: A table with one row per leaf region, which contains its path from the root.
+        paths: A table with one row per leaf region. The row contains the region's path from the root.
         file: The name of the file, for error messages.
 
     Raises:

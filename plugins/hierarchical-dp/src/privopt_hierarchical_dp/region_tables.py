@@ -92,7 +92,7 @@ def _make_series(name: str, values: NDArray[Any]) -> pl.Series:
 
 
 def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-    """Write a CSV file with the columns ``region`` and ``parent``, followed by the given columns.
+    """Write a CSV file with columns ``region`` and ``parent``, followed by those of ``cells`` and then of ``columns``.
 
     Args:
         path: The path to write to.

@@ -116,7 +116,7 @@ class Relation:
 
     @property
     def unit(self) -> str:
-        """The unit of the budget, which includes the name of the relation.
+        """The unit of the budget, which identifies the relation.
 
         This prevents ledgers from adding up budgets that do not compose. For example, budgets under ``sizes`` do not
         compose with those under other relations, because the guarantee under ``sizes`` does not cover the totals that

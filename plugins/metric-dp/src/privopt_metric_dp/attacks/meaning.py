@@ -47,7 +47,7 @@ A warning is given if, in addition, such a guess is wrong less than half as ofte
 MORE_OFTEN_RIGHT_THAN_WRONG: Final = 0.5
 """The smallest probability of a right guess after one report that may lead to a warning.
 
-A warning is given if, in addition, such a guess is right at least twice as often as a guess without a report.
+A warning is given if, in addition, a guess after one report is right at least twice as often as one without a report.
 """
 
 RECORDS_NAMED: Final = 3

@@ -31,9 +31,9 @@ Row = tuple[int, int]
 """The records i and j in the privacy constraints w_ik <= exp(epsilon d_ij) w_jk, one for each output k."""
 
 BASE_BYTES = 2**20
-"""The memory in bytes that an unpacked proof may occupy in addition to a basic allowance.
+"""The constant term of the limit on the memory that an unpacked proof may occupy, in bytes.
 
-The basic allowance is 8 times the file's size plus 8 bytes per matrix entry.
+The other terms are 8 times the file's size and 8 bytes per matrix entry.
 """
 
 FINEST = 2**48
