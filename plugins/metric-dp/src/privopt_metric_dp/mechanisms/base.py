@@ -454,11 +454,12 @@ class MetricMechanism(MatrixWords[D]):
         return release
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Describe the solver and the search for the outcome.
+        """Return the descriptions of the solver and of the search that are recorded in the outcome.
 
         Returns:
             Two mappings: a description of the solver, and the details of the search. If the best offer is the result of
-            :meth:`matrix`, its solver is described. Otherwise, the description names the origin of the best offer.
+            :meth:`matrix`, the solver used by that method is described. Otherwise, the description names the origin of
+            the best offer.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:

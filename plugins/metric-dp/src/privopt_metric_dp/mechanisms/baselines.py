@@ -106,8 +106,9 @@ class Exponential(_ClosedForm):
     ) -> Sequence[Callable[[], None]]:
         """Return the fallback for a calibrated run: a function that offers the exponential mechanism with s = 1/2.
 
-        This matrix is released if the calibration of s runs out of time. The sequence is empty if there is no time
-        limit, if the requested method itself uses s = 1/2, or if the distances from records to outputs are unknown.
+        The matrix with s = 1/2 is released if the calibration of s runs out of time. The sequence is empty if there is
+        no time limit, if the requested method itself uses s = 1/2, or if the distances from records to outputs are
+        unknown.
         """
         # The first of these offers reports one output for all records. It is left out because it is not an exponential
         # mechanism, so verify() would reject it.

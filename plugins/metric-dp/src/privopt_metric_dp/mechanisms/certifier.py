@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 CERTIFYING_MATRICES: Final = 11
-"""The number of matrices of doubles, with one entry per record and output, that fit in the memory set aside for
-certifying.
+"""The number of matrices that fit in the memory set aside for certifying.
 
-With a time limit, candidates are certified while a solver runs. For 2,000 records and outputs, this took 10.6 matrices.
+Each matrix has one double per record and output. With a time limit, candidates are certified while a solver runs. For
+2,000 records and outputs, this took as much memory as 10.6 matrices.
 """
 
 Candidate = Floats | MatrixRelease

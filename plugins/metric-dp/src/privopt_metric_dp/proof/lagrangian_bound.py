@@ -2,8 +2,8 @@
 
 The problem is to minimise the loss ``sum c_ik z_ik``, where the costs c include the prior, over matrices z >= 0 whose
 rows sum to 1. For each required pair (i, j) at distance d, the matrices must satisfy ``z_ik <= exp(eps d) z_jk`` and
-the reverse constraint ``z_jk <= exp(eps d) z_ik``. Let a >= 0 be multipliers for constraints of the first form and b >=
-0 multipliers for the reverse constraints. The Lagrangian then separates over records, with reduced costs g::
+the reverse constraint ``z_jk <= exp(eps d) z_ik``. Let a >= 0 be multipliers for constraints of the first form and
+b >= 0 multipliers for the reverse constraints. The Lagrangian then separates over records, with reduced costs g::
 
     g_ik = c_ik + sum over pairs (i, j) of (a_k - E b_k) + sum over pairs (h, i) of (b_k - E a_k),   E = exp(eps d)
     bound = sum_i min_k g_ik

@@ -1,1 +1,1 @@
-"""Regions, for guarantees that cover any two points rather than only records."""
+"""Regions, for guarantees that cover any two points rather than only pairs of records."""

@@ -2,8 +2,8 @@
 
 Let z_A, z_B and z_C be the probabilities of one output at the corners, with z_A the smallest. Let p = z_B / z_A - 1 and
 q = z_C / z_A - 1. Each side has a ratio a, such as a_AB for the side AB. Suppose that the probabilities at the two ends
-of each side differ by at most a factor of 1 + a. Then (p, q) lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC, q - p
-<= a_BC (1 + p), p - q <= a_BC (1 + q). The expression
+of each side differ by at most a factor of 1 + a. Then (p, q) lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC,
+q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). The expression
 
     (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
 

@@ -2,7 +2,7 @@
 
 Source:
     Feyisetan, Balle, Drake, Diethe: Privacy- and Utility-Preserving Textual Analysis via Calibrated Multivariate
-        Perturbations (WSDM 2020), section 5: the statistics N_w and S_w.
+    Perturbations (WSDM 2020), section 5: the statistics N_w and S_w.
 """
 
 from __future__ import annotations

@@ -36,16 +36,18 @@ __all__ = ["InteriorPoint"]
 WEIGHTS = np.array([1.0, 0.75, 0.5, 0.3, 0.1])
 """The weights to try for a corrector. The one that allows the longest step is used."""
 MAX_CORRECTORS, MAX_CORRECTORS_IF_LARGE = 2, 4
-"""The maximum number of centrality correctors in a step. The second applies if the matrix that couples the outputs is
-formed for at least `LARGE_RECORDS` records.
+"""The maximum numbers of centrality correctors in a step, by default and for large instances.
 
-The more expensive a factorisation is compared with a corrector, the more correctors pay off (Gondzio 1996). For 2,032
-records and outputs, forming the coupling took as long as 73 products with it, and a corrector as long as about ten."""
+The second applies if the matrix that couples the outputs is formed for at least `LARGE_RECORDS` records. The more
+expensive a factorisation is compared with a corrector, the more correctors pay off (Gondzio 1996). For 2,032 records
+and outputs, forming the coupling matrix took as long as 73 products with it, and a corrector as long as about ten."""
 LARGE_RECORDS = 1_000
 """The number of records from which `MAX_CORRECTORS_IF_LARGE` applies."""
 TRIAL_STEP_INCREASE = 0.8
-"""The amount by which the trial steps for a centrality corrector exceed the steps that are possible without it. With
-0.3, reaching a gap of 1 % took 27 steps instead of 23 for 800 street nodes in Rome, and 22 instead of 20 for 900 cells.
+"""The amount by which the trial steps for a centrality corrector exceed the steps that are possible without it.
+
+Trial steps are at most 1. With an increase of 0.3, reaching a gap of 1 % took 27 steps instead of 23 for 800 street
+nodes in Rome, and 22 instead of 20 for 900 cells.
 """
 LAST_ITERATION = 150
 """The maximum number of steps before the solver gives up."""
