@@ -46,7 +46,7 @@ class Graph:
             the same length.
         pair: Array of shape (2 P,) with the index of each entry's pair.
         direct: Whether the pairs themselves are used as shortest paths, which avoids a search that takes N^3 steps.
-            This is the case if there are more than 1,000 records, any two records form a pair, and none of the
+            This is the case if there are more than 1,000 records, every two records form a pair, and none of the
             sampled paths through a third record is shorter than the direct one.
     """
 
@@ -127,7 +127,7 @@ def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Flo
     """Return the result of :func:`shortest_paths` for a ``direct`` graph, where each shortest path is a single pair.
 
     Args:
-        graph: The graph, in which any two records form a pair.
+        graph: The graph, in which every two records form a pair.
         sources: Array of shape (S,) with the indices of the records where the paths start.
         trees: Whether to compute parents and entries. If False, these two arrays are empty.
 

@@ -40,9 +40,9 @@ __all__ = ["FewPairs", "make_spanner"]
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
 """The slacks (stretches minus 1) of the spanners tried first, so that a result is available early."""
 MIN_STRETCH_RATIO: Final = 20.0
-"""The minimum ratio, without a time limit, of a coarse spanner's slack to the suitable slack (or to the last slack in
-`COARSE`, if larger). The LP over a coarse spanner then takes at most about a thirtieth of the time of the LP that
-follows (see `TIME_FACTOR`)."""
+"""A coarse spanner is used without a time limit only if the ratio of its slack to the suitable slack (or to the last
+slack in `COARSE`, if larger) exceeds this value. The LP over the spanner then takes at most about a thirtieth of the
+time of the LP that follows (see `TIME_FACTOR`)."""
 TIME_FACTOR: Final = 4.0
 """The approximate ratio of a spanner's solving time to the solving time of the previous, coarser spanner."""
 SHARES: Final = (1.0, 0.25)

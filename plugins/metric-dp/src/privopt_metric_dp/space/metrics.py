@@ -567,7 +567,7 @@ class HaversineMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """A phrase for reports that says what the exact distances are, namely intervals around great-circle ones."""
+        """A phrase for reports about exact distances, which are great-circle distances enclosed in intervals."""
         return "distances enclosed as closely as it takes: great circles"
 
     def upper_distances(self, distances: Floats) -> Floats:

@@ -200,9 +200,9 @@ def needed_pairs(
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
     """Return whether searching for implied pairs is likely to be worthwhile.
 
-    The result is True unless there are many records and any two of them form a pair. In a complete set, such as all
-    pairs of 5,000 word vectors, the search may take minutes and find hardly any implied pairs. The decision is
-    therefore based on a sample of records. Keeping implied pairs makes the model larger, but no less correct.
+    The result is True unless there are many records and every two of them form a pair. In such a complete set, for
+    example all pairs of 5,000 word vectors, the search may take minutes and find hardly any implied pairs. The decision
+    is then based on a sample of records. Keeping implied pairs makes the model larger, but no less correct.
 
     Args:
         pairs: (P, 2) The pairs i < j in lexicographic order.

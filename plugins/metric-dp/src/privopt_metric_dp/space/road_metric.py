@@ -136,7 +136,7 @@ class RoadMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """A phrase for reports that says what the exact distances are: sums of decimals or, if unknown, intervals."""
+        """A phrase for reports about exact distances: sums of decimals, or intervals if the decimals are unknown."""
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
@@ -214,7 +214,7 @@ class RoadMetric(Metric):
         return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return the pairs joined by a path through no third record, whose constraints imply all others.
+        """Return the pairs that are joined by a path through no third record. Their constraints imply all others.
 
         The shortest path between the records of any other pair consists of such paths, so the constraints of these
         pairs imply the other pair's constraint (Theorem 3.1 of Qiu, IJCAI 2024). If sums along paths are not exact, the
