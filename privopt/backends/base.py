@@ -44,7 +44,7 @@ __all__ = [
 
 @frozen(kw_only=True)
 class Capabilities:
-    """The features supported by a backend's solver, which can be queried without loading it.
+    """The features supported by a backend's solver, which can be queried without loading the solver.
 
     Attributes:
         mip: Whether the solver supports integer columns.

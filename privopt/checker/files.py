@@ -242,7 +242,7 @@ class Problem:
         """Return the columns of a CSV file, keyed by the names in its header.
 
         A column whose name occurs more than once is stored under (name, position), with positions counted from 0. Lines
-        at the end of the file that contain only separators and blanks are ignored.
+        of separators at the end of the file, with or without blanks, are ignored.
 
         Raises:
             RefusedError: The file has no rows below the header, a row that is not as long as the header, or an empty

@@ -95,7 +95,7 @@ class RowSecrets:
             has no text of that kind.
         text_rows: (T,) The row index of each entry in a sequence of ``texts``. If None, each sequence has one entry per
             row.
-        text_chance: A lower limit on the estimated probability of a chance match. This is the probability that a cell
+        text_chance: A lower limit on the estimated probability of a chance match. A chance match means that a cell
             containing the text of some row contains the text of its own row by coincidence.
     """
 

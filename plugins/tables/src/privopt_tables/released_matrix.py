@@ -378,8 +378,8 @@ class ReleasedMatrix(ReleasedRows):
     ) -> Draw:
         """Return a function that draws a given number of reports for a position.
 
-        The position is replaced by its nearest record. If the guarantee covers every point in a region, it is replaced
-        by a vertex instead, and a new vertex is drawn for each report.
+        The position is replaced by its nearest record. If the guarantee covers every point in a region, the position is
+        instead replaced by a vertex, and a new vertex is drawn for each report.
 
         Args:
             position: Latitude and longitude, or x and y in km.

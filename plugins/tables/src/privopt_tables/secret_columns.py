@@ -164,7 +164,7 @@ class Secret:
         """Return a frame without the unwanted columns and without those that hold or reveal the secret.
 
         Raises:
-            InputError: A column of bounding boxes would remain. This happens if the metadata does not say which
+            InputError: A column of bounding boxes would remain. This happens if there is no metadata that says which
                 geometry the boxes belong to.
         """
         public_frame = frame.drop([name for name in frame.columns if name in self.columns or name in self.omitted])

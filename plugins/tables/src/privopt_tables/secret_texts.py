@@ -70,7 +70,7 @@ class RowTexts:
 
         Args:
             column: The column to search.
-            chance: A lower limit on the estimated probability of a chance match. This is the probability that a cell
+            chance: A lower limit on the estimated probability of a chance match. A chance match means that a cell
                 containing the text of some row contains the text of its own row by coincidence.
 
         Returns:

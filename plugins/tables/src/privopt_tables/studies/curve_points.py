@@ -1,8 +1,8 @@
 """The lines and points of a figure that compares mechanisms over a range of epsilons.
 
-Each line shows one mechanism, and each point shows its result at one epsilon. :func:`read_lines` reads the problem and
-creates a :class:`Line` for each mechanism that can read it. :class:`Refusals` records the points that mechanisms cannot
-solve, and why.
+Each line shows one mechanism, and each point shows the mechanism's result at one epsilon. :func:`read_lines` reads the
+problem and creates a :class:`Line` for each mechanism that can read it. :class:`Refusals` records the points that
+mechanisms cannot solve, and why.
 """
 
 from __future__ import annotations
