@@ -172,8 +172,8 @@ def printable(text: str) -> str:
 
 
 _ADDRESS = re.compile(r"\s*<[^<>]* at 0x[0-9a-fA-F]+>")
-"""Matches Python's default representation of an object, which includes its address: ``<_io.BytesIO object at
-0x7f2389810b30>``."""
+"""Matches Python's default representation of an object, which includes its address, such as
+``<_io.BytesIO object at 0x7f2389810b30>``."""
 
 
 def reason_of(error: BaseException) -> str:

@@ -197,7 +197,7 @@ def _scan_parquet(path: Path) -> pl.LazyFrame:
 
 
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Remove rows that come from blank lines from the batches of a CSV file.
+    """Remove from the batches of a CSV file all rows that are blank lines in the file.
 
     polars reads a blank line as a row of empty cells, just like the line ``,,``. To tell the two apart, a second reader
     parses the file alongside the batches. It skips a batch if no row in it ends with an empty cell. Lines that cannot

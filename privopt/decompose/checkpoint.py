@@ -1,4 +1,4 @@
-"""Checkpoints of a Benders run: files with the cuts, the bases and the best point, which are written atomically."""
+"""Checkpoints of a Benders run: a single file with the cuts, the bases and the best point, written atomically."""
 
 from __future__ import annotations
 

@@ -216,8 +216,8 @@ class Master:
     def set_box(self, size: float) -> None:
         """Limit the absolute values of the complicating columns to ``size``.
 
-        These limits exist only to keep the master problem bounded. Proofs of bounds do not use them, because they
-        are not part of the problem.
+        These limits exist only to keep the master bounded. Proofs of bounds do not use them, because they are not part
+        of the form.
         """
         self.box = size
         inner = self.split.outer_form

@@ -376,7 +376,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
 
 
 def row_scale(largest: float) -> float:
-    """Return the power of two that scales a row's largest coefficient to ``STEEP`` or less, or 1 if none is needed.
+    """Return the power of two that scales a row's largest coefficient to ``STEEP`` or less, or 1 if it already is.
 
     >>> row_scale(8.0), row_scale(2.0**41)
     (1.0, 0.5)

@@ -136,8 +136,8 @@ distance."""
 MAX_LOG_RATIO: Final = 700.0
 """The largest exponent L of a privacy row ``z_i <= exp(L) z_j`` that the matrix can represent.
 
-For larger exponents, the matrix contains the exponential of this value instead, which is smaller, because exp overflows
-above 709.8. ``FamilyBlock.log_ratio`` contains the original L."""
+Because exp overflows above 709.8, the matrix contains the exponential of this value for all larger exponents, which is
+a smaller factor than exp(L). ``FamilyBlock.log_ratio`` contains the original L."""
 
 
 def rigorous_bound(form: StandardForm, duals: Floats) -> float:
