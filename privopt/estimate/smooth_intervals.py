@@ -39,8 +39,8 @@ PILOT_REFINEMENT: Final = 4.0
 """The ratio of the width of the estimate's bumps to the width of the pilot's: four steps in the resolution search.
 
 With a pilot at the estimate's own resolution, the intervals would not account for the bias from smoothing. With a pilot
-whose bumps were half as wide as the estimate's, they held simultaneously in 0 of 4 runs of tests/bench/bench_smooth.py
-in Chiang Mai, where the density of places is uneven.
+whose bumps were half as wide as the estimate's, the intervals held simultaneously in 0 of 4 runs of
+tests/bench/bench_smooth.py in Chiang Mai, where the density of places is uneven.
 """
 
 REPLICATES: Final = 60

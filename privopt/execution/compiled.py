@@ -188,7 +188,7 @@ def compilations() -> int:
 
 
 def _listen_to_numba() -> None:
-    """Register a listener that counts numba's compilations and notifies the functions set by :func:`when_compiling`."""
+    """Register a listener that counts numba's compilations and notifies the function set by :func:`when_compiling`."""
     global _listening
     if _listening:
         return

@@ -49,7 +49,8 @@ def return_freed_memory() -> None:
 def resident() -> int:
     """Return the number of bytes of physical memory currently used by this process (its resident set size).
 
-    Freed memory is returned to the operating system first, so that it does not count.
+    Freed memory is first returned to the operating system where possible (:func:`return_freed_memory`), so that it does
+    not count.
     """
     return_freed_memory()
     try:

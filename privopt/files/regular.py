@@ -145,7 +145,7 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
 
 @contextmanager
 def open_private(path: Path) -> Iterator[BinaryIO]:
-    """Yield a new file for writing that only its owner can read from the start.
+    """Yield a new file for writing, created so that only its owner can read it.
 
     If the block succeeds, the new file replaces any existing file at ``path``. If the block fails, the new file remains
     under a hidden name until the next call for this path removes it. Links are not followed.

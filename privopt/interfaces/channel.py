@@ -66,7 +66,7 @@ class Channel:
     def pair_with(self, other: Channel) -> Channel:
         """Return the channel of two independent reports, one from each of two channels.
 
-        The outputs of the combined channel are named ``(first, second)``. This channel has no prior, distances or map.
+        The outputs of the combined channel are named ``(first, second)``. It has no prior, distances or map.
 
         Args:
             other: A channel over the same inputs. Its outputs vary fastest in the combined channel.

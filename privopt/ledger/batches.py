@@ -419,7 +419,7 @@ def count_batch_keys(ledger: Path) -> int:
 
 
 def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
-    """Return a name for each row that encodes its subject and id.
+    """Return a name for each row, which encodes the row's subject and id.
 
     Ids need only be unique among a subject's rows. A row's random bytes are derived from its name
     (:meth:`Coins.stream`), so they do not depend on the order of rows.

@@ -75,7 +75,7 @@ class Limit:
 
     Attributes:
         amount: The largest epsilon or rho that may be spent.
-        delta: The largest delta that may be spent, or None unless the unit is epsilon with delta.
+        delta: The largest delta that may be spent if the unit is epsilon with delta. Otherwise, None.
         account: The unit: one of `UNITS`.
         hours: The length of a sliding window in which the amount may be spent, or None if the limit applies to all time
             or to calendar periods. The window includes its end but not its start.

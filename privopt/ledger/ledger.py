@@ -309,7 +309,7 @@ class Ledger(LogFile):
             return transaction.relation
 
     def limit_of(self, unit: str) -> Limit | None:
-        """Return the limit per subject, expressed in the given unit, or None if there is no limit.
+        """Return the limit that applies to each subject in the given unit, or None if there is no limit.
 
         Args:
             unit: "epsilon", "rho" or "(epsilon, delta)".

@@ -298,8 +298,8 @@ def _half_versine(degrees: Floats) -> Floats:
 def cosine_of_latitude(latitude: Floats, rest: Floats | float = 0.0) -> Floats:
     """Return the cosines of latitudes in degrees, with a relative error of at most 9 u, where u = 2^-53.
 
-    The cosine is exactly 0 at the poles. Beyond 45 degrees, it is computed as the sine of the angle to the pole, which
-    can be represented exactly as a double. This sine is the square root of the half versine of twice the angle.
+    The cosine is exactly 0 at the poles. Beyond 45 degrees, it is computed as the sine of the angle to the pole. This
+    angle can be represented exactly as a double. Its sine is the square root of the half versine of twice the angle.
 
     Args:
         latitude: Latitudes in degrees.
