@@ -27,7 +27,8 @@ DEGREE_DECIMALS: Final = 7
 PLANAR_DIGITS: Final = 9
 """The precision of planar coordinates, in significant digits of the layer's extent.
 
-The number of decimals is not fixed, because the coordinates can be in any unit."""
+The number of decimals is not fixed, because the coordinates can be in any unit.
+"""
 PROPERTY_DIGITS: Final = 10
 """The number of significant digits in properties that are not integers."""
 

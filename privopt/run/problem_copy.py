@@ -196,7 +196,7 @@ def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
 
     Args:
         names: The current names of the files.
-        used_names: Names that are already taken.
+        used_names: Names that must not be given to another file.
 
     Returns:
         The new name of each file, keyed by its current name.

@@ -328,7 +328,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """
 
         def work_or_failure() -> T:
-            """Run the step, or return ``failure`` if the offer is faulty. OutOfTime is not caught."""
+            """Run the step, or return ``failure`` if the offer is faulty. OutOfTime is re-raised."""
             try:
                 return work()
             except OutOfTime:

@@ -79,7 +79,8 @@ class Offer(Generic[C, P]):
     def firm_part(self) -> Offer[C, P]:
         """This offer if it is firm, and otherwise this offer without its candidate.
 
-        An offer is firm if its candidate keeps its promised value when repaired."""
+        An offer is firm if its candidate keeps its promised value when repaired.
+        """
         return self if self.firm else evolve(self, candidate=None)
 
 

@@ -93,8 +93,8 @@ class Profile:
             ``symmetric``, the pairs are ordered, and an output may be at most exp(epsilon * distance) times as likely
             for the first secret as for the second.
         draws: A function ``(problem, method, count) -> draws`` that returns ``count`` independent draws of the m
-            numbers returned by ``observed``, as an array of shape (count, m). This function is useful if
-            numbers can be drawn without one solve per draw. Each call must return new draws, even for equal arguments.
+            numbers returned by ``observed``, as an array of shape (count, m). This function is useful if numbers can be
+            drawn without one solve per draw. Each call must return new draws, even for equal arguments.
         stricter: A function that returns a copy of a problem with a stronger privacy requirement, or None if there is
             none. The loss of the stricter problem must not be lower.
         variants: Functions that make equivalent problems, keyed by the variant's name, ``"relabelling"``,

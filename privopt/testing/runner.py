@@ -38,7 +38,8 @@ SHARES: Final = 44
 """The number of checks among which an effort's time is divided.
 
 It roughly equals the number of checks in privopt's own distributions. It is constant, so that results do not depend on
-which plugins are installed."""
+which plugins are installed.
+"""
 
 UNSOLVED: Final = "no generated problem was solved"
 """The reason given if none of a check's examples could be solved."""
@@ -48,7 +49,8 @@ NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated proble
 MAX_REJECTED: Final = 10
 """The number of discarded examples after which a check ends, as a multiple of the effort's examples.
 
-Hypothesis uses the same factor."""
+Hypothesis uses the same factor.
+"""
 
 Status = Literal["passed", "failed", "skipped", "not applicable"]
 """The status of a completed check, as explained in :class:`CheckResult`."""

@@ -41,7 +41,11 @@ At effort ci, this is enough to find faults that show up in an event with probab
 """
 
 PILOT_DIVISOR: Final = 10
-"""The ratio of the effort's draws to the total number of draws used for the first ranking of pairs."""
+"""The number by which the effort's draws are divided to get the number of draws for the first ranking of pairs.
+
+The quotient is split evenly among the pairs. Both inputs of a pair get the pair's share, but at least 40 draws each. If
+results are doubles, these numbers are multiplied by :data:`FINE_PILOT_FACTOR`.
+"""
 
 FINE_PILOT_FACTOR: Final = 4
 """The factor by which the number of draws for choosing a pair is multiplied if results are doubles.

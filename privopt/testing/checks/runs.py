@@ -253,7 +253,8 @@ solve_again(*json.loads(sys.argv[2]))
 """
 """The code run by the other process.
 
-Unlike a process started by multiprocessing, it does not import the parent's script."""
+Unlike a process started by multiprocessing, it does not import the parent's script.
+"""
 
 
 def solve_again(

@@ -358,7 +358,8 @@ def fresh_noise(trial: Trial) -> None:
 MAX_NEIGHBOUR_STEPS: Final = 60
 """The exclusive upper limit on the number of steps to a distant input.
 
-Such an input is far enough away that even rounded values differ."""
+Such an input is far enough away that even rounded values differ.
+"""
 
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
@@ -367,8 +368,8 @@ def non_interference(trial: Trial) -> None:
 
     If the files differ, something other than the noisy release depends on the secret. To make the releases equal, every
     noise call returns the same noisy values for both inputs. This has no effect on a mechanism that draws its noise
-    elsewhere. For such a mechanism, the check compares only the parts of the files that do not vary between runs on the
-    same input, and whole files of runs whose releases happen to be equal.
+    elsewhere. For such a mechanism, the check compares only the public parts that do not vary between runs on the same
+    input, and the values in result.json of runs whose releases happen to be equal.
 
     The second input is either a neighbour of the first or the end of a chain of neighbours. If the files differ between
     the ends of the chain, they also differ between two successive inputs in it.

@@ -43,11 +43,13 @@ MANTISSA_BITS: Final = 53
 GRID_BITS: Final = 40
 """The maximum number of significant binary digits that a number on a grid is assumed to have.
 
-A sum that contains floating-point noise nearly always has more."""
+A sum that contains floating-point noise nearly always has more.
+"""
 ZERO_PLACE: Final = 1024
 """The position assigned to the last bit of 0.
 
-It is higher than that of any other double, because 0 is a multiple of every 2**p."""
+It is higher than that of any other double, because 0 is a multiple of every 2**p.
+"""
 
 
 class BitPattern(NamedTuple):
