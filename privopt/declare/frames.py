@@ -227,7 +227,7 @@ def normalize_texts(texts: Series) -> Series:
     # Looking at a few texts is faster than calling polars.
     if texts.len() <= MAX_SCANNED_TEXTS and all(text is None or text.isascii() for text in texts.to_list()):
         return texts
-    if not texts.len() or texts.str.len_bytes().sum() == texts.str.len_chars().sum():
+    if texts.str.len_bytes().sum() == texts.str.len_chars().sum():
         return texts
     return texts.str.normalize("NFC")
 

@@ -438,7 +438,11 @@ class Model:
             columns = [columns]
         if not isinstance(columns, np.ndarray):
             self._check_owner(f"block {name}", (c for c in columns if isinstance(c, Variable)))
-            columns = np.concatenate([c.columns() if isinstance(c, Variable) else np.atleast_1d(c) for c in columns])
+            parts = [c.columns() if isinstance(c, Variable) else np.atleast_1d(c) for c in columns]
+            columns = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        # Masks and fractions would silently become other indices.
+        if len(columns) and columns.dtype.kind not in "iu":
+            raise ModelError(f"block {name}: columns must be integers, got an array of {columns.dtype}")
         columns = columns.astype(np.int64)
         rows = block_matrix.shape[0]
         if block_matrix.shape[1] != len(columns):

@@ -266,8 +266,14 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
     # All figures share a page, but matplotlib assigns the same ids in every figure, so prefix them with the figure's
     # name.
     unique = re.sub(r"\W+", "-", f"{title} {name}".lower())
-    text = re.sub(r'(id="|url\(#|xlink:href="#)', lambda match: match.group(1) + unique + "-", text)
-    text = re.sub(r"#[0-9a-f]{6}", lambda match: _colour_variable(match.group(0)), text)
+
+    def rewrite_tag(match: re.Match[str]) -> str:
+        """Replace the colours in a tag, and then prefix the ids, because a prefix could look like a colour."""
+        tag = re.sub(r"#[0-9a-f]{6}", lambda colour: _colour_variable(colour.group(0)), match.group(0))
+        return re.sub(r'(id="|url\(#|xlink:href="#)', lambda reference: reference.group(1) + unique + "-", tag)
+
+    # Labels, which stand between the tags, may contain the same characters.
+    text = re.sub(r"<[^<>]+>", rewrite_tag, text)
     # matplotlib has already escaped all other text in the markup.
     return Markup(text.replace("<svg", f'<svg class="{name}" role="img" aria-label="{escape(title)}"', 1))
 

@@ -103,6 +103,10 @@ REFUSED: list[Callable[[Any, Any], Any]] = [
     lambda m, x: m.add_block("new", np.ones((1, 3)), columns=x, lower=np.ones(2)),
     lambda m, x: m.add_block("new", np.ones((1, 3)), columns=x, lower=np.nan),
     lambda m, x: m.add_block("new", np.ones((1, 1)), columns=np.array([99])),
+    lambda m, x: m.add_block("new", np.ones((1, 3)), columns=[]),
+    lambda m, x: m.add_block("new", np.ones((1, 3)), columns=np.array([True, False, True])),
+    lambda m, x: m.add_block("new", np.ones((1, 3)), columns=np.array([0.0, 1.0, 1.5])),
+    lambda m, x: m.add_block("new", np.ones((1, 1)), columns=["a"]),
     lambda m, x: m.add_block("new", [["a", "b", "c"]], columns=x),
     lambda m, x: m.add_block("new", np.ones((1, 3)), columns=x, replace=True),
 ]

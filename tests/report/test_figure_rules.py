@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from html import unescape
 from itertools import combinations
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from helpers.examples import EXAMPLES
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from privopt.interfaces.reporting import open_reporting
@@ -224,3 +226,18 @@ def test_map_of_places_on_one_line_can_be_drawn(count, slope, latitude):
         assert ",nan" not in drawn
     for axes in figure.axes:
         assert min(axes.bbox.width, axes.bbox.height) > 0
+
+
+def test_colours_and_ids_in_labels_stay_as_written():
+    figure = Figure(figsize=(4, 3))
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="#0b5cad")
+    axes.set_title('#0b5cad id="a" url(#b) & <c>')
+    drawn = str(svg(figure, "0b5cad of the map"))
+    assert unescape(re.sub(r"<!--.*?-->|<[^<>]+>", " ", drawn)).count('#0b5cad id="a" url(#b) & <c>') == 1
+    ids = set(re.findall(r'<[^<>]*\bid="([^"]*)"', drawn))
+    assert all(name.startswith("0b5cad-of-the-map-wide-") for name in ids)
+    tags = " ".join(re.findall(r"<[^<>]+>", drawn))
+    references = {a or b for a, b in re.findall(r"url\(#([^)]*)\)|xlink:href=\"#([^\"]*)\"", tags)}
+    assert references
+    assert references <= ids

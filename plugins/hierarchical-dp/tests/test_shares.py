@@ -13,7 +13,7 @@ from helpers.command import run
 from helpers.grids import by_pairs
 from helpers.mended_sums import mend
 from helpers.mentions import assert_mentions
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from privopt.declare import load_problem
@@ -292,3 +292,25 @@ def test_regions_that_are_alike_have_one_forecast(families, known, is_down):
         lambda regions: errors_of_cumulative(regions, noise, 5, known_levels=known),
     ):
         np.testing.assert_allclose(forecast(alike), forecast(_each_by_itself(tree)), rtol=1e-9, atol=1e-9)
+
+
+@given(
+    st.one_of(
+        st.integers(1, 1_000).map(lambda count: [1.0] * count),
+        st.lists(st.one_of(st.just(0.0), st.floats(1e-9, 1.0)), min_size=1, max_size=300),
+    ).filter(any)
+)
+@example([1.0] * 51)
+@example([1.0] * 57)
+@example([1.0] + [1e-9] * 299)
+def test_rounded_shares_sum_to_one_and_stay_positive(weights):
+    shares = np.array(weights) / sum(weights)
+    rounded = as_split(shares)
+    assert sum(rounded) == 1
+    assert all((part > 0) == (share > 0) for part, share in zip(rounded, shares, strict=True))
+    # The largest share pays for the small ones that are raised to one part.
+    raised = int(np.count_nonzero((shares > 0) & (shares < 1e-3)))
+    errors = np.abs(np.array([float(part) for part in rounded]) - shares)
+    assert errors.max() <= (1 + raised) / 1000 + 1e-12
+    if not raised:
+        assert errors.max() <= 1 / 1000 + 1e-12

@@ -261,7 +261,7 @@ def _gaussian_moments(parameter: float) -> Noise:
 
 
 def noise_of(scale: Fraction) -> Noise:
-    """Return the moments of double geometric noise of a given scale.
+    """Return the variance and the fourth cumulant of double geometric noise of a given scale.
 
     The variance is raised to at least 1e-9, so that it is safe to divide by it.
     """

@@ -1,4 +1,4 @@
-"""The ``privopt plan`` command, which predicts errors at several budgets from noise alone or similar public counts."""
+"""Predict errors at several budgets, from noise alone or from similar public counts, for ``privopt plan``."""
 
 from __future__ import annotations
 

@@ -140,8 +140,20 @@ def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
 
 
 def as_split(shares: Floats) -> Split:
-    """Round shares to multiples of 1 / `SHARE_PARTS` that sum to 1, keeping positive shares positive."""
-    # The largest share absorbs the rounding difference, so that the shares add up to 1.
-    parts = np.maximum(np.rint(shares * SHARE_PARTS), shares > 0).astype(int)
-    parts[int(parts.argmax())] += SHARE_PARTS - int(parts.sum())
-    return tuple(Fraction(int(part), SHARE_PARTS) for part in parts)
+    """Round shares to multiples of 1 / `SHARE_PARTS` that sum to 1, keeping positive shares positive.
+
+    If more than a tenth of `SHARE_PARTS` shares are positive, the parts are smaller: there are ten for each share.
+
+    Args:
+        shares: (n,) The shares, which sum to 1.
+    """
+    part_count = max(SHARE_PARTS, 10 * int(np.count_nonzero(shares > 0)))
+    exact_parts = shares * part_count
+    parts = np.maximum(np.floor(exact_parts), shares > 0).astype(int)
+    missing = part_count - int(parts.sum())
+    # Largest remainders: the parts that were rounded down most get what is missing.
+    parts[np.argsort(parts - exact_parts, kind="stable")[: max(0, missing)]] += 1
+    # Small shares that were raised to one part may leave too many, which are taken from the largest.
+    for _ in range(-missing):
+        parts[int(parts.argmax())] -= 1
+    return tuple(Fraction(int(part), part_count) for part in parts)

@@ -240,7 +240,8 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
 
     Args:
         file: The file of OpenStreetMap data.
-        walk: Whether to read the ways that pedestrians may use instead of those that cars may use.
+        walk: Whether to read ways for pedestrians too, in addition to those that cars may use, and all of them in both
+            directions.
         ferries: Whether to also read ferry lines.
 
     Raises:
