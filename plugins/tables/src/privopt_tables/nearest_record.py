@@ -3,10 +3,6 @@
 An id selects the matrix row of the record with this id. A position selects the matrix row of the nearest record. If the
 release's guarantee covers every point in a region, one of the vertices around the position is drawn at random instead,
 and that vertex's matrix row is used (:mod:`privopt_metric_dp.region.snap_to_region`).
-
-Nearest records are found with a k-d tree. Latitudes and longitudes are stored in the tree as points on a sphere with
-the Earth's radius. Chord lengths sort in the same order as great-circle distances, so the poles and the antimeridian
-are not special cases.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import os
 from collections.abc import Callable
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import narwhals as nw
 import numpy as np
@@ -26,15 +22,13 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.declare.column_texts import number_ids, texts_of
 from privopt.errors import UsageError, number_of
-from privopt.numbers.distances import EARTH_RADIUS_KM, directions
+from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt.numbers.sampling import RowStreams, Source
 from privopt_metric_dp.region.region import MM_PER_KM
 from privopt_metric_dp.region.snap_to_region import SimplexMixture, Snapper
 from privopt_metric_dp.space.places import MAX_COORDINATE, Space
+from privopt_tables.nearest_places import NearestPlaces, to_tree_points
 from privopt_tables.secret_columns import DECIMAL_COMMA, Secret, positions_of
-
-if TYPE_CHECKING:
-    from scipy.spatial import cKDTree
 
 __all__ = ["MALFORMED", "REASONS", "Snap", "Strays", "to_degrees", "unusable_reasons"]
 
@@ -214,7 +208,9 @@ class Snap:
                 positions[usable_rows], secret, fixed=fixed, source=source
             )
         else:
-            rows[usable_rows], distances = self._find_nearest(positions[usable_rows])
+            # Copying all positions of a large table takes as long as comparing them with the records.
+            is_copied = len(usable_rows) < len(positions)
+            rows[usable_rows], distances = self._find_nearest(positions[usable_rows] if is_copied else positions)
         # -1 marks a nearest record or a vertex that has no row in the release.
         reason[usable_rows[rows[usable_rows] < 0]] = _NO_ROW
         if self.max_distance is not None:
@@ -275,7 +271,7 @@ class Snap:
         cell_numbers = self._release_rows if self.region is None else np.arange(len(centres))
         # Centres without a matrix row or without coordinates are left out.
         cells = np.flatnonzero((cell_numbers >= 0) & np.isfinite(centres.coordinates).all(axis=1))
-        tree = cKDTree(_to_tree_points(centres.coordinates[cells], centres.kind))
+        tree = cKDTree(to_tree_points(centres.coordinates[cells], centres.kind))
         min_radius = 0.0
         if len(cells) > 1:
             # The corners of a square cell are half a diagonal from its centre: the spacing divided by the square root
@@ -299,7 +295,7 @@ class Snap:
             """Return, for each position, the indices of the cells near it, or an empty list if its reason is not -1."""
             neighbours: list[list[int]] = [[] for _ in reason]
             usable_rows = np.flatnonzero(reason < 0)
-            points = _to_tree_points(positions[usable_rows], centres.kind)
+            points = to_tree_points(positions[usable_rows], centres.kind)
             indices_by_row = tree.query_ball_point(points, tree_radius) if usable_rows.size else []
             for row, indices in zip(usable_rows.tolist(), indices_by_row, strict=True):
                 neighbours[row] = cell_numbers[cells[sorted(indices)]].tolist()
@@ -312,7 +308,7 @@ class Snap:
         """The diagonal of the records' bounding box in km, but at least 1. Infinite if no record has coordinates."""
         if self.places is None or self.places.coordinates is None:
             return math.inf
-        points = _to_tree_points(self.places.coordinates, self.places.kind)
+        points = to_tree_points(self.places.coordinates, self.places.kind)
         points = points[np.isfinite(points).all(axis=1)]
         if not len(points):
             return math.inf
@@ -332,13 +328,11 @@ class Snap:
         return np.array([row_by_id.get(name, -1) for name in self.places.ids], dtype=np.int64)
 
     @cached_property
-    def _tree(self) -> cKDTree:
-        """The k-d tree of all places."""
-        from scipy.spatial import cKDTree
-
+    def _nearest_places(self) -> NearestPlaces:
+        """The places, prepared for finding the nearest one to a position."""
         assert self.places is not None  # check() rejects positions otherwise
         assert self.places.coordinates is not None
-        return cKDTree(_to_tree_points(self.places.coordinates, self.places.kind))
+        return NearestPlaces(coordinates=self.places.coordinates, kind=self.places.kind)
 
     def _draw_vertices(self, positions: Floats, secret: Secret, *, fixed: bool, source: Source) -> tuple[Ints, Floats]:
         """Draw one of the region's vertices around each position, and return the matrix rows of the drawn vertices.
@@ -379,10 +373,9 @@ class Snap:
             record has none. The second contains the distance to the nearest record in km.
         """
         assert self.places is not None  # check() rejects positions otherwise
-        assert self.places.coordinates is not None
-        distances, nearest = self._tree.query(_to_tree_points(positions, self.places.kind))
+        distances, nearest = self._nearest_places.query(positions)
         if self.places.kind == "geographic":
-            # Chords are converted to arcs. The tree is accurate to about a micrometre, which is enough for comparisons.
+            # Chords are converted to arcs. They are accurate to about a micrometre, which is enough for comparisons.
             distances = 2.0 * EARTH_RADIUS_KM * np.arcsin(np.minimum(distances / (2.0 * EARTH_RADIUS_KM), 1.0))
         return self._release_rows[nearest], distances
 
@@ -419,14 +412,5 @@ def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> I
     # cell has no fault.
     reason[(fault > 0) | is_outside] = _IMPOSSIBLE
     reason[fault == DECIMAL_COMMA] = _COMMA
-    reason[np.isnan(positions).any(axis=1) & (fault == 0)] = _EMPTY
+    reason[(np.isnan(positions[:, 0]) | np.isnan(positions[:, 1])) & (fault == 0)] = _EMPTY
     return reason
-
-
-def _to_tree_points(positions: Floats, kind: str) -> Floats:
-    """Convert positions to points whose Euclidean distances sort in the same order as the positions' distances.
-
-    Latitudes and longitudes become three-dimensional points on a sphere, in km. Planar positions are returned
-    unchanged.
-    """
-    return EARTH_RADIUS_KM * directions(positions) if kind == "geographic" else positions

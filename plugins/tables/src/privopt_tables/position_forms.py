@@ -73,7 +73,10 @@ class CodeForm(NumberForm):
 def normal_longitudes(positions: Floats) -> Floats:
     """Normalise the longitudes of (N, 2) positions in degrees to the range from -180 to 180."""
     longitudes = positions[:, 1]
-    normal = np.where(np.abs(longitudes) <= 180.0, longitudes, (longitudes + 180.0) % 360.0 - 180.0)
+    is_beyond = np.abs(longitudes) > 180.0
+    if not is_beyond.any():
+        return positions
+    normal = np.where(is_beyond, (longitudes + 180.0) % 360.0 - 180.0, longitudes)
     return np.column_stack([positions[:, 0], normal])
 
 
