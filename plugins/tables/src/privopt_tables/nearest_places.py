@@ -200,8 +200,7 @@ class _Grid:
         """
         rows, columns = ((positions[:, axis] - self.corner[axis]) / self.cell_size[axis] for axis in (0, 1))
         is_inside = (rows >= 0.0) & (rows < self.shape[0]) & (columns >= 0.0) & (columns < self.shape[1])
-        if is_inside.all():
-            return rows.astype(np.int64) * self.shape[1] + columns.astype(np.int64)
-        cells = np.full(len(positions), len(self.counts) - 1)
+        # Positions outside get the last index.
+        cells = np.full(len(positions), len(self.counts) - 1, dtype=np.int64)
         cells[is_inside] = rows[is_inside].astype(np.int64) * self.shape[1] + columns[is_inside].astype(np.int64)
         return cells
