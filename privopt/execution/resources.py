@@ -39,23 +39,28 @@ def return_freed_memory() -> None:
     """Give freed memory back to the operating system, including what the C library keeps for later use.
 
     The GNU C library may keep hundreds of megabytes of freed arrays, which count as used by the process. With other C
-    libraries, nothing is done.
+    libraries, and if the process is smaller than `PROGRAM_BYTES`, nothing is done.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
+    if trim is not None and _read_resident() >= PROGRAM_BYTES:
         trim(0)
 
 
 def resident() -> int:
     """Return the number of bytes of physical memory currently used by this process (its resident set size).
 
-    Freed memory is first returned to the operating system where possible (:func:`return_freed_memory`), so that it does
-    not count.
+    In a process larger than `PROGRAM_BYTES`, freed memory is first returned to the operating system where possible
+    (:func:`return_freed_memory`), so that it does not count.
     """
     return_freed_memory()
+    return _read_resident()
+
+
+def _read_resident() -> int:
+    """Return the resident set size in bytes, or an upper bound if the system is not Linux."""
     try:
         return int((_PROC / "self/statm").read_text().split()[1]) * PAGE
-    except OSError:  # the system is not Linux; the peak so far is an upper bound
+    except OSError:  # the peak so far is an upper bound
         return peak_resident()
 
 
