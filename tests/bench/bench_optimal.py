@@ -174,17 +174,16 @@ def slopes(limit: float) -> list[str]:
 
 
 NOTES = """
-Grids have 8 symmetries, and all methods use them. The 900-cell optimum is 2.406798511 by two independent methods, each
-with a proof.
+Grids have 8 symmetries, which all methods use. Two independent methods give 2.406798511 as the optimum for 900 cells,
+each with a proof.
 
 ## What `auto` does with it
 
-The star first: where its weights are not negative, pricing proves its gap. Then column generation where the star is a
-mechanism, the interior point where it is not: column generation from an infeasible star has prices that swing (400
-cells, e = .2: no useful bound after a minute; 400 Rome cells, 1 and 2 per km: the same), while the interior point is
-slower wherever the star is a mechanism (the table has both).
-Over all pairs of scattered points spanners come first, and many records under a limit begin with few outputs
-([figures](benchmarks/city.md)).
+`auto` tries the star first. If its weights are not negative, pricing proves its gap. If the star is a mechanism,
+column generation follows, otherwise the interior point. From an infeasible star, the prices of column generation
+oscillate: at 400 cells, e = .2, and at 400 Rome cells, 1 and 2 per km, it had no useful bound after a minute. Where
+the star is a mechanism, the interior point is slower (see the table). Many records under a limit start with few
+outputs ([figures](benchmarks/city.md)).
 """
 
 
@@ -196,16 +195,15 @@ def write(path: Path, limit: float, table: list[str], growth: list[str]) -> None
     text = [
         "# Benchmarks of the optimal-mechanism solvers",
         "",
-        f"By `python tests/bench/bench_optimal.py --limit {limit:g}` on {os.cpu_count()} processors, beside other "
-        "work: load is that of the minute before a solve ended. Seconds are of the solve alone, after imports, of all "
-        f"processors together: the median of three runs, or a single one where it took over {SHORT:g} s. "
-        f"Each solve may take {limit:g} processor seconds; others are then ended, privopt is interrupted and gives "
-        "what it has. "
-        "Solvers that did not end on the smaller instances are not tried on larger ones of the kind. "
-        "Privacy is checked in exact integers: privopt's answers after the repair that every release gets, "
-        "the others' as they came, rounded to 63 bits. Unit grids, uniform prior, cost the Euclidean distance; "
-        "8nb: edges to the 8 neighbours; e: epsilon times cell size. privopt is asked for a gap of 1e-6. "
-        "HiGHS's HiPO is that of `highspy-extras`, which privopt does not install.",
+        f"Measured with `python tests/bench/bench_optimal.py --limit {limit:g}` on {os.cpu_count()} processors that "
+        "also did other work. Load is the average over the minute before a solve ended. Seconds are for the solve "
+        "alone, without imports, summed over all processors. They are medians of three runs, or single runs over "
+        f"{SHORT:g} s. Each solve may use {limit:g} processor seconds. Others then end; privopt is interrupted and "
+        "returns what it has. Solvers that did not finish smaller instances are not tried on larger ones of that kind. "
+        "Privacy is checked in exact integers: privopt's answers after the repair that every release gets, the others' "
+        "as returned, rounded to 63 bits. Grids have unit cells, a uniform prior and Euclidean distance as cost. "
+        '"8nb" means edges to the 8 neighbours, and "e" is epsilon times cell size. privopt is asked for a gap of '
+        "1e-6. HiGHS's HiPO comes from `highspy-extras`, which privopt does not install.",
         "",
         HEAD,
         "| --- " * 10 + "|",
