@@ -86,3 +86,26 @@ def test_many_positions_are_compared_within_cells():
     assert distances == pytest.approx(by_tree[0], abs=1e-9)
     # A small part that follows is compared in the same way.
     assert (finder.query(positions[:7])[1] == nearest[:7]).all()
+
+
+@given(
+    st.sampled_from(["geographic", "planar"]),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.sampled_from([1e-3, 1.0, 1e9]),
+    st.integers(0, 2**32 - 1),
+)
+@example("planar", 7, 7, 1.0, 0)
+@settings(deadline=None)
+def test_equally_near_places_do_not_depend_on_other_positions(kind, height, width, spacing, seed):
+    """Between places of a grid many are equally near: cells choose as the tree does, or a report would change."""
+    rng = np.random.default_rng(seed)
+    spacing = 0.01 if kind == "geographic" else spacing
+    places = spacing * rng.permutation([[row, column] for row in range(height) for column in range(width)])
+    positions = spacing * rng.integers(-1, 2 * max(height, width) + 1, (300, 2)) / 2
+    with patch.object(nearest_places, "MIN_POSITIONS_PER_PLACE", 0):
+        finder = NearestPlaces(coordinates=places, kind=kind)
+        by_cells = finder.query(positions)
+    by_tree = finder._tree.query(to_tree_points(positions, kind))
+    assert (by_cells[1] == by_tree[1]).all()
+    assert by_cells[0] == pytest.approx(by_tree[0], rel=1e-9, abs=1e-9)

@@ -30,6 +30,9 @@ MIN_POSITIONS_PER_PLACE: Final = 64
 CELLS_PER_PLACE: Final = 32
 MAX_CANDIDATES: Final = 6
 """The maximum number of places that are stored for a cell. Where more may be nearest, the tree is searched."""
+_TIE_TOLERANCE: Final = 1e-13
+"""The relative difference of squared distances up to which two places count as equally near. It covers the rounding of
+the squares."""
 _BLOCK: Final = 1 << 15
 """The number of positions that are compared at once, so that the arrays fit into the processor's cache."""
 
@@ -68,7 +71,10 @@ class NearestPlaces:
         return _Grid.of(self.coordinates, self.kind, self._tree)
 
     def query(self, positions: Floats) -> tuple[Floats, Ints]:
-        """Find the nearest place to each of B positions. Among equally near places, any one may be chosen.
+        """Find the nearest place to each of B positions.
+
+        Among equally near places, the same one is always chosen for the same position, whatever the other positions
+        are. Otherwise a repeated task of a batch could draw a second report for a row.
 
         Args:
             positions: (B, 2) The positions, of the same kind as the places. Their coordinates must be finite.
@@ -95,15 +101,19 @@ class NearestPlaces:
         candidates = self._grid.candidates
         nearest = candidates[0][cells]
         squares = self._squared_distances(axes, nearest)
+        second_squares = np.full(len(positions), np.inf)
         rows = np.flatnonzero(counts > 1)
         for rank in range(1, MAX_CANDIDATES):
             rows = rows[counts[rows] > rank]
             others = candidates[rank][cells[rows]]
             other_squares = self._squared_distances(axes[:, rows], others)
+            second_squares[rows] = np.minimum(second_squares[rows], np.maximum(squares[rows], other_squares))
             is_nearer = other_squares < squares[rows]
             nearest[rows[is_nearer]], squares[rows[is_nearer]] = others[is_nearer], other_squares[is_nearer]
         distances = np.sqrt(squares)
-        rows = np.flatnonzero(counts == 0)
+        # The tree also chooses among places that are equally near, so that the choice does not depend on whether cells
+        # are used.
+        rows = np.flatnonzero((counts == 0) | (second_squares <= squares * (1.0 + _TIE_TOLERANCE)))
         if len(rows):
             distances[rows], nearest[rows] = self._tree.query(axes[:, rows].T)
         return distances, nearest

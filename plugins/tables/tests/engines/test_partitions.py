@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from fractions import Fraction
 from functools import partial
 
+import numpy as np
 import polars as pl
 import pytest
 from helpers.lake import COLUMNS, NOTES, charges, expected_reports, reports_by_id, run_reports, run_tally
@@ -78,6 +79,27 @@ def test_reports_are_certified_in_any_partition(release, trips, tmp_path):
     with pytest.raises(UsageError, match="finished"), release.batch("night", ledger=tmp_path / "book", **COLUMNS):
         pass
     assert not list(tmp_path.glob("book.batches/*/key"))
+
+
+def test_repeated_task_draws_the_same_reports_whatever_its_process_drew_before(tmp_path):
+    """Positions between places: the same place is the nearest whether or not a larger partition was drawn before."""
+    grid = [(x, y) for x in range(7) for y in range(7)]
+    columns = {"id": [f"p{k}" for k in range(49)], "x": [x for x, _ in grid], "y": [y for _, y in grid]}
+    records = po.records(columns, id="id", x="x", y="y")
+    release = po.solve("exponential", po.metric_problem(records, distance="euclidean", epsilon="5/km"))
+    n = np.arange(4_000)
+    trips = pl.DataFrame({"trip": n, "who": [f"s{k % 10}" for k in n], "x": n * 7 % 13 / 2, "y": n // 10 % 13 / 2})
+    small, large = (
+        [part.to_arrow().to_batches()] for part in (trips.filter(who="s1"), trips.filter(pl.col("who") != "s1"))
+    )
+    names = {"subject": "who", "row": "trip", "x": "x", "y": "y"}
+    with release.batch("night", ledger=tmp_path / "book", **names) as batch:
+        fresh_batch = pickle.dumps(batch.tally)
+        tallies = [run_tally(pickle.loads(fresh_batch), part) for part in (*small, *large)]
+        plan = pickle.dumps(batch.charge(pa.concat_tables(tallies)))
+        worker, other_worker = pickle.loads(plan), pickle.loads(plan)
+        run_reports(other_worker, *large)
+        assert reports_by_id([run_reports(worker, *small)]) == reports_by_id([run_reports(other_worker, *small)])
 
 
 def test_failed_driver_repeats_reports_and_charges(release, trips, tmp_path):
