@@ -96,6 +96,16 @@ def metres(function):
     return encode
 
 
+def grouped_metres(separator, point):
+    """Return an encoder of metres with a separator between groups of three digits."""
+
+    def encode(lat, lon):
+        north, east = to_mercator(np.array([[lat, lon]]))[0]
+        return f"{east:,.1f} m; {north:,.1f} m".translate({ord(","): separator, ord("."): point})
+
+    return encode
+
+
 ENCODINGS = {
     "degrees": lambda lat, lon: f"{lat:.6f}, {lon:.6f}",
     "four digits": lambda lat, lon: f"{lat:.4f} {lon:.4f}",
@@ -112,6 +122,12 @@ ENCODINGS = {
     "mercator": metres(to_mercator),
     "UTM": metres(lambda points: to_utm(points, 0)),
     "the next UTM zone": metres(lambda points: to_utm(points, 1)),
+    "metres in groups, English": grouped_metres(",", "."),
+    "metres in groups, German": grouped_metres(".", ","),
+    "metres in groups, Swiss": grouped_metres("’", "."),
+    "metres in groups, French": grouped_metres("\u202f", ","),
+    "metres in groups, ISO": grouped_metres(" ", "."),
+    "E7 in groups": lambda lat, lon: f"{round(lat * 1e7):,}",
     "decimal commas": lambda lat, lon: f"{lat:.5f} {lon:.5f}".replace(".", ","),
     "WKT": lambda lat, lon: f"SRID=4326;POINT ({lon:.6f} {lat:.6f})",
     "WKT of a line": lambda lat, lon: f"LINESTRING ({lon} {lat}, {lon + 0.03} {lat + 0.02})",

@@ -204,6 +204,7 @@ ANYWHERE = {
 
 WITHOUT_POLES = {
     "mercator": lambda lat, lon: "{:.1f};{:.1f}".format(*mercator(lat, lon)),
+    "mercator in groups": lambda lat, lon: "{:,.1f}; {:,.1f}".format(*mercator(lat, lon)),
     "northing alone": lambda lat, lon: round(mercator(lat, lon)[1]),
     "UTM": lambda lat, lon: "{}N {:.0f} {:.0f}".format(*utm(lat, lon)),
     "UTM in metres": lambda lat, lon: "{1:.1f},{2:.1f}".format(*utm(lat, lon)),
@@ -254,6 +255,7 @@ def integers(rng, low, high, count):
 INNOCENT = {
     "price": lambda rng, n, ids: np.round(rng.gamma(2.0, 10.0 ** rng.uniform(0, 3), n), 2).tolist(),
     "price in text": lambda rng, n, ids: [f"{p:.2f} EUR" for p in rng.gamma(2.0, 20.0, n)],
+    "price in groups": lambda rng, n, ids: [f"{p:,.2f}" for p in rng.gamma(2.0, 10.0 ** rng.uniform(2, 6), n)],
     "age": lambda rng, n, ids: integers(rng, 0, 95, n),
     "time": lambda rng, n, ids: [
         str(np.datetime64("2026-01-01T00:00:00") + np.timedelta64(s, "s")) for s in integers(rng, 0, 10**7, n)

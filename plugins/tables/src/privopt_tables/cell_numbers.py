@@ -25,6 +25,9 @@ _SEPARATOR: Final = " ; "
 # them, and an angle in degrees, whose degrees are followed by a sign in the first pattern and by a space in the second.
 _NUMBER: Final = r"[0-9]{1,40}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
 _COMMA_NUMBER: Final = r"[0-9]{1,40},[0-9]+"
+# Signs that separate groups of three digits, and the decimal points that occur with each.
+_BLANKS: Final = " \u00a0\u2009\u202f"
+_GROUPING: Final = ((",", "."), (".", ","), ("'’", ".,"), (_BLANKS, ".,"))
 _MINUTES: Final = r"([0-9]{1,2}(?:[.,][0-9]+)?)"
 _REST: Final = rf"\s*{_MINUTES}\s*(?:(?:['′’m:]|min|\s)\s*{_MINUTES}?)?"
 _ANGLES: Final = (rf"([0-9]{{1,3}})\s*(?:[°ºd:]|deg){_REST}", rf"([0-9]{{1,3}})\s{_REST}")
@@ -194,15 +197,15 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
 
 
 def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
-    """Extract plain numbers, numbers with decimal commas, and angles in degrees, minutes and seconds from cells.
+    """Extract plain numbers, numbers with decimal commas or groups of digits, and angles in degrees, minutes and seconds.
 
     Args:
         cells: The cells as strings.
         rows: The row index of each cell in the column.
 
     Returns:
-        The plain numbers, followed by the numbers found for each additional pattern that may occur in the cells. Angles
-        and numbers with decimal commas have the rank -1, because their digits are also read as plain numbers.
+        The plain numbers, followed by the numbers found for each additional pattern that may occur in the cells. All
+        but the plain numbers have the rank -1, because their digits are also read as plain numbers.
     """
     tokens, places, ranks, counts = _tokens(cells, _NUMBER)
     parts = [CellNumbers(*_parse(tokens), rows[places], ranks, counts)]
@@ -211,6 +214,15 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
         tokens, places, _, counts = _tokens(cells.gather(chosen), _COMMA_NUMBER)
         values, errors = _parse(tokens.str.replace(",", ".", literal=True))
         parts.append(CellNumbers(values, errors, rows[chosen[places]], np.full(len(values), -1), counts))
+    for separators, points in _GROUPING:
+        chosen = np.flatnonzero(cells.str.contains(f"[0-9][{separators}][0-9]{{3}}").to_numpy())
+        if len(chosen):
+            pattern = f"[0-9]{{1,3}}(?:[{separators}][0-9]{{3}})+(?:[{points}][0-9]+)?"
+            tokens, places, _, counts = _tokens(cells.gather(chosen), pattern)
+            # A sign that separates groups is removed first, because it may be the decimal point of other numbers.
+            tokens = tokens.str.replace_all(f"[{separators}]", "").str.replace(",", ".", literal=True)
+            values, errors = _parse(tokens)
+            parts.append(CellNumbers(values, errors, rows[chosen[places]], np.full(len(values), -1), counts))
     # Few columns contain angles, so a quick pattern is tried before each slow one.
     for prefilter, pattern in zip(("[0-9]\\s*[°ºd:]", "[0-9]\\s+[0-9]"), _ANGLES, strict=True):
         chosen = np.flatnonzero(cells.str.contains(prefilter).to_numpy())
