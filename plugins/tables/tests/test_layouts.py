@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.declare.frames import table_of
+from privopt.declare.name_forms import normal_form
 from privopt.declare.schema import File
 from privopt.errors import InputError
 from privopt_metric_dp.problem.read_points import Columns, read_points
-from privopt_tables.foreign_tables import find_position_column
+from privopt_tables.foreign_tables import find_position_column, read_foreign_table
 from privopt_tables.position_texts import read_position
 from privopt_tables.studies.draft_columns import ColumnChoice, convert_table
 
@@ -164,6 +165,38 @@ def test_init_uses_named_columns(tmp_path):
     code, _, err = run_command(*init, "--lat", "nord", "--out", tmp_path / "q.toml")
     assert code == 2
     assert "column nord" in err
+
+
+@pytest.mark.parametrize(
+    ("contents", "expectation"),
+    [
+        ("id\tlat\tlon\tn\n1\t45.1\t7.5\ta\n\n2\t7.5\tb\n", r"row 4: expected 4 fields .* got 3 fields"),
+        ("id\tlat\tlon\n1\t45.1\t7.5\t\n", r"row 2: expected 3 fields .* got 4 fields"),
+        ("id\tlat\tlat\tlon\n1\t45.1\t45.2\t7.5\n", r"header: expected columns that differ in name, got twice lat"),
+        ("anna7\t45.1\t45.1\n", r"got twice a first row that looks like data"),
+    ],
+)
+def test_tab_separated_rows_have_the_fields_of_the_header(contents, expectation, tmp_path):
+    """A field that is missing would move later ones into other columns, and a position with them."""
+    (tmp_path / "t.tsv").write_text(contents)
+    with pytest.raises(InputError, match=expectation):
+        read_foreign_table(tmp_path / "t.tsv")
+
+
+@given(
+    st.lists(st.lists(st.text("ab5. \"',;\x85\u2028é"), min_size=3, max_size=3), max_size=5),
+    st.lists(st.integers(0, 2), min_size=6, max_size=6),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_tab_separated_cells_are_read_as_written(tmp_path_factory, rows, blank_counts, end):
+    table = [["lat", "lon", "n"], *rows]
+    lines = ["\t".join(row) + end + end * blank for row, blank in zip(table, blank_counts, strict=False)]
+    path = tmp_path_factory.getbasetemp() / "t.tsv"
+    path.write_bytes("".join(lines).encode())
+    frame = read_foreign_table(path)
+    assert frame.columns == table[0]
+    cells = [[normal_form(cell).strip() or None for cell in row] for row in rows]
+    assert [[cell and normal_form(cell) for cell in row] for row in frame.rows()] == cells
 
 
 @pytest.mark.parametrize("crs", ["EPSG:25832", "urn:ogc:def:crs:EPSG::3857", "x"])

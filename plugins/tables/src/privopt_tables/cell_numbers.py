@@ -197,7 +197,7 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
 
 
 def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
-    """Extract plain numbers, numbers with decimal commas or groups of digits, and angles in degrees, minutes and seconds.
+    """Extract numbers from cells: plain, with decimal commas, in groups of digits, or as angles of up to three parts.
 
     Args:
         cells: The cells as strings.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -18,9 +19,9 @@ import narwhals as nw
 import polars as pl
 
 from privopt.declare.column_texts import texts_of
-from privopt.declare.frames import PARQUET, strip_names, text_of
+from privopt.declare.frames import PARQUET, list_columns, strip_names, text_of
 from privopt.declare.schema import File
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, number_of
 from privopt_metric_dp.space.wkb import check_geojson_degrees
 from privopt_tables.position_texts import read_position, read_positions
 
@@ -197,21 +198,34 @@ def _local_name(tag: object) -> str:
 def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
     """Read a table of tab-separated fields, stripping whitespace around column names and cells.
 
+    As in CSV files, an empty line is not a row.
+
     Args:
         file: The file to read.
         name: The file's name, used in error messages.
 
     Raises:
-        InputError: The text cannot be parsed as a table, for example because a row has more fields than the header.
+        InputError: A row has more or fewer fields than the header, or two columns have the same name.
     """
-    try:
-        # All columns stay text, and quotes are ordinary characters.
-        frame = pl.read_csv(text_of(file), separator="\t", infer_schema=False, quote_char=None)
-    except pl.exceptions.PolarsError:
-        raise InputError(
-            [Fault(name, "", "rows of different lengths", "fields between tabs, as the header has")]
-        ) from None
-    frame.columns = list(strip_names(frame.columns))
+    lines = text_of(file).split(b"\n")
+    names = strip_names(lines[0].decode("utf-8").split("\t"))
+    # polars renames columns of the same name. One of them might be a second position, and it is not known which one is
+    # meant.
+    repeated_name = next((column for column, count in Counter(names).items() if count > 1), None)
+    if repeated_name is not None:
+        actual = f"twice {list_columns([repeated_name])}"
+        raise InputError([Fault(name, "header", actual, "columns that differ in name")])
+    rows = [(number, line) for number, line in enumerate(lines, start=1) if line.strip(b"\r")]
+    for number, line in rows:
+        # polars fills up short rows with empty cells. Where a field is missing in the middle, later fields would be
+        # read as those of other columns.
+        if (count := line.count(b"\t") + 1) != len(names):
+            expectation = f"{len(names)} fields between tabs, as the header has"
+            raise InputError([Fault(name, f"row {number:,}", number_of(count, "field"), expectation)])
+    # All columns stay text, and quotes are ordinary characters.
+    text = b"\n".join(line for _, line in rows)
+    frame = pl.read_csv(text, separator="\t", infer_schema=False, quote_char=None)
+    frame.columns = list(names)
     cell = pl.all().str.strip_chars()
     # Empty cells become null.
     return frame.select(pl.when(cell != "").then(cell).name.keep())
