@@ -194,6 +194,20 @@ def test_note_says_that_hashed_places_can_be_linked(town, tmp_path):
     assert "column copy is hashed" not in err
 
 
+def test_subjects_that_state_the_secret_stay_with_a_warning(town, tmp_path):
+    rows = [f"guest {number} of p{number % 3},p{number % 3}" for number in range(60)]
+    charged = ["--ledger", tmp_path / "l", "--subject", "who"]
+    code, err, output = run_apply(town, tmp_path, *charged, rows=rows)
+    assert code == 0, err
+    assert "column who stays and states the secret" in err
+    assert output["who"][4] == "guest 4 of p1"
+    assert len([*Ledger(tmp_path / "l").accounts()]) == 60
+    for number, options in enumerate((["--drop", "who"], ["--hash", "who", "--hash-key", tmp_path / "k"])):
+        code, err, _ = run_apply(town, tmp_path, *charged, *options, rows=rows, out=f"{number}.csv")
+        assert code == 0, err
+        assert "states the secret" not in err
+
+
 def test_key_inside_the_release_is_refused(town, tmp_path):
     rows = {"place": ["p0"], "rider": ["ann"]}
     with pytest.raises(UsageError, match=r"hash_key .* lies in"):

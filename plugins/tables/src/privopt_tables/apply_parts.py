@@ -314,20 +314,23 @@ def _drop_leaks(
 def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options: ApplyOptions) -> list[str]:
     """Return the names of the columns that would remain in a protected table and must be searched for the secret.
 
+    They include the columns of subjects and times, which may state the secret too.
+
     Args:
         protector: The protector, which names the columns of the secret.
         frame: A part of the table.
         options: How the release is applied.
     """
     secret, names = protector.secret, frame.columns
-    subject = None if options.charge is None else options.charge.subject
-    # These columns are not searched, because they are either dropped or needed in any case.
-    needed = {*secret.columns, *secret.omitted, *secret.geometries, options.subject_column, options.time, subject}
+    # These columns are not searched, because they are dropped or have a warning of their own.
+    excluded = {*secret.columns, *secret.omitted, *secret.geometries}
+    # Nor are subjects and times that are hashed. They are needed, so they could not be dropped if they were found.
+    excluded |= {*options.hashed} & {options.subject_column, options.time}
     return [
         name
         for name in names
         # Reports from an earlier run of apply are not searched. Bounding boxes are rejected by Secret.without.
-        if name not in needed and not is_of_report(name, names) and not is_box(frame[name])
+        if name not in excluded and not is_of_report(name, names) and not is_box(frame[name])
     ]
 
 
@@ -342,14 +345,15 @@ def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], optio
         protector: The protector to modify.
         search: The search, to which all parts of the table have been added.
         names: The names of the table's columns.
-        options: How the release is applied. Columns in ``keep`` are never dropped.
+        options: How the release is applied. Columns in ``keep`` and those of subjects and times are never dropped.
     """
     leaks = tuple(search.columns())
+    kept_names = {*options.keep, options.subject_column, options.time}
     positions_in_names = {*select_position_names(names), *select_place_names(names)}
     dropped = tuple(
         leak.name
         for leak in leaks
-        if leak.name not in options.keep
+        if leak.name not in kept_names
         and (leak.name not in positions_in_names or leak.rows >= MIN_DROPPED_SHARE * leak.sampled)
     )
     # Columns in `also` are left out of the protected table, like those that hold the secret.

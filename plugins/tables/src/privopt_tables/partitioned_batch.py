@@ -127,8 +127,8 @@ class PartitionedBatch:
         """Durably charge every subject for its rows, with one ledger entry per subject.
 
         A :class:`PrivoptWarning` is issued for each column that contains the secret. Such a column is dropped unless it
-        is listed in :attr:`keep` or is the column of row ids. A column whose name suggests a position or a place is
-        also kept if it contains the secret in fewer than half of the rows.
+        is listed in :attr:`keep` or is the column of subjects or row ids. A column whose name suggests a position or a
+        place is also kept if it contains the secret in fewer than half of the rows.
 
         Args:
             tallies: The results of the first pass over all partitions, combined into one table. It can be a data frame
@@ -187,7 +187,7 @@ class PartitionedBatch:
     def _drop_columns(self, searches: Sequence[str]) -> PositionProtector:
         """Return a protector that drops the columns in which the first pass found the secret.
 
-        The column of row ids is always kept, because the second pass needs it.
+        The columns of subjects and row ids are always kept, because the second pass needs them.
 
         Args:
             searches: The evidence from each partition, as JSON text.
@@ -208,7 +208,7 @@ class PartitionedBatch:
             if names and name not in names:
                 raise UsageError(f"keep must name columns of the table that hold no secret, got {cut(name)}")
         assert protector.row_key_columns is not None  # open_batch has set it
-        kept = (*self.keep, protector.row_key_columns[1])
+        kept = (*self.keep, *protector.row_key_columns)
         return drop_columns(protector, search, names, ApplyOptions(keep=kept))
 
     def _charge_subjects(self, counts: Mapping[str, int], paid: Mapping[AccountKey, int]) -> dict[str, int]:

@@ -217,8 +217,8 @@ class Partitions:
         frame = frames[0] if len(frames) == 1 else nw.concat(frames)
         if not search.names:
             names = columns_to_search(self.protector, frame, ApplyOptions())
-            # The subject column is needed for the charge, and the column with the order is temporary.
-            search.names = [name for name in names if name not in (self._row_key_columns[0], _ORDER)]
+            # The column with the order is temporary.
+            search.names = [name for name in names if name != _ORDER]
         search.add_part(frame, self.protector.row_secrets(frame))
 
     def _reports(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:

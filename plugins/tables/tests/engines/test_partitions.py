@@ -250,6 +250,15 @@ def test_columns_that_state_the_position_in_some_partition_are_dropped_from_all(
         assert {*trips.columns} - {*table.column_names} == {"lat", "lon", *dropped}
 
 
+def test_subjects_that_state_the_position_stay_with_a_warning(release, trips, tmp_path):
+    trips = trips.drop_nulls().with_columns(who=pl.format("{} at {}, {}", "who", "lat", "lon"))
+    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+        part = trips.to_arrow().to_batches()
+        with pytest.warns(po.PrivoptWarning, match="column who stays and states the secret"):
+            plan = batch.charge(run_tally(batch.tally, part))
+        assert run_reports(plan, part)["who"].to_pylist() == trips["who"].to_list()
+
+
 def test_a_column_to_keep_must_be_there(release, trips, tmp_path):
     with (
         pytest.raises(UsageError, match="keep must name"),
