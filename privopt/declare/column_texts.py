@@ -84,7 +84,8 @@ def texts_of(column: nw.Series[Any]) -> Series:
         double = np.float32 if column.dtype == nw.Float32 else np.float64
         doubles = native if isinstance(native, pl.Series) else pl.Series(column.to_numpy().astype(double))
         native = plain_texts(doubles.fill_nan(None)).alias(column.name)
-    elif not isinstance(native, pl.Series):
+    elif not isinstance(native, pl.Series) or native.dtype == pl.Object:
+        # polars cannot convert Python objects to text.
         missing = column.is_null().to_list()
         texts = [
             None if is_missing else str(value) for value, is_missing in zip(column.to_list(), missing, strict=True)

@@ -286,6 +286,8 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
         if not data.columns.is_unique:
             repeated_name = data.columns[data.columns.duplicated()][0]
             raise UsageError(f"{what} must have columns that differ in name, got {repeated_name} twice")
+    if nw.dependencies.is_pyarrow_table(data):
+        data = _without_views(data)
     # pass_through returns values that are not tables unchanged.
     frame = nw.from_native(data, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
@@ -294,6 +296,29 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
             f"{what} must be a table (pandas, polars, pyarrow or a dict of columns), got {type(data).__name__}{hint}"
         )
     return frame
+
+
+def _without_views(table: Any) -> Any:
+    """Return an Arrow table in which views and run-end encoded columns are converted to plain columns.
+
+    pyarrow cannot select rows of such columns.
+    """
+    import pyarrow as pa
+    import pyarrow.compute
+
+    for index, column in enumerate(table.columns):
+        plain_column = column
+        if pa.types.is_run_end_encoded(column.type):
+            plain_column = pa.chunked_array(
+                [pa.compute.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type
+            )
+        if pa.types.is_string_view(plain_column.type):
+            plain_column = plain_column.cast(pa.large_string())
+        elif pa.types.is_binary_view(plain_column.type):
+            plain_column = plain_column.cast(pa.large_binary())
+        if plain_column is not column:
+            table = table.set_column(index, table.field(index).name, plain_column)
+    return table
 
 
 def values_of(data: object) -> object:

@@ -63,6 +63,29 @@ def test_returns_the_same_kind_of_table(kind, release):
     )
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda texts: pa.array(texts, pa.string_view()),
+        lambda texts: pa.array([text.encode() for text in texts], pa.binary_view()),
+        lambda texts: pa.RunEndEncodedArray.from_arrays([1, 2, 3], texts),
+        lambda texts: pl.Series(texts, dtype=pl.Object),
+    ],
+)
+def test_columns_of_rare_types_are_read(make, release):
+    cells = make(["41.9", "41.9", "41.91"])
+    is_arrow, is_number = isinstance(cells, pa.Array), pa.binary_view() != getattr(cells, "type", None)
+    table = (pa.table if is_arrow else pl.DataFrame)(TRIPS | {"cells": cells})
+    # As a column that stays, and as the column of the secret.
+    safe = release.apply(table, lat="la", lon="lo", keep=["cells"])
+    assert [str(cell) for cell in (safe["cells"].to_pylist() if is_arrow else safe["cells"])] == list(
+        map(str, cells.to_pylist() if is_arrow else cells)
+    )
+    if is_number:
+        safe = release.apply(table, lat="cells", lon="lo")
+        assert set(safe["report"].to_pylist() if is_arrow else safe["report"]) <= set("abc")
+
+
 def test_errors_use_the_words_of_the_call(release, tmp_path):
     with pytest.raises(TypeError, match="foo"):
         po.solve("exponential", town(), foo=1)
