@@ -15,7 +15,7 @@ import pluggy
 from attrs import evolve, field, frozen
 
 from privopt.errors import PrivoptError, RegistryError, UnknownNameError, UsageError
-from privopt.registry.missing import describe_missing_distributions
+from privopt.registry.missing import CORE, describe_missing_distributions, project_distributions
 from privopt.specs import KindSpec, MechanismSpec, MethodSpec, RoleSpec, Spec, TemplateSpec
 
 S = TypeVar("S", bound=Spec)
@@ -275,14 +275,18 @@ class Registry:
             UnknownNameError: There is no such entry. The message suggests similar or known names.
             UsageError: There is no such entry, and some plugins are broken or some packages of the project are not
                 installed. The message names these as well, because one of them may be the cause.
-            RegistryError: Two packages claim the name.
+            RegistryError: Two packages claim the name, and it is not registered by this project.
         """
-        # Check this first, because the first package's entry may still be registered under the name in question.
+        entry = self.entries.get((category, name))
+        # The project's names stay in use, so that no plugin can disable them. Of two other packages, the first is not
+        # preferred, although its entry is still registered.
+        if entry is not None and entry.plugin in (CORE, *project_distributions()):
+            return entry
         for broken in self.broken:
             if broken.clash == (category, name):
                 raise RegistryError(broken.reason)
-        if (category, name) in self.entries:
-            return self.entries[category, name]
+        if entry is not None:
+            return entry
         error = UnknownNameError(category, name, self.of(category))
         absences = self.describe_absences()
         if not absences:

@@ -180,7 +180,8 @@ def privopt_commands():
             CommandSpec(name="apply", target="acme_odd:missing", summary="claimed twice")]
 """
     folder = environment(source=source).parent
-    for command in ("odd", "odder", "apply"):
+    for command in ("odd", "odder", "list"):
         completed = run(folder, command)
         assert (completed.returncode, "Traceback" in completed.stderr) == (2, False), completed.stderr
         assert "acme-odd" in completed.stderr
+    assert run(folder, "apply", "--help").returncode == 0  # the project's own stays in use

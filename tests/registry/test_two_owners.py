@@ -83,13 +83,9 @@ def acme(tmp_path, monkeypatch):
         ("privopt_mechanisms", MECHANISM, lambda registry: registry.get("optimal-lp")),
         ("privopt_commands", "specs.CommandSpec(name='export', target='a:b', summary='')", None),
         ("privopt_commands", "specs.CommandSpec(name='solve', target='a:b', summary='')", None),
-        ("privopt_names", "specs.NameSpec(name='curve', target='a:b')", lambda registry: privopt.curve),
+        ("privopt_names", "specs.NameSpec(name='curve', target='a:b')", None),
         ("privopt_names", "specs.NameSpec(name='solve', target='a:b')", None),
-        (
-            "privopt_kinds",
-            "specs.KindSpec(role='solver', name='highs', target='a:b', summary='')",
-            lambda registry: registry.kind("solver", "highs"),
-        ),
+        ("privopt_kinds", "specs.KindSpec(role='solver', name='highs', target='a:b', summary='')", None),
         ("privopt_checks", "specs.CheckSpec(name='traces', target='a:b')", lambda registry: all_checks()),
     ],
 )
@@ -102,8 +98,11 @@ def test_second_owner_is_named(hook, spec, use, acme):
         if use is not None:
             with pytest.raises(PrivoptError, match=r"acme 1\.5"):
                 use(with_acme)
-        else:  # the core's own, and commands, are never looked up in another distribution
+        else:  # the project's own are never looked up in another distribution
             assert privopt.solve.__module__ == "privopt.api.released"
+            assert privopt.curve.__module__.startswith("privopt_tables.")
+            assert with_acme.kind("solver", "highs").load().__module__ == "privopt.backends.highs"
+            assert CliRunner().invoke(cli, ["export", "--help"]).exit_code == 0
             assert CliRunner().invoke(cli, ["list"]).exit_code == 2
 
 
