@@ -155,8 +155,9 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
             _end("\n".join((message, *_read_notes(error))), BAD_USAGE if is_too_long else STOPPED_EMPTY)
         except MemoryError:  # no traceback, because formatting it would take memory
             _end("out of memory", STOPPED_EMPTY)
-        except Exception as error:
-            # Python's own exit code for an exception is 1, which is reserved for a claim that does not hold.
+        except BaseException as error:
+            # Python's own exit code for an exception is 1, which is reserved for a claim that does not hold. The code
+            # of a SystemExit that a plugin's code raises says nothing about the command, which may have done nothing.
             if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
                 raise
             if isinstance(error, ModuleNotFoundError) and (advice := describe_missing_library(error)):

@@ -131,7 +131,7 @@ def _run_example(
         # Hypothesis discards an example by raising one of its own errors, which is not a finding.
         history.rejected += 1
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if history.failed_at is None:
             history.examples, history.failed_at = history.examples + 1, started_at
         if isinstance(error, CheckFailedError):

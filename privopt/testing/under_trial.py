@@ -125,7 +125,7 @@ class Run:
     problem: Any = None
     release: Any = None
     changed: tuple[str, ...] = ()
-    error: Exception | None = None
+    error: Exception | SystemExit | None = None
 
 
 @frozen(kw_only=True)
@@ -380,7 +380,7 @@ class Subject:
         with self.registered(compared=compared) as recorder, interrupts() as interrupt_received, publication:
             try:
                 summary = solve(self.spec.name, unfinished_run.source, unfinished_run.folder, pipeline_options)
-            except Exception as error:  # the mechanism's error is a finding, and must not end the kit
+            except (Exception, SystemExit) as error:  # the mechanism's error is a finding, and must not end the kit
                 if interrupt_received and "time_limit" not in options:
                     raise KeyboardInterrupt from error  # the user wants to end the kit, not only this solve
                 return evolve(unfinished_run, error=error, **recorder.notes)

@@ -181,6 +181,19 @@ def test_error_of_a_plugin_is_code_5_with_traceback(toy, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("code", [0, 1, 3, "a message"])
+def test_exit_of_a_plugin_is_code_5(code, toy, tmp_path):
+    """A code of its own would say that the release was written, or that a claim does not hold."""
+    exiting = type("Exits", (Right,), {"matrix": lambda self, problem, context: sys.exit(code), "__module__": __name__})
+    with register_under_trial(exiting):
+        completed = CliRunner().invoke(
+            cli, ["solve", "under-trial", str(toy), "--out", str(tmp_path / "out"), "--quiet"]
+        )
+    assert completed.exit_code == 5
+    assert f"SystemExit: {code}" in completed.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_names_missing_methods():
     entry = Registered(
         spec=MechanismSpec(

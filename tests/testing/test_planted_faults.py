@@ -72,6 +72,7 @@ FAULTS = [
     ("public-report", hostile.TitleTold, "local-dp"),
     ("fresh-samples", hostile.SameAfterFork, "metric-dp"),
     ("abilities", hostile.DraftsOver, "local-dp"),
+    ("solves", hostile.Exits, "local-dp"),
 ]
 
 

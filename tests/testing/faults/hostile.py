@@ -152,3 +152,10 @@ class DraftsOver(RightCounts):
     def draft(self, table: Path, out: Path, *, force: bool, **options: Any) -> list[str]:
         out.write_text(f"[counts]\ntable = {table.name!r}\n", "utf-8")
         return ["add the ids and epsilon"]
+
+
+class Exits(RightCounts):
+    """Ends the process, with a code that says that all went well."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        raise SystemExit(0)
