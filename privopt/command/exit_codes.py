@@ -17,7 +17,7 @@ from typing import Final, NoReturn, ParamSpec
 
 import click
 
-from privopt.command.terminal import QUIET_KEY, complain, divert_prints, remark
+from privopt.command.terminal import QUIET_KEY, ReaderGoneError, complain, divert_prints, remark
 from privopt.errors import PrivoptError
 from privopt.execution.clock import interrupts_on_end
 from privopt.registry.missing import describe_missing_library
@@ -35,6 +35,7 @@ __all__ = [
     "STOPPED_FEASIBLE",
     "TIME_LIMIT",
     "check_fraction",
+    "end_with_os_error",
     "handle_errors",
     "pair",
     "positive",
@@ -141,18 +142,10 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
             _end("\n".join((str(error), *_read_notes(error))), error.exit_code)
         except KeyboardInterrupt as error:
             _end("\n".join(("interrupted", *_read_notes(error))), STOPPED_EMPTY)
-        except BrokenPipeError:
-            # The program that reads the output, such as ``head``, has closed the pipe, which is not an error. Standard
-            # error is closed so that the interpreter cannot complain about the pipe when it exits.
-            sys.stderr.close()
+        except ReaderGoneError:  # not an error, because the reader has all that it wanted
             sys.exit(DONE)
         except OSError as error:
-            message = f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}"
-            # A name that is too long counts as bad usage, because the user has to choose another.
-            is_too_long = error.errno == errno.ENAMETOOLONG
-            if is_too_long and isinstance(error.filename, (str, bytes)):
-                message += f", {len(os.fsencode(error.filename)):,} bytes"
-            _end("\n".join((message, *_read_notes(error))), BAD_USAGE if is_too_long else STOPPED_EMPTY)
+            end_with_os_error(error)
         except MemoryError:  # no traceback, because formatting it would take memory
             _end("out of memory", STOPPED_EMPTY)
         except BaseException as error:
@@ -167,6 +160,16 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
         sys.exit(code or DONE)
 
     return run
+
+
+def end_with_os_error(error: OSError) -> NoReturn:
+    """Print a message about an error of a file system or of a stream, and end the process with its exit code."""
+    message = f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}"
+    # A name that is too long counts as bad usage, because the user has to choose another.
+    is_too_long = error.errno == errno.ENAMETOOLONG
+    if is_too_long and isinstance(error.filename, (str, bytes)):
+        message += f", {len(os.fsencode(error.filename)):,} bytes"
+    _end("\n".join((message, *_read_notes(error))), BAD_USAGE if is_too_long else STOPPED_EMPTY)
 
 
 def _end(message: str, code: int) -> NoReturn:

@@ -9,8 +9,16 @@ from typing import Any, Final
 
 import click
 
-from privopt.command.exit_codes import DONE, STOPPED_EMPTY, handle_errors
-from privopt.command.terminal import complain, divert_prints, is_quiet, print_result, reserve_standard_output, say_json
+from privopt.command.exit_codes import DONE, STOPPED_EMPTY, end_with_os_error, handle_errors
+from privopt.command.terminal import (
+    complain,
+    discard_lost_messages,
+    divert_prints,
+    is_quiet,
+    print_result,
+    reserve_standard_output,
+    say_json,
+)
 from privopt.errors import number_of
 
 __all__ = ["HELP", "JSON", "Program", "SecretCommand", "program", "run_program", "say_result"]
@@ -133,6 +141,7 @@ def run_program(group: click.Group, name: str) -> None:
     # Libraries might print to descriptor 1 (standard output) as soon as they are loaded, so this comes first. From here
     # on, such output is discarded, and sys.stdout writes to a copy of the original descriptor.
     reserve_standard_output()
+    discard_lost_messages()
     from privopt.registry.distributions import skip_damaged_distributions
 
     # Libraries that look for entry points themselves would fail at the first damaged distribution.
@@ -149,5 +158,7 @@ def run_program(group: click.Group, name: str) -> None:
     except click.Abort:
         complain("interrupted")
         sys.exit(STOPPED_EMPTY)
+    except OSError as error:  # the text of --help, which click prints itself, could not be written
+        end_with_os_error(error)
     finally:
         sys.stdout = sys.stderr  # libraries' exit handlers may print, which must not get mixed up with results

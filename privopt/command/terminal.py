@@ -37,8 +37,10 @@ else:
     Console = Progress = SolveOutcome = Any
 
 __all__ = [
+    "ReaderGoneError",
     "align_columns",
     "complain",
+    "discard_lost_messages",
     "divert_prints",
     "is_quiet",
     "line_width",
@@ -74,23 +76,67 @@ QUIET_KEY: Final = "privopt.quiet"
 """The key in the ``meta`` of a command's click context under which ``--quiet`` is recorded."""
 
 
+class ReaderGoneError(Exception):
+    """Raised by :func:`say_ids` if the program that reads the ids, such as ``head``, has closed the pipe."""
+
+
+class _OutputFile(io.FileIO):
+    """The file of a standard stream, which discards what nobody can receive.
+
+    The exit code then says how the command ended, whatever has become of its output.
+
+    Attributes:
+        lost: The type of the errors after which everything further is discarded.
+        is_discarded: Whether such an error has occurred.
+    """
+
+    def __init__(self, descriptor: int, lost: type[OSError]) -> None:
+        """Open a copy of a file descriptor for writing."""
+        super().__init__(os.dup(descriptor), "wb")
+        self.lost, self.is_discarded = lost, False
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes as :class:`io.FileIO` does, or discard them, and return how many were written or discarded."""
+        if not self.is_discarded:
+            try:
+                return super().write(data)
+            except self.lost:
+                self.is_discarded = True
+        return len(data)
+
+
+def _reopen(stream: io.TextIOWrapper, lost: type[OSError]) -> io.TextIOWrapper:
+    """Return a stream that writes to the same file as a standard stream, through an :class:`_OutputFile`."""
+    stream.flush()
+    file = _OutputFile(stream.fileno(), lost)
+    return io.TextIOWrapper(
+        file if stream.write_through else io.BufferedWriter(file),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
 def reserve_standard_output() -> None:
     """Reserve standard output for Python, and discard what native libraries such as solvers print there.
 
     After the call, file descriptor 1 points to the null device in every thread, and ``sys.stdout`` writes to a copy of
-    the original descriptor. Call this function once, when a program starts.
+    the original descriptor. What is printed after its reader has closed the pipe is discarded. Call this function once,
+    when a program starts.
     """
-    original_stdout = sys.stdout
-    if isinstance(original_stdout, io.TextIOWrapper):  # it is None if standard output is closed
-        original_stdout.flush()
-        sys.stdout = io.TextIOWrapper(
-            open(os.dup(original_stdout.fileno()), "wb", 0 if original_stdout.write_through else -1),  # noqa: SIM115
-            encoding=original_stdout.encoding,
-            errors=original_stdout.errors,
-            line_buffering=original_stdout.line_buffering,
-            write_through=original_stdout.write_through,
-        )
+    if isinstance(sys.stdout, io.TextIOWrapper):  # it is None if standard output is closed
+        sys.stdout = _reopen(sys.stdout, BrokenPipeError)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def discard_lost_messages() -> None:
+    """Discard what cannot be printed to standard error, for example because its reader has closed the pipe.
+
+    Call this function once, when a program starts.
+    """
+    if isinstance(sys.stderr, io.TextIOWrapper):  # it is None if standard error is closed
+        sys.stderr = _reopen(sys.stderr, OSError)
 
 
 _result_streams: Final[list[IO[str]]] = []
@@ -119,9 +165,17 @@ def divert_prints() -> Iterator[None]:
         _result_streams.pop()
 
 
-def _result_stream() -> IO[str]:
-    """Return the stream for results, which is the real standard output even in a :func:`divert_prints` block."""
+def _result_stream() -> IO[str] | None:
+    """Return the stream for results, which is the real standard output even in a :func:`divert_prints` block.
+
+    It is None if standard output is closed.
+    """
     return _result_streams[-1] if _result_streams else sys.stdout
+
+
+def _is_terminal(stream: IO[str] | None) -> bool:
+    """Return whether a stream is open and writes to a terminal."""
+    return stream is not None and stream.isatty()
 
 
 def print_result(text: object) -> None:
@@ -156,7 +210,7 @@ def line_width() -> int | None:
     This is the value of the environment variable COLUMNS, if set, or the width of the terminal that the output goes to.
     If there is neither, the result is None and text is not wrapped.
     """
-    if "COLUMNS" in os.environ or _result_stream().isatty():
+    if "COLUMNS" in os.environ or _is_terminal(_result_stream()):
         return shutil.get_terminal_size().columns
     return None
 
@@ -203,6 +257,9 @@ def say_ids(ids: Sequence[str]) -> None:
 
     A line break inside an id is always escaped, so that one id never looks like two. Lines are written in batches small
     enough that an interrupt never cuts a line short.
+
+    Raises:
+        ReaderGoneError: The program that reads the ids has closed the pipe, so no further ids are needed.
     """
     stream = _result_stream()
     # As many lines are written at a time as fit into one atomic write to a pipe, assuming that all are as long as the
@@ -211,7 +268,10 @@ def say_ids(ids: Sequence[str]) -> None:
     for start in range(0, len(ids), step):
         text = "\n".join(name.replace("\n", "\\n") for name in ids[start : start + step])
         # Without color=True, click would remove escape sequences, which can be part of an id.
-        click.echo(printable(text) if stream.isatty() else text, file=stream, color=True)
+        click.echo(printable(text) if _is_terminal(stream) else text, file=stream, color=True)
+        buffer = getattr(stream, "buffer", None)
+        if getattr(getattr(buffer, "raw", buffer), "is_discarded", False):
+            raise ReaderGoneError
 
 
 def _format_clock(seconds: float) -> str:

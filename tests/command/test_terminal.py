@@ -1,6 +1,8 @@
 """What people see while it works and at its end: on a terminal, and where there is none."""
 
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 
@@ -174,3 +176,56 @@ main()
 """
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (completed.returncode, completed.stdout, completed.stderr) == (5, "", "interrupted\n")
+
+
+GONE = f"""
+import os, subprocess, sys
+read, write = os.pipe()
+os.close(read)
+streams = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+streams |= dict.fromkeys(sys.argv[1].split(","), write)
+command = [{sys.executable!r}, "-m", "privopt", *sys.argv[2:]]
+sys.exit(subprocess.run(command, **streams).returncode)
+"""
+"""Runs privopt with some of its standard streams connected to a pipe that nobody reads, and ends with its code."""
+
+
+@pytest.mark.parametrize(
+    ("streams", "code", "arguments"),
+    [
+        ("stdout", 0, ["--help"]),
+        ("stdout", 0, ["sample", "--help"]),
+        ("stdout", 0, ["sample", "DIR", "--input", "p1", "-n", "100000000"]),
+        ("stdout", 0, ["list"]),
+        ("stdout,stderr", 2, ["verify", "--typo"]),
+        ("stdout,stderr", 2, ["verify", "NOWHERE"]),
+        ("stdout,stderr", 1, ["verify", "DAMAGED"]),
+        ("stdout,stderr", 1, ["verify", "DAMAGED", "--json"]),
+        ("stderr", 0, ["solve", "exponential", "PROBLEM", "--out", "NEW"]),
+    ],
+)
+def test_exit_code_does_not_depend_on_who_reads_the_output(streams, code, arguments, solved_toy, toy, tmp_path):
+    damaged = shutil.copytree(solved_toy, tmp_path / "damaged")
+    (damaged / "result.json").write_text((damaged / "result.json").read_text() + "\n")
+    paths = {"DIR": solved_toy, "DAMAGED": damaged, "NOWHERE": tmp_path / "no", "PROBLEM": toy, "NEW": tmp_path / "out"}
+    words = [str(paths.get(word, word)) for word in arguments]
+    completed = subprocess.run([sys.executable, "-c", GONE, streams, *words], timeout=3000, check=False)
+    assert completed.returncode == code
+    assert "NEW" not in arguments or (tmp_path / "out" / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "arguments"),
+    [
+        (">&-", 0, "list"),
+        (">/dev/full", 5, "list"),
+        (">/dev/full", 5, "--help"),
+        ("2>/dev/full", 2, "verify --typo"),
+        ("2>/dev/full", 2, "verify nowhere"),
+    ],
+)
+def test_exit_code_with_closed_or_full_output(redirection, code, arguments):
+    line = f"{shlex.quote(sys.executable)} -m privopt {arguments} {redirection}"
+    completed = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=3000, check=False)
+    assert completed.returncode == code
+    assert "Traceback" not in completed.stderr

@@ -181,6 +181,20 @@ def test_error_of_a_plugin_is_code_5_with_traceback(toy, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_broken_pipe_of_a_plugin_does_not_verify(toy, tmp_path):
+    """A pipe of its own, such as to a worker process, is not the one that the command's output goes to."""
+
+    class Piping(Right):
+        def privacy(self, problem, method):
+            raise BrokenPipeError
+
+    with register_under_trial(Right):
+        solve("under-trial", toy, tmp_path / "out")
+    with register_under_trial(Piping):
+        completed = CliRunner().invoke(cli, ["verify", str(tmp_path / "out")])
+    assert completed.exit_code == 5
+
+
 @pytest.mark.parametrize("code", [0, 1, 3, "a message"])
 def test_exit_of_a_plugin_is_code_5(code, toy, tmp_path):
     """A code of its own would say that the release was written, or that a claim does not hold."""
