@@ -87,6 +87,12 @@ def _target(instance: object, attribute: Attribute[str], value: str) -> None:
         raise ValueError(f"target must read 'package.module:Class', not {value!r}")
 
 
+def _text(instance: object, attribute: Attribute[str], value: str) -> None:
+    """Check that a field's value is a string, because ``list`` and ``--help`` show all plugins' texts together."""
+    if not isinstance(value, str):
+        raise TypeError(f"{attribute.name} must be a string, not {value!r}")
+
+
 @frozen(kw_only=True)
 class MethodSpec:
     """A method for solving a mechanism's problems.
@@ -105,7 +111,7 @@ class MethodSpec:
     """
 
     name: str = field(validator=_name)
-    summary: str
+    summary: str = field(validator=_text)
     guarantee: str | None = field(default=None, validator=optional(_name))
     consent: bool = True
     gap: float = 1e-6
@@ -135,8 +141,8 @@ class MechanismSpec:
     name: str = field(validator=_name)
     target: str = field(validator=_target)
     guarantee: str = field(validator=_name)
-    summary: str
-    source: str = ""
+    summary: str = field(validator=_text)
+    source: str = field(default="", validator=_text)
     methods: tuple[MethodSpec, ...] = field(converter=_methods)
     decomposes: bool = False
 
@@ -183,7 +189,7 @@ class KindSpec:
     role: str = field(validator=_name)
     name: str = field(validator=_name)
     target: str = field(validator=_target)
-    summary: str
+    summary: str = field(validator=_text)
 
     @property
     def category(self) -> str:
@@ -207,7 +213,7 @@ class RoleSpec:
     category: ClassVar[str] = "role"
     name: str = field(validator=_name)
     base: str = field(validator=_target)
-    summary: str
+    summary: str = field(validator=_text)
 
 
 COMMAND_GROUPS: Final = (
@@ -237,10 +243,10 @@ class CommandSpec:
     category: ClassVar[str] = "command"
     name: str = field(validator=_name)
     target: str = field(validator=_target)
-    summary: str
-    group: str = "Other commands"
-    example: str = ""
-    page: str = ""
+    summary: str = field(validator=_text)
+    group: str = field(default="Other commands", validator=_text)
+    example: str = field(default="", validator=_text)
+    page: str = field(default="", validator=_text)
 
 
 @frozen(kw_only=True)
@@ -272,7 +278,7 @@ class TraitSpec:
 
     category: ClassVar[str] = "trait"
     name: str = field(validator=_name)
-    missing: str
+    missing: str = field(validator=_text)
     target: str = field(validator=_target)
 
 
@@ -319,11 +325,11 @@ class TemplateSpec:
 
     category: ClassVar[str] = "template"
     name: str = field(validator=_name)
-    package: str
+    package: str = field(validator=_text)
     files: tuple[str, ...]
     notion: str = field(validator=_name)
     method: str = field(validator=_name)
-    does: str
+    does: str = field(validator=_text)
     needs: tuple[str, ...] = ()
 
 

@@ -35,7 +35,7 @@ __all__ = [
     "STOPPED_FEASIBLE",
     "TIME_LIMIT",
     "check_fraction",
-    "end_with_os_error",
+    "end_with_error",
     "handle_errors",
     "pair",
     "positive",
@@ -138,38 +138,42 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
         try:
             with divert_prints(), interrupts_on_end():
                 code = command(*args, **kwargs)
-        except PrivoptError as error:
-            _end("\n".join((str(error), *_read_notes(error))), error.exit_code)
-        except KeyboardInterrupt as error:
-            _end("\n".join(("interrupted", *_read_notes(error))), STOPPED_EMPTY)
         except ReaderGoneError:  # not an error, because the reader has all that it wanted
             sys.exit(DONE)
-        except OSError as error:
-            end_with_os_error(error)
-        except MemoryError:  # no traceback, because formatting it would take memory
-            _end("out of memory", STOPPED_EMPTY)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
         except BaseException as error:
-            # Python's own exit code for an exception is 1, which is reserved for a claim that does not hold. The code
-            # of a SystemExit that a plugin's code raises says nothing about the command, which may have done nothing.
-            if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
-                raise
-            if isinstance(error, ModuleNotFoundError) and (advice := describe_missing_library(error)):
-                _end(advice, BAD_USAGE)
-            advice = "an error in privopt or in a plugin, not in your input: please report the lines above"
-            _end(f"{traceback.format_exc().rstrip()}\n{advice}", STOPPED_EMPTY)
+            end_with_error(error)
         sys.exit(code or DONE)
 
     return run
 
 
-def end_with_os_error(error: OSError) -> NoReturn:
-    """Print a message about an error of a file system or of a stream, and end the process with its exit code."""
-    message = f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}"
-    # A name that is too long counts as bad usage, because the user has to choose another.
-    is_too_long = error.errno == errno.ENAMETOOLONG
-    if is_too_long and isinstance(error.filename, (str, bytes)):
-        message += f", {len(os.fsencode(error.filename)):,} bytes"
-    _end("\n".join((message, *_read_notes(error))), BAD_USAGE if is_too_long else STOPPED_EMPTY)
+def end_with_error(error: BaseException) -> NoReturn:
+    """Print a message about an error, and end the process with the exit code for it.
+
+    Args:
+        error: The error, which is being handled by the caller.
+    """
+    if isinstance(error, PrivoptError):
+        _end("\n".join((str(error), *_read_notes(error))), error.exit_code)
+    if isinstance(error, KeyboardInterrupt):
+        _end("\n".join(("interrupted", *_read_notes(error))), STOPPED_EMPTY)
+    if isinstance(error, OSError):
+        message = f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}"
+        # A name that is too long counts as bad usage, because the user has to choose another.
+        is_too_long = error.errno == errno.ENAMETOOLONG
+        if is_too_long and isinstance(error.filename, (str, bytes)):
+            message += f", {len(os.fsencode(error.filename)):,} bytes"
+        _end("\n".join((message, *_read_notes(error))), BAD_USAGE if is_too_long else STOPPED_EMPTY)
+    if isinstance(error, MemoryError):  # no traceback, because formatting it would take memory
+        _end("out of memory", STOPPED_EMPTY)
+    if isinstance(error, ModuleNotFoundError) and (advice := describe_missing_library(error)):
+        _end(advice, BAD_USAGE)
+    # Python's own exit code for an exception is 1, which is reserved for a claim that does not hold. The code of a
+    # SystemExit that a plugin's code raises says nothing about the command, which may have done nothing.
+    advice = "an error in privopt or in a plugin, not in your input: please report the lines above"
+    _end(f"{traceback.format_exc().rstrip()}\n{advice}", STOPPED_EMPTY)
 
 
 def _end(message: str, code: int) -> NoReturn:

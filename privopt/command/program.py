@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from privopt.command.exit_codes import DONE, STOPPED_EMPTY, end_with_os_error, handle_errors
+from privopt.command.exit_codes import DONE, STOPPED_EMPTY, end_with_error, handle_errors
 from privopt.command.terminal import (
     complain,
     discard_lost_messages,
@@ -135,7 +135,7 @@ def run_program(group: click.Group, name: str) -> None:
     """Run a group of commands as a program, and end the process with its exit code.
 
     Args:
-        group: The commands, which must be decorated with :func:`~privopt.command.exit_codes.handle_errors`.
+        group: The commands, which should be decorated with :func:`~privopt.command.exit_codes.handle_errors`.
         name: The name of the program.
     """
     # Libraries might print to descriptor 1 (standard output) as soon as they are loaded, so this comes first. From here
@@ -158,7 +158,7 @@ def run_program(group: click.Group, name: str) -> None:
     except click.Abort:
         complain("interrupted")
         sys.exit(STOPPED_EMPTY)
-    except OSError as error:  # the text of --help, which click prints itself, could not be written
-        end_with_os_error(error)
+    except Exception as error:  # --help could not be printed, or a plugin's command is not decorated
+        end_with_error(error)
     finally:
         sys.stdout = sys.stderr  # libraries' exit handlers may print, which must not get mixed up with results

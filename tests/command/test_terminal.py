@@ -229,3 +229,26 @@ def test_exit_code_with_closed_or_full_output(redirection, code, arguments):
     completed = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=3000, check=False)
     assert completed.returncode == code
     assert "Traceback" not in completed.stderr
+
+
+BARE_COMMAND = """
+import click
+from privopt.command import program
+
+cli = click.Group("acme")
+
+
+@cli.command()
+def fail():
+    raise OSError("strange")
+
+
+program.run_program(cli, "acme")
+"""
+
+
+def test_error_of_an_undecorated_command_is_code_5():
+    """Python's own code for it, 1, would say that a claim does not hold."""
+    command = [sys.executable, "-c", BARE_COMMAND, "fail"]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False)
+    assert (completed.returncode, completed.stderr) == (5, "input or output: strange\n")

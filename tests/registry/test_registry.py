@@ -253,6 +253,24 @@ def test_decomposer_becomes_a_method(plugin):
         without_decomposition.get("acme").method("acme-cuts")
 
 
+def test_texts_of_one_plugin_do_not_stop_list_and_help(plugin):
+    """A summary of None, such as the __doc__ of a module without one, stopped them for all plugins."""
+    command = """
+        from privopt.specs import CommandSpec, hookimpl
+
+        @hookimpl
+        def privopt_commands():
+            return [CommandSpec(name="acme", target="acme:acme", summary="", group=None)]
+    """
+    points = [plugin("acme_one", GOOD.replace('summary="noise"', "summary=None")), plugin("acme_two", command)]
+    installed = discover(points)
+    reasons = [broken_plugin.reason for broken_plugin in installed.broken]
+    assert reasons == ["TypeError: summary must be a string, not None", "TypeError: group must be a string, not None"]
+    with using(installed):
+        assert CliRunner().invoke(cli, ["list"]).exit_code == 0
+        assert CliRunner().invoke(cli, ["--help"]).exit_code == 0
+
+
 def test_specs_refuse_invalid_guarantees_and_no_methods():
     with pytest.raises(ValueError, match="guarantee"):
         MethodSpec(name="a", summary="", guarantee="Strong!")
