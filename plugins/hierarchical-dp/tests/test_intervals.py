@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from helpers.grids import by_pairs
 from helpers.mended_sums import mend
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from privopt.run.solve import solve
@@ -55,6 +55,19 @@ def test_quantiles_of_known_distributions():
     assert quantile(unit, 3 * unit, 0.95)[0] == pytest.approx(np.log(20) / np.sqrt(2), abs=2e-3)  # one Laplace value
     draws = np.random.default_rng(1).laplace(size=(400_000, 3)).sum(axis=1) / np.sqrt(6)
     assert quantile(unit, unit, 0.95)[0] == pytest.approx(np.quantile(np.abs(draws), 0.95), abs=0.01)
+
+
+@given(st.floats(0.05, 30.0), st.integers(1, 6), st.sampled_from([GEOMETRIC, GAUSSIAN]))
+@example(0.2, 5, GEOMETRIC)  # with the quantile of a Laplace error of the same variance, 10 times too many are outside
+def test_rounded_intervals_of_one_value_cover_at_high_confidence(scale, digits, law):
+    """The interval's ends are rounded outwards, and the exact distribution of the noise says how much is outside."""
+    confidence = 1.0 - 10.0**-digits
+    moments = law.moments(Fraction(scale))
+    reach = quantile(np.full(1, moments.variance), np.full(1, moments.fourth), confidence)[0]
+    noise = np.arange(-2000, 2001)
+    exponents = np.abs(noise) / scale if law is GEOMETRIC else noise**2 / (2.0 * scale)
+    chances = np.exp(-exponents) / np.exp(-exponents).sum()
+    assert chances[np.abs(noise) > np.ceil(reach)].sum() <= (1.0 - confidence) * 1.001
 
 
 @by_pairs(

@@ -327,20 +327,24 @@ def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
         The grid of values of 1 / k, and the quantile at each of them.
     """
     from scipy.optimize import brentq
-    from scipy.special import gammaincinv, ndtr, ndtri
+    from scipy.special import gammainccinv, ndtr, ndtri
 
-    # The gamma distribution of the variance is approximated by 4,000 equally likely points.
-    points = (np.arange(4000) + 0.5) / 4000
+    # The gamma distribution of the variance is approximated by 4,000 points. Each represents the variances whose
+    # probabilities of being exceeded lie between two numbers of a geometric sequence. Equally likely points would have
+    # too short a tail for confidence levels near 1.
+    exceedances = np.geomspace(1.0, 1e-20, 4001)
+    masses = -np.diff(exceedances)
+    middles = exceedances[1:] + masses / 2.0
     grid = np.linspace(0.0, 1.0, 41)
     quantiles = [float(-ndtri((1.0 - confidence) / 2.0))]
     for inverse_shape in grid[1:]:
         # The standard deviations of the normal distributions in the mixture, whose mean variance is 1.
-        spread = np.sqrt(gammaincinv(1.0 / inverse_shape, points) * inverse_shape)
+        spread = np.sqrt(gammainccinv(1.0 / inverse_shape, middles) * inverse_shape)
 
         # The default argument binds this iteration's `spread`.
         def excess_probability(reach: float, spread: Floats = spread) -> float:
             """Return the probability that an error exceeds ``reach``, minus the allowed probability."""
-            return float(2.0 * ndtr(-reach / spread).mean() - (1.0 - confidence))
+            return float(2.0 * masses @ ndtr(-reach / spread) - (1.0 - confidence))
 
         quantiles.append(float(brentq(excess_probability, 0.0, 60.0)))
     return grid, np.array(quantiles)
@@ -349,7 +353,9 @@ def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
 def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
     """Return the half-widths of two-sided intervals for errors with given variances and fourth cumulants.
 
-    The kurtosis of an error is capped at that of the Laplace distribution.
+    The half-widths are for intervals whose ends are rounded outwards to integers. The kurtosis of an error is capped at
+    that of the Laplace distribution. A more peaked error is modelled as in :func:`mean_absolute`, as a multiple of a
+    discrete variate, whose tail is longer than that of a Laplace error of the same variance.
 
     Args:
         variance: The variances.
@@ -357,8 +363,15 @@ def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
         confidence: The required probability that the absolute error is at most the half-width.
     """
     # 1 / shape of the gamma variance, which is the ratio of the fourth cumulant to that of a Laplace error.
-    inverse_shape = np.clip(fourth / np.maximum(3.0 * variance**2, 1e-300), 0.0, 1.0)
-    return np.asarray(np.interp(inverse_shape, *_quantile_table(confidence)) * np.sqrt(variance))
+    ratio = fourth / np.maximum(3.0 * variance**2, 1e-300)
+    reach = np.asarray(np.interp(np.clip(ratio, 0.0, 1.0), *_quantile_table(confidence)) * np.sqrt(variance))
+    # An error c X, where X is discrete with P(|X| >= m) = 2 q^m / (1 + q) and q = exp(-rate), is outside the rounded
+    # interval only if c |X| is at least the half-width plus 1. This matters only for confidence levels near 1.
+    excess = np.clip(ratio - 1.0, 1e-9, 1e12)
+    rate = np.arccosh(1.0 + 3.0 * excess)
+    tail = np.log(2.0 / ((1.0 - confidence) * (1.0 + np.exp(-rate)))) / rate
+    discrete_reach = np.sqrt(3.0 * excess * variance) * tail - 1.0
+    return np.where(ratio > 1.0 + 1e-9, np.maximum(reach, discrete_reach), reach)
 
 
 def mean_absolute(error: Estimate) -> Floats:
