@@ -93,6 +93,18 @@ def test_refuses_pixels_without_scale_by_name(tmp_path):
         clean_copies(tmp_path, [("odd.png", digest)], tmp_path.parent / "clean")
 
 
+@pytest.mark.parametrize(("suffix", "longest"), [(".jpg", 65_500), (".webp", 16_383)])
+def test_photo_too_long_for_its_copy_is_not_called_damaged(suffix, longest, tmp_path):
+    """A file may have another format than its name says; HEIC becomes JPEG."""
+    fitting, too_long = (encode_picture(Image.new("RGB", (1, side)), "PNG") for side in (longest, longest + 1))
+    assert pixels(clean(fitting, suffix)).shape[0] == longest
+    (tmp_path / f"long{suffix}").write_bytes(too_long)
+    photos = [(f"long{suffix}", hashlib.sha256(too_long).hexdigest())]
+    with pytest.raises(InputError, match=rf"expected a smaller photo, .*cannot be copied \({longest + 1:,} pixels"):
+        clean_copies(tmp_path, photos, tmp_path.parent / "clean")
+    assert clean(too_long, ".png")
+
+
 def test_copies_show_the_scored_photos(tmp_path):
     for name in ("Rome.JPG", "b.png"):
         Image.new("RGB", (9, 9)).save(tmp_path / name)

@@ -22,7 +22,7 @@ from privopt.errors import CertificationError, Fault, InputError, UsageError, nu
 from privopt.interfaces import SolveContext
 from privopt_photo_censor.album import Copy
 from privopt_photo_censor.app.folder import score_files
-from privopt_photo_censor.app.open_photo import HEIF, open_photo, readable
+from privopt_photo_censor.app.open_photo import HEIF, TooLongSideError, open_photo, readable
 from privopt_photo_censor.app.picture import flatten_photo
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.rank import protected_k
@@ -37,6 +37,9 @@ FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 }
 """Pillow's format and options for encoding a copy, keyed by suffix. The quality is high, so that scores change
 little."""
+LONGEST_SIDES: Final = {"JPEG": 65_500, "WEBP": 16_383}
+"""The largest width or height that an encoder accepts, in pixels, keyed by format. A photo can exceed it if its file
+has another format than its copy, such as HEIF."""
 
 
 def clean(contents: bytes, suffix: str) -> bytes:
@@ -51,12 +54,18 @@ def clean(contents: bytes, suffix: str) -> bytes:
 
     Raises:
         CertificationError: The copy contains metadata.
+        TooLongSideError: The picture is wider or higher than the format of the copy allows.
         Exception: The photo cannot be decoded. The exception can be of any class (see
             :func:`privopt_photo_censor.app.open_photo.open_photo`).
     """
     image_format, options = FORMATS[suffix]
     with open_photo(contents, math.inf) as photo:
         picture = flatten_photo(photo)
+    longest_side = LONGEST_SIDES.get(image_format, math.inf)
+    if max(picture.size) > longest_side:
+        raise TooLongSideError(
+            f"{max(picture.size):,} pixels wide or high, more than {longest_side:,} in {image_format}"
+        )
     buffer = io.BytesIO()
     picture.save(buffer, image_format, **options)
     # The copy is read back in case the encoder added metadata by itself.

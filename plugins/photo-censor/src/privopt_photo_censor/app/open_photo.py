@@ -21,6 +21,7 @@ __all__ = [
     "MAX_MEGAPIXELS",
     "SUFFIXES",
     "BrokenMetadataError",
+    "TooLongSideError",
     "TooManyPixelsError",
     "UnsupportedPixelsError",
     "can_read_heif",
@@ -50,6 +51,10 @@ class UnsupportedPixelsError(ValueError):
 
 class TooManyPixelsError(ValueError):
     """Raised when an image has more pixels than ``photos.max_megapixels`` allows."""
+
+
+class TooLongSideError(ValueError):
+    """Raised when an image's width or height is more than the format of its copy can store."""
 
 
 MAX_MEGAPIXELS: Final = 89.0
@@ -153,6 +158,8 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
     expectation = "a photo of 8 bits a channel"
     if isinstance(error, TooManyPixelsError):
         expectation = "a smaller photo, or a greater photos.max_megapixels"
+    if isinstance(error, TooLongSideError):
+        expectation = "a smaller photo, or one whose name ends in .png"
     return Fault(name, "", f"a photo that cannot be {what} ({describe_failure(error)})", expectation)
 
 
@@ -161,8 +168,8 @@ def describe_failure(error: Exception) -> str:
 
     The description does not quote the photo's file, because its contents are sensitive.
     """
-    # These two classes are defined above, and their messages do not quote the file.
-    if isinstance(error, UnsupportedPixelsError | TooManyPixelsError):
+    # These classes are defined above, and their messages do not quote the file.
+    if isinstance(error, UnsupportedPixelsError | TooManyPixelsError | TooLongSideError):
         return str(error)
     if isinstance(error, BrokenMetadataError):
         return "metadata that cannot be read"
