@@ -257,6 +257,17 @@ FAULTS = {
         "intervals",
     ),
     "another unit": ("groups", lambda f: edit(f, lambda r: r["guarantee"].update(unit="per individual")), "words"),
+    "a truth value for epsilon": ("tables", lambda f: edit(f, lambda r: r["guarantee"].update(epsilon=True)), "words"),
+    "a truth value for the budget": (
+        "tables",
+        lambda f: edit(f, lambda r: r["certificate"].update(allowed=True)),
+        "words",
+    ),
+    "a truth value for a gap of 1": (
+        "counts",
+        lambda f: edit(f, lambda r: r["objective"].update(lower_bound=0.0, gap=True) or r.update(status="feasible")),
+        "objective",
+    ),
     "another certificate": ("groups", lambda f: edit(f, lambda r: r["certificate"].update(worst=1.0)), "words"),
     "a sensitivity of another method": (
         "groups",

@@ -409,7 +409,8 @@ class Counts:
             need(0 <= number(bound) <= value, f"objective.lower_bound: {bound}")
             gap = max(0.0, (float(value) - float(bound)) / max(abs(float(value)), 1e-12))
             asked = self.result["asked"]["gap"]
-            need(math.isclose(gap, stated["gap"], abs_tol=1e-15), f"objective.gap: {stated['gap']}")
+            is_close = type(stated["gap"]) in (int, float) and math.isclose(gap, stated["gap"], abs_tol=1e-15)
+            need(is_close, f"objective.gap: {stated['gap']}")
             status = "optimal" if gap <= asked and type(asked) is float and asked < 1 else "feasible"
             need(self.result["status"] == status, f"status: {self.result['status']!r} at a gap of {gap:g}")
         rest = "" if bound is None else "; the lower bound is proved by privopt verify alone"
@@ -453,6 +454,9 @@ class Counts:
         need([*map(Fraction, certificate[name])] == self.scales, f"certificate.{name}: not those of noisy.npz")
         sensitivities = [str(self.promise.sensitivity)] * len(self.scales)
         need(certificate["sensitivities"] == sensitivities, f"certificate.sensitivities: {sensitivities[0]} is right")
+        figures = {name: certificate[name] for name in ("worst", "allowed", "checked")}
+        # True equals 1 in Python, but is not a number in JSON.
+        need({*map(type, figures.values())} <= {int, float}, f"certificate: expected numbers, got {figures}")
         need(certificate["allowed"] == float(self.allowed), f"certificate.allowed: {certificate['allowed']}")
         if self.kind == "approx-dp":
             need(Fraction(certificate["rho"]) == self.spent, f"certificate.rho: {certificate['rho']}")
@@ -503,4 +507,5 @@ class Counts:
             need(is_stated, f"guarantee.{name}_text: {text!r}")
             if text is not None:
                 is_equal = rational(text) == number(privacy[name]) and guarantee[name] == float(rational(text))
-                need(is_equal, f"guarantee.{name}_text: {text!r}")
+                is_number = type(guarantee[name]) in (int, float)
+                need(is_equal and is_number, f"guarantee.{name}: {guarantee[name]!r}, as text {text!r}")
