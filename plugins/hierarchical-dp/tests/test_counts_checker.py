@@ -268,6 +268,11 @@ FAULTS = {
         lambda f: edit(f, lambda r: r["objective"].update(lower_bound=0.0, gap=True) or r.update(status="feasible")),
         "objective",
     ),
+    "a smaller delta than the noise implies": (
+        "approximate",
+        lambda f: edit(f, lambda r: r["certificate"].update(worst=r["certificate"]["worst"] / 1.001)),
+        "words",
+    ),
     "another certificate": ("groups", lambda f: edit(f, lambda r: r["certificate"].update(worst=1.0)), "words"),
     "a sensitivity of another method": (
         "groups",
@@ -374,6 +379,8 @@ def test_refuses_planted_faults(folders, fault):
 
 @settings(deadline=None, max_examples=40)
 @given(st.fractions("1/100", 20), st.integers(2, 12))
+@example(Fraction(1, 10**9), 300)
+@example(Fraction(10**6), 1)
 def test_delta_is_bounded_as_the_library_bounds_it(epsilon, digits):
     delta = Fraction(1, 10**digits)
     rho = rho_of(epsilon, delta)
