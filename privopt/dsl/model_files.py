@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -54,9 +56,9 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 
     The factors in privacy rows are rounded down, so that no privacy row is looser in the file than in the model, and
     bounds of integer columns are rounded inwards to integers. The resulting numbers are written at full precision. If a
-    row has two different bounds, an MPS file contains the difference between them, rounded to a double, instead of the
-    upper bound. Semicontinuous columns are written as continuous ones with binaries, because solvers disagree on how to
-    represent them in files.
+    row has two different bounds, an MPS file contains the bound nearer to 0 and the difference between them, rounded
+    down to a double, so that the row is not looser in the file than in the model. Semicontinuous columns are written as
+    continuous ones with binaries, because solvers disagree on how to represent them in files.
 
     Args:
         form: The compiled model.
@@ -76,7 +78,7 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
     # Readers accept fractional bounds of integer columns, but some of them then return wrong answers.
     lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
     form = evolve(form, A=_stricter_matrix(form), col_lower=lower, col_upper=upper)
-    lines = _mps_lines(form, name) if suffix == ".mps" else _lp_lines(form, name)
+    lines = _mps_lines(_split_crossed_rows(form), name) if suffix == ".mps" else _lp_lines(form, name)
     with Path(path).open("w", encoding="ascii", newline="\n") as file:
         file.writelines(f"{line}\n" for line in lines)
 
@@ -105,6 +107,24 @@ def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
         is_factor = (matrix.indices[entries] == block.right[rows]) & (data[entries] < 0)
         data[entries] = np.where(is_factor, -factors[rows], data[entries])
     return sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _split_crossed_rows(form: StandardForm) -> StandardForm:
+    """Return a form in which each row with a lower bound above its upper bound is split into two rows.
+
+    Such a row makes the model infeasible, but an MPS file cannot contain it: readers ignore the sign of a range, so the
+    row would have points between two other bounds. The rows with the upper bounds are appended to the form.
+    """
+    is_crossed = form.row_lower > form.row_upper
+    if not is_crossed.any():
+        return form
+    count = int(is_crossed.sum())
+    return evolve(
+        form,
+        A=sparse.vstack([form.A, form.A[is_crossed]], format="csr"),
+        row_lower=np.concatenate([form.row_lower, np.full(count, -np.inf)]),
+        row_upper=np.concatenate([np.where(is_crossed, np.inf, form.row_upper), form.row_upper[is_crossed]]),
+    )
 
 
 def _file_names(form: StandardForm, *, is_lp: bool) -> FileNames:
@@ -174,8 +194,10 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
     yield from ("OBJSENSE", "    MAX") if form.sense == "max" else ()
     lower, upper = form.row_lower, form.row_upper
     has_lower, has_upper = np.isfinite(lower), np.isfinite(upper)
-    # A row with two different bounds is written as >= its lower bound, followed by an entry in RANGES.
-    kinds = np.where(lower == upper, "E", np.where(has_lower, "G", np.where(has_upper, "L", "N")))
+    # A row with two different bounds is written with the bound nearer to 0, followed by an entry in RANGES, from which
+    # readers compute the other bound. Rounding then moves the other bound by at most a few units in its last place.
+    is_at_lower = has_lower & ~(has_upper & (np.abs(upper) < np.abs(lower)))
+    kinds = np.where(lower == upper, "E", np.where(is_at_lower, "G", np.where(has_upper, "L", "N")))
     # The objective is a row of the file too, so its name must differ from those of the rows.
     objective = _make_distinct([*names.rows, "cost"], _NOT_IN_MPS)[-1]
     yield from ("ROWS", f" N {objective}")
@@ -197,13 +219,14 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
     yield "RHS"
     if form.c0:
         yield f" RHS {objective} {_number(-form.c0)}"
-    sides = np.where(has_lower, lower, upper)
+    sides = np.where(is_at_lower, lower, upper)
     for row_number in np.flatnonzero((has_lower | has_upper) & (sides != 0)).tolist():
         yield f" RHS {names.rows[row_number]} {_number(sides[row_number])}"
     ranged = np.flatnonzero(has_lower & has_upper & (lower != upper)).tolist()
     yield from ("RANGES",) if ranged else ()
     for row_number in ranged:
-        yield f" RANGE {names.rows[row_number]} {_number(upper[row_number] - lower[row_number])}"
+        width = _range_width(float(lower[row_number]), float(upper[row_number]))
+        yield f" RANGE {names.rows[row_number]} {_number(width)}"
     yield "BOUNDS"
     for number, column in enumerate(names.columns):
         lowest, highest, is_integer = form.col_lower[number], form.col_upper[number], form.integrality[number] == 1
@@ -216,6 +239,17 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
         for row, column, value in zip(lower_half.row, lower_half.col, lower_half.data.tolist(), strict=True):
             yield f" {names.columns[column]} {names.columns[row]} {_number(value)}"
     yield "ENDATA"
+
+
+def _range_width(lower: float, upper: float) -> float:
+    """Return the difference between two bounds, rounded down to a finite double.
+
+    Because of this, neither ``lower`` plus the result nor ``upper`` minus the result lies outside the bounds, whether a
+    reader computes it exactly or rounds it to a double.
+    """
+    width = min(upper - lower, sys.float_info.max)
+    # fsum adds without error and rounds only the sum, which keeps its sign.
+    return math.nextafter(width, 0.0) if math.fsum([lower, width, -upper]) > 0 else width
 
 
 def _mps_bounds(lower: float, upper: float, *, is_integer: bool) -> list[tuple[str, float | None]]:

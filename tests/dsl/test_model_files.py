@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal, localcontext
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,8 @@ def test_files_have_the_same_optimum(tmp_path_factory: pytest.TempPathFactory, s
     # Columns and numbers are the same ones, not only the optimum; rows without sides are dropped.
     has_side = np.isfinite(form.row_lower) | np.isfinite(form.row_upper)
     assert abs(read.A - form.A[has_side]).max() == 0
-    assert np.array_equal(read.row_lower, form.row_lower[has_side])
-    assert np.allclose(read.row_upper, form.row_upper[has_side], rtol=1e-15, atol=1e-15)
+    for side in ("row_lower", "row_upper"):
+        assert np.allclose(getattr(read, side), getattr(form, side)[has_side], rtol=1e-15, atol=1e-15)
     assert np.array_equal(read.c, form.c)
     assert np.array_equal(read.integrality, form.integrality)
     lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
@@ -225,6 +226,44 @@ def test_many_equal_names_are_made_distinct_in_linear_time() -> None:
     names = _make_distinct(["z(__)"] * 20_000, re.compile(r"[^!-~]"))
     assert names[:3] == ["z(__)", "z(__)_2", "z(__)_3"]
     assert len(set(names)) == len(names)
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e19, max_value=1e19)
+
+
+@given(finite, finite)
+def test_rows_of_mps_files_are_not_looser_than_those_of_the_model(
+    tmp_path_factory: pytest.TempPathFactory, first: float, second: float
+) -> None:
+    lower, upper = sorted((first, second))
+    m = Model("range")
+    m.require("r", between(lower, m.variable("x", lower=None), upper))
+    path = tmp_path_factory.mktemp("files") / "model.mps"
+    m.write(path)
+    read = read_mps(path)
+    assert lower <= read.row_lower[0] <= read.row_upper[0] <= upper
+    # A reader may also compute with the doubles exactly.
+    text = path.read_text()
+    side, width = (
+        Fraction(float(match[1])) if (match := re.search(rf" {section} r (\S+)", text)) else Fraction(0)
+        for section in ("RHS", "RANGE")
+    )
+    exact = (side, side + width) if " G r\n" in text else (side - width, side)
+    assert Fraction(lower) <= exact[0] <= exact[1] <= Fraction(upper)
+    # The bound that is not written as it is differs by little.
+    assert exact[1] - exact[0] >= Fraction(upper) - Fraction(lower) - 2 * Fraction(float(np.spacing(upper - lower)))
+
+
+@pytest.mark.parametrize("ending", ["mps", "lp"])
+def test_rows_with_crossed_bounds_have_no_point_in_a_file(tmp_path: Path, ending: str) -> None:
+    m = Model("crossed")
+    x = m.variable("x", lower=None)
+    m.minimize(x)
+    m.add_block("b", np.array([[1.0], [1.0]]), columns=x, lower=[3, 0], upper=[1, 9])
+    m.write(tmp_path / f"model.{ending}")
+    assert outcome_of_file(tmp_path / f"model.{ending}") == "infeasible"
+    with pytest.raises(InfeasibleError):
+        m.solve("highs")
 
 
 def test_both_rows_of_a_range_have_names_of_their_own(tmp_path: Path) -> None:
