@@ -109,6 +109,21 @@ def test_every_metric_lists_the_cheapest(seed, size):
         assert (np.where(is_unlisted, table, np.inf).min(axis=0) >= pairs.omitted_cost * (1 - 1e-13)).all()
 
 
+@given(st.integers(0, 10**6), st.integers(1, 40))
+@settings(max_examples=40)
+def test_of_tied_facilities_the_first_are_listed(seed, size):
+    rng = np.random.default_rng(seed)
+    metric = Plane(rng.integers(0, 4, (size, 2)))
+    facilities = np.flatnonzero(rng.random(size) < 0.8) if size > 1 else np.arange(1)
+    facilities = facilities if len(facilities) else np.arange(size)
+    count = int(rng.integers(1, len(facilities) + 1))
+    nearest, sums = metric.nearest(np.arange(size), facilities, np.zeros(size), np.ones(size), count)
+    table = np.array([metric.distances_between(np.full(len(facilities), v), facilities) for v in range(size)])
+    order = np.argsort(table, axis=1, kind="stable")[:, :count]
+    assert np.array_equal(nearest, order)
+    assert np.array_equal(sums, np.take_along_axis(table, order, axis=1))
+
+
 @pytest.mark.parametrize("count", [2_000, pytest.param(12_100, marks=pytest.mark.slow)])
 def test_town_whose_table_does_not_fit(tmp_path, count):
     """All places may hold a facility: of 12,100, 146 million pairs, of which two million are looked at."""

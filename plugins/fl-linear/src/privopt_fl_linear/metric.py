@@ -102,8 +102,8 @@ class Metric(ABC):
 
         Returns:
             An (M, count) array of positions in ``facilities`` and an (M, count) array of sums, which are ascending for
-            each place. Equal sums are in the order of ``facilities``. If facilities are tied for the last column, the
-            first of them is only guaranteed to be chosen if ``count`` is 1.
+            each place. Equal sums are in the order of ``facilities``, and of facilities that are tied for the last
+            column, the first ones are chosen.
         """
         which = np.empty((len(places), count), dtype=np.int64)
         value = np.empty((len(places), count))
@@ -121,9 +121,15 @@ class Metric(ABC):
                 if count == 1:
                     candidates = np.argmin(sums, axis=1)[:, None]
                 else:
-                    # Candidates are sorted by index before the stable sort by sum, so that equal sums are in the order
-                    # of the indices.
-                    candidates = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
+                    # argpartition would choose among facilities that are tied for the last column in a way that
+                    # depends on the processor, and so would the plan.
+                    largest = np.partition(sums, count - 1, axis=1)[:, count - 1, None]
+                    is_below, is_tied = sums < largest, sums == largest
+                    tied_count = count - is_below.sum(axis=1, keepdims=True)
+                    is_chosen = is_below | (is_tied & (is_tied.cumsum(axis=1) <= tied_count))
+                    # Candidates are in the order of their indices before the stable sort by sum, so that equal sums
+                    # are too.
+                    candidates = np.nonzero(is_chosen)[1].reshape(-1, count)
                 sums = np.take_along_axis(sums, candidates, axis=1)
                 order = np.argsort(sums, axis=1, kind="stable")
                 which[start:stop] = np.take_along_axis(candidates, order, axis=1)
