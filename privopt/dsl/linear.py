@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -274,13 +273,20 @@ class Term:
 
     def free_indices(self) -> set[Index]:
         """Return the term's indices that are not summed over."""
-        expressions = chain(
-            (self.coefficient,),
-            self.indices,
-            *(b.restriction.indices for b in self.bindings if b.restriction is not None),
-        )
-        indices = set().union(*(x.atoms(Index) for x in expressions))
-        return indices - {index for b in self.bindings for index in b.over}
+        indices = set().union(*(x.atoms(Index) for x in (self.coefficient, *self.indices)))
+        return unbound_indices(indices, self.bindings)
+
+
+def unbound_indices(indices: set[Index], bindings: Sequence[SummedIndices]) -> set[Index]:
+    """Return the indices that remain free if an expression with the free indices ``indices`` is enclosed in sums.
+
+    ``bindings`` contains the sums, starting with the outermost. The tuples of a restricted sum may depend on indices
+    that the sum does not run over. These must be bound further outside, even if an inner sum runs over them too.
+    """
+    for binding in reversed(bindings):
+        restricted = () if binding.restriction is None else binding.restriction.indices
+        indices = (indices | set(restricted)) - set(binding.over)
+    return indices
 
 
 def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
@@ -545,15 +551,18 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
     if expression.is_Integer:
         return np.full(size, int(expression), dtype=np.int64)
     indices = sorted(expression.atoms(Index), key=str)
-    positions = np.asarray(sympy.lambdify(indices, expression, modules="numpy")(*(places[i] for i in indices)))
+    function = sympy.lambdify(indices, expression, modules="numpy")
+    # An expression without indices, such as 1/2, has a single value.
+    positions = np.broadcast_to(function(*(places[i] for i in indices)), (size,))
     # An expression such as i / 2 may not be an integer.
     is_outside = (positions < 0) | (positions >= len(index_set)) | (positions != np.floor(positions))
     if is_outside.any():
         k = int(np.flatnonzero(is_outside)[0])
         location = ", ".join(f"{i} = {i.index_set.labels[int(places[i][k])]!r}" for i in indices)
+        ending = f" at {location}; omit such rows with where=" if indices else ""
         raise ModelError(
             f"{where}: index {expression} must be a place from 0 to "
-            f"{len(index_set) - 1} of {index_set.name}, got {positions[k]} at {location}; omit such rows with where="
+            f"{len(index_set) - 1} of {index_set.name}, got {positions[k]}{ending}"
         )
     return positions.astype(np.int64)
 

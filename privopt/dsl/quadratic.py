@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from scipy import sparse
 
 from privopt.arrays import Floats
-from privopt.dsl.linear import SummedIndices, Term, linear_terms
+from privopt.dsl.linear import SummedIndices, Term, linear_terms, unbound_indices
 from privopt.dsl.symbols import Access, Index, Total
 from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
@@ -48,8 +48,8 @@ class QuadraticTerm:
 
     def free_indices(self) -> set[Index]:
         """Return the term's indices that are not summed over."""
-        free = set(self.coefficient.atoms(Index)).union(*(t.free_indices() for t in (*self.left, *self.right)))
-        return free - {index for binding in self.bindings for index in binding.over}
+        indices = set(self.coefficient.atoms(Index)).union(*(t.free_indices() for t in (*self.left, *self.right)))
+        return unbound_indices(indices, self.bindings)
 
 
 def degree(expression: sympy.Expr) -> float:

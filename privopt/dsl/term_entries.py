@@ -30,9 +30,10 @@ def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) 
     restriction = binding.restriction
     joined_indices: set[Index] = set()
     if restriction is not None:
-        # Outer indices already have values in each row. Inner ones get their values from the tuples.
-        outer = [i for i in restriction.indices if i in places]
-        inner = [i for i in restriction.indices if i not in places]
+        # Outer indices already have values in each row. Inner ones get their values from the tuples, even if a sum
+        # around this one runs over the same index.
+        outer = [i for i in restriction.indices if i not in binding.over]
+        inner = [i for i in restriction.indices if i in binding.over]
         joined_indices = set(inner)
         columns = dict(zip(restriction.indices, restriction.positions, strict=True))
         shape = tuple(len(i.index_set) for i in outer)

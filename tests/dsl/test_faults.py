@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import sympy
 from helpers.mentions import assert_mentions
 from scipy import sparse
 
@@ -70,6 +71,12 @@ FAULTS: list[tuple[Callable[[Any, Any, Any], Any], str]] = [
     (lambda m, z, h: m.variable("y", X, lower=np.ones(2)), "lower .*shape"),
     (lambda m, z, h: m.variable("y", X, kind="whole"), "binary, got 'whole'"),
     (lambda m, z, h: m.minimize(h[i]), "objective: index i"),
+    (lambda m, z, h: m.minimize(total(h[j] ** 2, over=j, where=((i, j), [("a", "b")]))), "objective: index i .*summed"),
+    (
+        lambda m, z, h: m.minimize(total(total(z[i, k], over=i), over=k, where=((i, k), [("a", 2)]))),
+        "objective: index i .*summed",
+    ),
+    (lambda m, z, h: m.minimize(h[sympy.Rational(1, 2)]) or m.compile(), "index 1/2 .*0 to 2 of X, got 0.5$"),
     (lambda m, z, h: m.minimize(0) or m.minimize(1), "objective .*already"),
     (
         lambda m, z, h: m.require("f", implies(h[i], m.variable("w", X)[i] <= 3), forall=i) or m.compile(),

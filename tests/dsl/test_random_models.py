@@ -85,6 +85,30 @@ def test_linear_and_integer(seed: int, integer: bool, maximise: bool) -> None:
     assert_same_value(solve(m, "highs"), expected)
 
 
+@QUICK
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_sums_inside_sums_over_the_same_index(seed: int, is_quadratic: bool) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 5))
+    X = IndexSet("X", n)
+    i, j = Index("i", X), Index("j", X)
+    inner, outer = np.argwhere(rng.random((n, n)) < 0.5), np.flatnonzero(rng.random(n) < 0.7)
+    m = Model("nested")
+    x = m.variable("x", X, X)
+    term = x[i, j] ** 2 if is_quadratic else x[i, j]
+    row_sum = total(term, over=j, where=((i, j), inner)) if rng.integers(2) else total(term, over=(i, j), where=inner)
+    has_i = row_sum.over == (j,)
+    m.minimize(total(total(row_sum, over=i) if has_i else row_sum, over=i, where=outer))
+
+    weights = np.zeros((n, n))
+    for _ in outer:
+        for a, b in inner:
+            weights[a, b] += 1
+    form = m.compile()
+    diagonal = np.zeros(n * n) if form.Q is None else form.Q.diagonal()
+    assert np.array_equal(diagonal / 2 if is_quadratic else form.c, weights.ravel())
+
+
 def indicator_model(seed: int) -> tuple[Model, float | None]:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 5))
