@@ -453,11 +453,13 @@ class Search:
         Args:
             backend: The backend that solves the linear program over these directions.
         """
-        result = backend.solve(recession_form(self.form), time_limit=self._remaining_options().time_limit)
+        form = recession_form(self.form)
+        result = backend.solve(form, time_limit=self._remaining_options().time_limit)
         if result.x is None:
             return False
-        # A smaller improvement may be due to the solver's rounding errors.
-        noise = 1e-7 * cost_magnitude(self.form, result.x) + 1e-9 * min(1.0, float(np.abs(self.form.c).max()))
+        # A smaller improvement may be due to the solver's rounding errors. The constant of the objective has no part in
+        # it: next to a large one, no direction would improve.
+        noise = 1e-7 * cost_magnitude(form, result.x) + 1e-9 * min(1.0, float(np.abs(form.c).max()))
         return self._cost_of(result) < -noise
 
     def _check_unbounded(self, backend: Backend, result: Result) -> Result:

@@ -154,6 +154,18 @@ def test_reports_unbounded_model(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["highs", "cbc"])
+@pytest.mark.parametrize("kind", ["continuous", "integer"])
+@pytest.mark.parametrize(("cost", "constant"), [(1.0, 1e9), (1e-9, -1.0)])
+def test_large_constant_hides_no_unbounded_model(backend: str, kind: Any, cost: float, constant: float) -> None:
+    m = Model("m")
+    x, y = m.variable("x", kind=kind), m.variable("y", kind=kind, upper=3)
+    m.maximize(cost * (x + y) + constant)
+    m.require("tie", Le(y - x, 2))
+    with pytest.raises(UnboundedError, match="m is unbounded"):
+        m.solve(backend)
+
+
+@pytest.mark.parametrize("backend", ["highs", "cbc"])
 @pytest.mark.parametrize("rows", [0, 1])
 def test_reports_unbounded_model_without_rows(backend: str, rows: int) -> None:
     m = Model("m")
